@@ -130,6 +130,7 @@ class Broker:
         if options.zookeeper is None:
             return LocalStore(self._fs, options.data_dirs[0], named_cluster(options, self._fs))
         # A standalone broker is spared the time and memory of ZooKeeper's client.
+        from millrace.zk.security import ZooKeeperSecurity  # noqa: PLC0415
         from millrace_broker.cluster.zookeeper_store import ZooKeeperStore  # noqa: PLC0415
 
         return ZooKeeperStore(
@@ -138,6 +139,7 @@ class Broker:
             session_timeout_ms=options.broker.zookeeper_session_timeout_ms,
             connection_timeout_ms=options.broker.zookeeper_connection_timeout_ms,
             named=named_cluster(options, self._fs),
+            security=ZooKeeperSecurity.from_properties(options.properties),
         )
 
     async def _start_store(self) -> ClusterView:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError
+from millrace.zk.security_config import ZOOKEEPER_SECURITY
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
 from millrace_broker.properties.kafka_properties import BROKER
@@ -44,6 +45,7 @@ OBEYED_KEYS: Mapping[str, ConfigKey] = {
     **TRANSACTION_CONFIG.keys,
     **SASL_CONFIG.keys,
     **TLS_CONFIG.keys,
+    **ZOOKEEPER_SECURITY.keys,
     **LOG_CONFIG.keys,
 }
 BROKER_KEYS: Mapping[str, ConfigKey] = {

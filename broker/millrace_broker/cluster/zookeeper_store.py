@@ -30,6 +30,7 @@ from millrace.errors import (
 )
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Delete, Operation, SetData
+from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged
 from millrace_broker.cluster.adopted_states import adopted_states
@@ -60,6 +61,7 @@ class ZooKeeperStore:
         session_timeout_ms: how long a dead broker stays registered.
         connection_timeout_ms: how long `start` waits for ZooKeeper.
         named: says which cluster the broker makes in an empty ZooKeeper.
+        security: how the session is secured, and whether nodes belong to who makes them.
 
     Attributes:
         session: the session that holds the registration.
@@ -75,6 +77,7 @@ class ZooKeeperStore:
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
         named: NamedCluster = UNNAMED,
+        security: ZooKeeperSecurity = UNSECURED,
     ) -> None:
         self.session = ZooKeeperSession(
             connect,
@@ -82,6 +85,7 @@ class ZooKeeperStore:
             connection_timeout_ms=connection_timeout_ms,
             on_change=self._nodes_changed,
             clock=clock,
+            security=security,
         )
         self.broker_epoch = NO_BROKER_EPOCH
         self._registration_wait_ms = session_timeout_ms + REGISTRATION_MARGIN_MS

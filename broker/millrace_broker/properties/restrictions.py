@@ -35,14 +35,20 @@ RESTRICTIONS = {
     "delegation.token.": "authentication by delegation tokens",
     "ssl.": "this property of TLS",
     "security.providers": "another implementation of TLS",
-    "zookeeper.ssl.": "encryption (TLS) to ZooKeeper",
-    "zookeeper.clientCnxnSocket": "encryption (TLS) to ZooKeeper",
-    "zookeeper.set.acl": "access control in ZooKeeper",
+    "zookeeper.ssl.crl.enable": "the check of ZooKeeper's certificate for revocation",
+    "zookeeper.ssl.ocsp.enable": "the check of ZooKeeper's certificate for revocation",
     "password.encoder.": "encryption of passwords in ZooKeeper",
     "alter.config.policy.class.name": "a policy for configurations",
     "create.topic.policy.class.name": "a policy for topics",
 }
 BEGINNINGS = tuple(RESTRICTIONS)
+OBEYED_BEGINNINGS = (
+    "zookeeper.ssl.",
+    "zookeeper.clientCnxnSocket",
+    "zookeeper.set.acl",
+    "java.security.auth.login.config",
+)
+"""The beginnings of names of other such properties."""
 HARMLESS = {"allow.everyone.if.no.acl.found": "true"}
 SECRET = re.compile(r"password$|secret|jaas|passphrase|\.key$")
 
@@ -60,9 +66,9 @@ def restriction(name: str) -> str | None:
     return None if own is None else "this property of one listener"
 
 
-def secures(name: str) -> bool:
-    """Returns whether a property restricts access or encrypts, be it obeyed or refused."""
-    return name in OBEYED or restriction(name) is not None
+def restricts(name: str) -> bool:
+    """Returns whether a property restricts or encrypts, be it obeyed or not: a slip in its name is no small matter."""
+    return name in OBEYED or name.startswith(OBEYED_BEGINNINGS) or restriction(name) is not None
 
 
 def check_unrestricted(name: str, text: str) -> None:

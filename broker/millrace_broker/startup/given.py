@@ -14,7 +14,7 @@ from typing import NamedTuple
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
 from millrace_broker.cluster.config_sources import BROKER_KEYS, broker_key, known_key
-from millrace_broker.properties.restrictions import RESTRICTIONS, check_unrestricted, restriction, secures
+from millrace_broker.properties.restrictions import RESTRICTIONS, check_unrestricted, restriction, restricts
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +130,6 @@ def _ignore(name: str, place: str) -> None:
 
     near = difflib.get_close_matches(name, [*BROKER_KEYS, *RESTRICTIONS], n=1, cutoff=0.8)
     hint = f"; did you mean {near[0]}?" if near else ""
-    if not place or (near and secures(near[0])):
+    if not place or restricts(name) or (near and restricts(near[0])):
         raise InvalidConfigError(f"{place}unknown property {name}{hint}")
     logger.warning("%sunknown property %s is ignored%s", place, name, hint)

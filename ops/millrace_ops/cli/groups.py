@@ -11,9 +11,10 @@ import typer
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group
 from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper, ZooKeeperConfig
 from millrace_ops.cli.output import print_json, print_table, print_tables
 from millrace_ops.cli.several import for_each
+from millrace_ops.cli.zookeeper_access import ZooKeeperPlace
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -44,6 +45,7 @@ def list_groups(
     client_config: ClientConfig = None,
     *,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     as_json: Json = False,
 ) -> None:
     """List every group."""
@@ -52,7 +54,7 @@ def list_groups(
     with open_cluster(bootstrap, client_config) as cluster:
         groups = sorted(Groups(cluster).list())
     if zookeeper is not None:
-        groups += _in_zookeeper(zookeeper)
+        groups += _in_zookeeper(ZooKeeperPlace(zookeeper, zookeeper_config))
     if as_json:
         print_json([{"group": one.group_id, "type": one.protocol_type, "state": one.state} for one in groups])
     else:
@@ -66,14 +68,16 @@ def describe(
     client_config: ClientConfig = None,
     *,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show groups' partitions: how far each has come, how much is left, and who consumes them.
 
     With --zookeeper also what ZooKeeper has of a group: a group that moves its offsets is in both places.
     """
+    place = None if zookeeper is None else ZooKeeperPlace(zookeeper, zookeeper_config)
     with open_cluster(bootstrap, client_config) as cluster:
-        for_each(names, partial(_describe, cluster, zookeeper, as_json))
+        for_each(names, partial(_describe, cluster, place, as_json))
 
 
 @app.command()
@@ -91,7 +95,7 @@ def delete(
         for_each(names, delete_one)
 
 
-def _describe(cluster: Cluster, zookeeper: str | None, as_json: bool, name: str) -> None:
+def _describe(cluster: Cluster, zookeeper: ZooKeeperPlace | None, as_json: bool, name: str) -> None:
     """Prints what the coordinator and ZooKeeper have of a group; raises GroupIdNotFoundError if neither knows it."""
     from millrace.errors import BrokerError, ErrorCode, GroupIdNotFoundError
 
@@ -133,26 +137,20 @@ def _in_coordinator(cluster: Cluster, name: str) -> GroupRows:
     }
 
 
-def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
-    from millrace.client.consumer.group_offsets import list_zookeeper_groups, open_session
+def _in_zookeeper(zookeeper: ZooKeeperPlace) -> list[GroupListing]:
+    from millrace.client.consumer.group_offsets import list_zookeeper_groups
     from millrace.client.groups import GroupListing
 
-    session = open_session(zookeeper)
-    try:
+    with zookeeper.session() as session:
         found = list_zookeeper_groups(session)
-    finally:
-        session.close()
     return [GroupListing(name, ZOOKEEPER, "Stable" if has_members else "Empty") for name, has_members in found]
 
 
-def _of_zookeeper(cluster: Cluster, zookeeper: str, name: str) -> GroupRows | None:
-    from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
+def _of_zookeeper(cluster: Cluster, zookeeper: ZooKeeperPlace, name: str) -> GroupRows | None:
+    from millrace.client.consumer.group_offsets import describe_zookeeper_group
 
-    session = open_session(zookeeper)
-    try:
+    with zookeeper.session() as session:
         group = describe_zookeeper_group(session, name)
-    finally:
-        session.close()
     if not (group.members or group.offsets):
         return None
     offsets = {(one.topic, one.number): offset for one, offset in group.offsets.items()}

@@ -18,8 +18,9 @@ import typer
 from millrace.errors import GroupIdNotFoundError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper, ZooKeeperConfig
 from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.zookeeper_access import read_security
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -47,11 +48,12 @@ def export(
     *,
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
 ) -> None:
     """Print the offsets, one JSON object a line, as `import` reads them."""
-    with _open(group, zookeeper, bootstrap, client_config) as offsets:
+    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
         for line in _rows(offsets.read(store)):
             print_json(line)
 
@@ -63,6 +65,7 @@ def import_(
     *,
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
     create: Create = False,
@@ -70,7 +73,7 @@ def import_(
 ) -> None:
     """Set the offsets that a file names; the others stay."""
     wanted = _parsed(path)
-    with _open(group, zookeeper, bootstrap, client_config) as offsets:
+    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.write(store, wanted)
     _show(wanted, as_json)
@@ -84,6 +87,7 @@ def reset(
     to: Annotated[str, typer.Option(metavar="earliest|latest|OFFSET|TIME", help="Where they go; TIME is ISO 8601.")],
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
     execute: Annotated[
@@ -103,7 +107,7 @@ def reset(
         raise typer.BadParameter("not together with --dry-run", param_hint="--execute")
     with open_cluster(bootstrap, client_config) as cluster:
         wanted = _targets(cluster, topic, to)
-    with _open(group, zookeeper, bootstrap, client_config) as offsets:
+    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.refuse_members()
         now = offsets.read_sound(store, wanted)
@@ -127,6 +131,7 @@ def migrate(
     *,
     to: Annotated[Store, typer.Option(help="Where the group keeps its offsets from now on.")],
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
     verify_only: Annotated[
@@ -140,7 +145,7 @@ def migrate(
     `--verify` shows how far both stores are.
     """
     source = Store.ZOOKEEPER if to is Store.KAFKA else Store.KAFKA
-    with _open(group, zookeeper, bootstrap, client_config) as offsets:
+    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
         if not verify_only:
             offsets.write(to, offsets.read(source), only_forward=True)
         found = {store: offsets.read(store) for store in Store}
@@ -163,12 +168,19 @@ def migrate(
     raise typer.Exit(int(bool(behind)))
 
 
-def _open(group: str, zookeeper: str | None, bootstrap: str, client_config: str | None) -> GroupOffsets:
+def _open(
+    group: str, zookeeper: str | None, zookeeper_config: Path | None, bootstrap: str, client_config: str | None
+) -> GroupOffsets:
     from millrace.client.consumer.group_offsets import GroupOffsets
     from millrace.security.client_config import read_client_security
 
-    security = read_client_security(client_config)
-    return GroupOffsets(group, zookeeper=zookeeper, bootstrap=bootstrap, security=security)
+    return GroupOffsets(
+        group,
+        zookeeper=zookeeper,
+        bootstrap=bootstrap,
+        security=read_client_security(client_config),
+        zookeeper_security=read_security(zookeeper_config),
+    )
 
 
 def _check_exists(group: str, offsets: GroupOffsets, store: Store, *, create: bool) -> None:

@@ -6,6 +6,7 @@ does, such as `--bootstrap` of a command that works without a broker, has neithe
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,14 @@ ZooKeeper = Annotated[
         metavar="HOST:PORT[,...][/chroot]",
         envvar="MILLRACE_ZOOKEEPER",
         help="ZooKeeper, for groups that it coordinates.",
+    ),
+]
+ZooKeeperConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="MILLRACE_ZOOKEEPER_CONFIG",
+        help="Properties zookeeper.ssl.* and java.security.auth.login.config, to reach a secured ZooKeeper.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and change nothing.")]

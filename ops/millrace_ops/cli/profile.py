@@ -5,6 +5,7 @@
     bootstrap = "kafka-1:9092,kafka-2:9092"
     zookeeper = "zookeeper-1:2181/kafka"
     client_config = "/home/me/prod.properties"      # Kafka's client properties of security (docs/client-security.md)
+    zookeeper_config = "/etc/millrace/zookeeper.properties"
 
 A profile sets the options that an environment variable may set too. What is typed wins over the environment, and both
 win over the profile. The profile `default` is used if none is named.
@@ -25,7 +26,7 @@ from millrace.errors import InvalidConfigError, MillraceError
 if TYPE_CHECKING:
     from typer._click.core import Command
 
-SETTINGS = ("bootstrap", "zookeeper", "client_config")
+SETTINGS = ("bootstrap", "zookeeper", "client_config", "zookeeper_config")
 DEFAULT_PROFILE = "default"
 Defaults: TypeAlias = "dict[str, str | Defaults]"
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,12 @@ from millrace.lifeline import with_lifeline
 from millrace.ports import LOOPBACK, free_port
 
 JARS = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
+NETTY_JARS = tuple(
+    f"netty-{one}-[0-9]*[0-9].Final"
+    for one in ("buffer", "common", "codec-base", "handler", "resolver", "transport", "transport-classes-epoll",
+                "transport-native-unix-common")
+)  # fmt: skip
+SECURE_PORT = "secureClientPort="
 JAVA_FLAGS = (
     *("-Xms16m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k"),
     "-Dzookeeper.jmx.log4j.disable=true",
@@ -60,13 +67,23 @@ class EmbeddedZooKeeper:
     Args:
         directory: for its data; made if it does not exist, and kept at the end.
         port: 0 takes a free one at the first start and keeps it for the next.
-        settings: further lines of its configuration.
+        settings: further lines of its configuration; with `secureClientPort=` it listens for TLS, too.
+        java_flags: further flags of its JVM.
         clock: the machine's unless given.
     """
 
-    def __init__(self, directory: Path, port: int = 0, settings: str = "", *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int = 0,
+        settings: str = "",
+        *,
+        java_flags: Sequence[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
         self.directory = directory.absolute()
         self._settings = settings
+        self._java_flags = tuple(java_flags)
         self._clock = clock or SystemClock()
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,7 +136,7 @@ class EmbeddedZooKeeper:
         self._end(signal.SIGKILL)
 
     def _start_on(self, port: int) -> bool:
-        command = server_command(self.directory, port, self._settings)
+        command = server_command(self.directory, port, self._settings, self._java_flags)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 with_lifeline(command),
@@ -214,19 +231,19 @@ class EmbeddedEnsemble:
         raise SetupError("no server of the ensemble leads")
 
 
-def server_command(directory: Path, port: int, settings: str = "") -> tuple[str, ...]:
+def server_command(directory: Path, port: int, settings: str = "", java_flags: Sequence[str] = ()) -> tuple[str, ...]:
     """Writes the configuration for a server in `directory`, and returns the command that runs it on loopback.
 
     Raises:
         SetupError: Java or the jars are missing.
     """
-    java, class_path = find_java(), ":".join(str(jar) for jar in _jars())
+    java, class_path = find_java(), ":".join(str(jar) for jar in _jars(has_tls=SECURE_PORT in settings))
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "zoo.cfg"
     lines = CONFIG.format(port=port, host=LOOPBACK, directory=directory.absolute()) + settings
     config.write_text(lines, encoding="utf-8")
     main_class = QUORUM_MAIN_CLASS if "server." in settings else MAIN_CLASS
-    return (str(java), *JAVA_FLAGS, "-cp", class_path, main_class, str(config))
+    return (str(java), *JAVA_FLAGS, *java_flags, "-cp", class_path, main_class, str(config))
 
 
 def is_serving(host: str, port: int, directory: Path | None = None) -> bool:
@@ -257,13 +274,14 @@ def _ask(host: str, port: int, word: bytes) -> str:
     return answer.decode(errors="replace")
 
 
-def _jars() -> list[Path]:
+def _jars(*, has_tls: bool) -> list[Path]:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise SetupError(f"ZooKeeper comes with PySpark, which is not installed: {install_command('pipelines')}")
     folder = Path(spec.submodule_search_locations[0]) / "jars"
-    found = [sorted(folder.glob(f"{pattern}.jar")) for pattern in JARS]
-    missing = [pattern for pattern, jars in zip(JARS, found, strict=True) if not jars]
+    patterns = (*JARS, *NETTY_JARS) if has_tls else JARS
+    found = [sorted(folder.glob(f"{pattern}.jar")) for pattern in patterns]
+    missing = [pattern for pattern, jars in zip(patterns, found, strict=True) if not jars]
     if missing:
         raise SetupError(f"ZooKeeper's jars {', '.join(missing)} are not in {folder}")
     return [jars[0] for jars in found]

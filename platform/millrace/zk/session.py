@@ -1,8 +1,9 @@
-"""A session with ZooKeeper: the only importer of kazoo.
+"""A session with ZooKeeper, over kazoo's client (`connects`).
 
-What it adds to kazoo's client: every call ends in bounded time; a server that takes a connection and answers nothing
-on it, as one does that is starting, does not use up the session's timeout; ephemeral nodes registered here are made
-again after the session has expired; the listener is told what to read again.
+What it adds to that: every call ends in bounded time; a server that takes a connection and answers nothing on it, as
+one does that is starting, does not use up the session's timeout; ephemeral nodes registered here are made again after
+the session has expired; the listener is told what to read again; each node is made with the access that
+`millrace.zk.security` says.
 
 Watches are one-shot, and kazoo forgets them whenever the connection breaks. So after every reconnect the
 listener is called with None, which means: read everything again, and set the watches by that. Otherwise it gets the
@@ -21,10 +22,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -32,19 +34,20 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
-from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from millrace.clock import Clock
-from millrace.errors import InvalidConfigError, ZooKeeperError
+from millrace.errors import ZooKeeperError
+from millrace.zk import paths
+from millrace.zk.connects import RETRY_INTERVAL_S, Connects, new_client
 from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Operation, Reason, Refused, SetData, Written
+from millrace.zk.security import UNSECURED, Access, ZooKeeperSecurity
 
 logger = logging.getLogger(__name__)
 
 OnChange = Callable[[frozenset[str] | None], None]
 OnRegistered = Callable[[int], None]
 READS_IN_FLIGHT = 500
-RETRY_INTERVAL_S = 1.0
-CONNECTS_PER_TIMEOUT = 3
 EVERYTHING = ""
 TROUBLES = {
     KazooState.SUSPENDED: "the connection to ZooKeeper at {} is lost, and the session may be",
@@ -59,6 +62,13 @@ REASONS = {
     NoNodeError: Reason.NO_NODE,
     NotEmptyError: Reason.NOT_EMPTY,
 }
+ACLS = {
+    Access.OPEN: OPEN_ACL_UNSAFE,
+    Access.CREATORS: CREATOR_ALL_ACL + READ_ACL_UNSAFE,
+    Access.SECRET: CREATOR_ALL_ACL,
+}
+FORBIDDEN = "the node's access forbids it to the identity of this session (NoAuthError)"
+READ = 1  # the bit of a permission to read
 
 
 class Node(NamedTuple):
@@ -98,27 +108,27 @@ class ZooKeeperSession:
         session_timeout_ms: ZooKeeper drops our ephemeral nodes once it has not heard of us for this time.
         connection_timeout_ms: how long `start` waits.
         on_change: called with the changed paths that were read with a watch, or None for "read all again".
+        security: TLS, login and access; none of them unless given.
     """
 
     def __init__(
-        self, connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, on_change: OnChange, clock: Clock
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int,
+        connection_timeout_ms: int,
+        on_change: OnChange,
+        clock: Clock,
+        security: ZooKeeperSecurity = UNSECURED,
     ) -> None:
         self._connect = connect
         self._session_timeout_s = session_timeout_ms / 1000
         self._connection_timeout_s = connection_timeout_ms / 1000
         self._on_change = on_change
         self._clock = clock
-        try:
-            self._client = KazooClient(
-                hosts=connect,
-                timeout=self._session_timeout_s,
-                connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RETRY_INTERVAL_S),
-            )
-        except ValueError as error:
-            raise InvalidConfigError(f"{connect!r}: expected HOST:PORT[,HOST:PORT...][/chroot]: {error}") from error
-        self._granted_timeout_ms = session_timeout_ms
-        self._note_granted_timeout()
-        self._bound_connects()
+        self._security = security
+        self._client = new_client(connect, self._session_timeout_s, security)
+        self._connects = Connects(self._client, self._session_timeout_s)
         self._registrations: dict[str, _Registration] = {}
         self._work = threading.Condition()
         self._changed: set[str] = set()
@@ -133,11 +143,13 @@ class ZooKeeperSession:
         return identity
 
     def start(self) -> None:
-        """Connects; ZooKeeperError where nothing answers in time."""
+        """Connects; ZooKeeperError where nothing answers in time, with the reason of the last failure."""
         if not self._client.start_async().wait(self._connection_timeout_s):
             self.close()
             waited_ms = round(self._connection_timeout_s * 1000)
-            raise ZooKeeperError(f"no ZooKeeper answers at {self._connect} (waited {waited_ms} ms)")
+            failure = "" if self._connects.failure is None else f": {self._connects.failure}"
+            raise ZooKeeperError(f"no ZooKeeper answers at {self._connect} (waited {waited_ms} ms){failure}")
+        self._check_login()
         self._client.add_listener(self._state_changed)
         self._make_chroot()
         self._worker = threading.Thread(target=self._run, name="zookeeper-session", daemon=True)
@@ -146,7 +158,7 @@ class ZooKeeperSession:
     @property
     def timeout_ms(self) -> int:
         """The session's timeout as ZooKeeper has granted it, which may be less than what was asked for."""
-        return self._granted_timeout_ms
+        return self._connects.granted_timeout_ms
 
     @property
     def trouble(self) -> str | None:
@@ -177,7 +189,13 @@ class ZooKeeperSession:
 
     def ensure(self, path: str) -> None:
         """Makes a persistent node and its parents, unless they exist."""
-        self._wait(self._client.ensure_path_async(path), path)
+        if self.exists(path):
+            return
+        if parent := paths.parent(path):
+            self.ensure(parent)
+        answer = self.multi([Create(path)])
+        if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+            raise ZooKeeperError(f"{path} is not created: {answer.reason.value}")
 
     def get(self, path: str) -> bytes | None:
         """Returns the data of a node; None if there is no such node."""
@@ -229,6 +247,21 @@ class ZooKeeperSession:
         result = self._client.get_children_async(path, watch=self._node_changed if watch else None)
         return self._wait(result, path, missing_ok=True) or []
 
+    def access_of(self, path: str) -> Access | None:
+        """Returns who may do what with a node, as far as it concerns everyone; None if there is no such node."""
+        found = self._wait(self._client.get_acls_async(path), path, missing_ok=True)
+        if found is None:
+            return None
+        permissions = max((one.perms for one in found[0] if one.id.scheme == "world"), default=0)
+        return Access.OPEN if permissions > READ else Access.CREATORS if permissions else Access.SECRET
+
+    def set_access(self, path: str, access: Access) -> bool:
+        """Says who may do what with a node that is there; its creator is then this session's identity.
+
+        Returns whether it is there.
+        """
+        return self._wait(self._client.set_acls_async(path, ACLS[access]), path, missing_ok=True) is not None
+
     def age_ms(self, path: str) -> int | None:
         """Returns the milliseconds since a node was made; None without the node.
 
@@ -271,7 +304,8 @@ class ZooKeeperSession:
         for operation in operations:
             match operation:
                 case Create(path, data, sequential, ephemeral):
-                    request.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                    acl = ACLS[self._security.access(path)]
+                    request.create(path, data, acl=acl, ephemeral=ephemeral, sequence=sequential)
                 case SetData(path, data, version):
                     request.set_data(path, data, version)
                 case Delete(path, version):
@@ -316,30 +350,21 @@ class ZooKeeperSession:
             self._registrations[path] = registration
         return None
 
-    def _note_granted_timeout(self) -> None:
-        """Notes the granted timeout at each connect.
-
-        Kazoo keeps it to itself, and returns two thirds of it as the time to read for.
-        """
-        connection = self._client._connection  # noqa: SLF001 -- there is no other way to it
-        connect = connection._connect  # noqa: SLF001
-
-        def noting(*server: Any) -> Any:
-            read_timeout_ms, connect_timeout_ms = connect(*server)
-            self._granted_timeout_ms = round(read_timeout_ms * 1.5)
-            return read_timeout_ms, connect_timeout_ms
-
-        connection._connect = noting  # noqa: SLF001
-
-    def _bound_connects(self) -> None:
-        """Has each connect wait for its answer at most a third of the session's timeout; kazoo waits for all of it."""
-        connection = self._client._connection  # noqa: SLF001 -- there is no other way to it
-        invoke, limit_s = connection._invoke, self._session_timeout_s / CONNECTS_PER_TIMEOUT  # noqa: SLF001
-
-        def bounded(timeout_s: float, *request: Any) -> Any:
-            return invoke(min(timeout_s, limit_s), *request)
-
-        connection._invoke = bounded  # noqa: SLF001
+    def _check_login(self) -> None:
+        """Raises ZooKeeperError for a login that is refused, which ZooKeeper says after it has connected."""
+        if self._security.login is None:
+            return
+        try:
+            self._result(self._client.exists_async("/"))
+        except AuthFailedError as error:
+            self.close()
+            raise ZooKeeperError(
+                f"ZooKeeper at {self._connect} refuses the login of {self._security.login.username!r}: see the section "
+                "Client of java.security.auth.login.config, and the users that ZooKeeper knows"
+            ) from error
+        except (KazooException, KazooTimeoutError) as error:
+            self.close()
+            raise self._error("/", error) from error
 
     def _make_chroot(self) -> None:
         chroot, self._client.chroot = self._client.chroot, ""
@@ -437,7 +462,8 @@ class ZooKeeperSession:
         return result.get(timeout=self._session_timeout_s)
 
     def _error(self, path: str, error: Exception) -> ZooKeeperError:
-        return ZooKeeperError(f"ZooKeeper at {self._connect}, {path}: {type(error).__name__} {error}".rstrip())
+        reason = FORBIDDEN if isinstance(error, NoAuthError) else f"{type(error).__name__} {error}".rstrip()
+        return ZooKeeperError(f"ZooKeeper at {self._connect}, {path}: {reason}")
 
 
 def _node(data: bytes | None, stat: Any) -> Node:

@@ -41,6 +41,8 @@ from millrace.client.groups import Groups
 from millrace.clock import Clock, SystemClock
 from millrace.errors import InvalidRequestError, MillraceError, ZooKeeperError
 from millrace.security.client_security import ClientSecurity
+from millrace.zk.security import ZooKeeperSecurity
+from millrace.zk.security_config import split_security
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +76,10 @@ class ConsumerConnector:
         clock: Clock | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
-        config = ConsumerConfig.from_properties(properties)
+        securing, others = split_security(properties)
+        config = ConsumerConfig.from_properties(others)
         self._config = config if security is None else replace(config, security=security)
+        self._zookeeper_security = ZooKeeperSecurity.from_properties(securing)
         self._positions = positions
         self._observe = observe
         self._clock = clock or SystemClock()
@@ -159,7 +163,14 @@ class ConsumerConnector:
         with self._lock:
             if self._is_shut_down or self._consumer is not None:
                 raise InvalidRequestError("a connector makes its streams only once")
-            self._consumer = _Consumer(self._config, registration, self._positions, self._observe, self._clock)
+            self._consumer = _Consumer(
+                self._config,
+                registration,
+                self._positions,
+                self._observe,
+                clock=self._clock,
+                security=self._zookeeper_security,
+            )
             return self._consumer
 
 
@@ -172,12 +183,20 @@ class _Consumer(Consumption):
         registration: Registration,
         positions: Positions,
         observe: Observe,
+        *,
         clock: Clock,
+        security: ZooKeeperSecurity,
     ) -> None:
         now_ms = clock.now_ms()
         name = member_name(config.group_id, config.consumer_id, now_ms)
         self.member = GroupMember(
-            config, name, encode_registration(registration, now_ms), self, observe=observe, clock=clock
+            config,
+            name,
+            encode_registration(registration, now_ms),
+            self,
+            observe=observe,
+            clock=clock,
+            security=security,
         )
         self._config = config
         self._positions = positions

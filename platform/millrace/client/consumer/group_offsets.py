@@ -30,6 +30,7 @@ from millrace.clock import Clock, SystemClock
 from millrace.errors import BrokerError, ErrorCode, InvalidConfigError
 from millrace.security.client_security import ClientSecurity
 from millrace.zk import paths
+from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import ZooKeeperSession
 
 SESSION_TIMEOUT_MS = 10_000
@@ -52,6 +53,7 @@ class GroupOffsets:
     Args:
         zookeeper: needed for offsets that lie there; without it members that register there are not seen.
         security: of the connections to the brokers at `bootstrap`.
+        zookeeper_security: how the session with ZooKeeper is secured.
     """
 
     def __init__(
@@ -61,13 +63,14 @@ class GroupOffsets:
         zookeeper: str | None,
         bootstrap: str,
         security: ClientSecurity = ClientSecurity.PLAINTEXT,
+        zookeeper_security: ZooKeeperSecurity = UNSECURED,
     ) -> None:
         if zookeeper:
             check_names(group_id)
         self._group_id = group_id
         self._cluster = Cluster(bootstrap, security=security)
         self._groups = Groups(self._cluster)
-        self._session = open_session(zookeeper) if zookeeper else None
+        self._session = open_session(zookeeper, security=zookeeper_security) if zookeeper else None
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +159,9 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
     )
 
 
-def open_session(zookeeper: str, clock: Clock | None = None) -> ZooKeeperSession:
+def open_session(
+    zookeeper: str, clock: Clock | None = None, *, security: ZooKeeperSecurity = UNSECURED
+) -> ZooKeeperSession:
     """Returns a started session for looking at groups."""
     session = ZooKeeperSession(
         zookeeper,
@@ -164,6 +169,7 @@ def open_session(zookeeper: str, clock: Clock | None = None) -> ZooKeeperSession
         connection_timeout_ms=SESSION_TIMEOUT_MS,
         on_change=lambda _: None,
         clock=clock or SystemClock(),
+        security=security,
     )
     session.start()
     return session

@@ -26,6 +26,7 @@ from millrace.client.consumer.rebalance import Action, Changed, Close, Event, Ph
 from millrace.clock import Clock
 from millrace.errors import ClusterError, MillraceError, ZooKeeperError
 from millrace.zk import paths
+from millrace.zk.security import ZooKeeperSecurity
 from millrace.zk.session import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class GroupMember:
         *,
         observe: Observe,
         clock: Clock,
+        security: ZooKeeperSecurity,
     ) -> None:
         self.name = name
         self.lease = Lease()
@@ -76,6 +78,7 @@ class GroupMember:
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             on_change=self._session_changed,
             clock=clock,
+            security=security,
         )
         self.owners = Owners(self.session, config.group_id)
         self._state = rebalance.Member(config.rebalance_max_retries)

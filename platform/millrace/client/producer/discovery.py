@@ -17,6 +17,7 @@ from millrace.errors import BrokerUnreachableError
 from millrace.security.protocols import SecurityProtocol
 from millrace.zk import paths
 from millrace.zk.brokers import read_brokers
+from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import ZooKeeperSession
 
 
@@ -34,6 +35,7 @@ class BrokerWatch:
         on_change: Callable[[str], None],
         clock: Clock,
         protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
+        security: ZooKeeperSecurity = UNSECURED,
     ) -> None:
         self._on_change = on_change
         self._protocol = protocol
@@ -44,6 +46,7 @@ class BrokerWatch:
             connection_timeout_ms=session_timeout_ms,
             on_change=self._changed,
             clock=clock,
+            security=security,
         )
         self._session.start()
         try:

@@ -44,7 +44,7 @@ class Producer:
         self, properties: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **keywords: Any
     ) -> None:
         self._clock = clock or SystemClock()
-        self._settings, plugins = parse_settings(properties or {}, keywords)
+        self._settings, plugins, self._zookeeper_security = parse_settings(properties or {}, keywords)
         settings = self._settings
         self._is_started = False
         self._is_sync = settings.is_sync
@@ -236,6 +236,7 @@ class Producer:
             on_change=self._brokers_changed,
             clock=self._clock,
             protocol=settings.security.protocol,
+            security=self._zookeeper_security,
         )
 
     def _brokers_changed(self, bootstrap: str) -> None:

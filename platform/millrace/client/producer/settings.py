@@ -16,6 +16,8 @@ from millrace.errors import InvalidConfigError
 from millrace.records.compression import Codec
 from millrace.security.client_properties import is_of_security
 from millrace.security.client_security import ClientSecurity
+from millrace.zk.security import ZooKeeperSecurity
+from millrace.zk.security_config import split_security
 
 SYNONYMS = {
     "bootstrap.servers": "broker.list",
@@ -94,18 +96,22 @@ TABLE = ConfigTable(declared_keys(ProducerProperties))
 
 def parse_settings(
     properties: Mapping[str, Any], keywords: Mapping[str, Any]
-) -> tuple[ProducerSettings, dict[str, Any]]:
-    """Returns (settings, plug-ins by property); InvalidConfigError names what is unknown, contradictory or bad."""
+) -> tuple[ProducerSettings, dict[str, Any], ZooKeeperSecurity]:
+    """Returns (settings, plug-ins by property, security of ZooKeeper).
+
+    InvalidConfigError names what is unknown, contradictory or bad.
+    """
     dotted = ((written.replace("_", "."), value) for written, value in (*properties.items(), *keywords.items()))
     given = under_one_name(dotted, SYNONYMS)
     plugins = {name: _plugin(name, given.pop(name)) for name in PLUGINS & given.keys()}
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in given.items()}
     security = ClientSecurity.from_properties(texts)
     texts = {name: text for name, text in texts.items() if not is_of_security(name)}
+    securing, texts = split_security(texts)
     texts = {name: text.lower() if name in {"compression.codec", "acks"} else text for name, text in texts.items()}
     settings = replace(build(ProducerSettings, TABLE.parse(texts)), security=security)
     _check(settings, given)
-    return settings, plugins
+    return settings, plugins, ZooKeeperSecurity.from_properties(securing)
 
 
 def _check(settings: ProducerSettings, given: Mapping[str, object]) -> None:

@@ -85,8 +85,7 @@ def test_a_file_of_a_kraft_node_is_called_one(refused):
         ("sasl.enabled.mechanisms=SCRAM-SHA-512", "no listener has SASL"),
         ("principal.builder.class=com.example.Builder", "authentication"),
         ("delegation.token.expiry.time.ms=1", "delegation tokens"),
-        ("zookeeper.set.acl=true", "ZooKeeper"),
-        ("zookeeper.ssl.client.enable=true", "TLS"),
+        ("zookeeper.ssl.crl.enable=true", "revocation"),
         ("password.encoder.iterations=5000", "passwords"),
         ("create.topic.policy.class.name=com.example.Policy", "policy"),
         ("connections.max.reauth.ms=1000", "no listener has SASL"),
@@ -108,6 +107,7 @@ def test_what_would_restrict_access_stops_the_start(refused, lines, said, argume
         ("security.inter.broker.protocols=SSL", "security.inter.broker.protocol"),
         ("listener.security.protocols.map=A:SSL", "listener.security.protocol.map"),
         ("allow.everyone.if.no.acls.found=false", "allow.everyone.if.no.acl.found"),
+        ("zookeeper.ssl.client.enabled=true", "zookeeper.ssl.client.enable"),
         ("super.user=User:admin", "super.users"),
     ],
 )

@@ -1,0 +1,101 @@
+"""Kazoo's client as a session has it, and what becomes of its connects.
+
+What is changed in kazoo, which has no other way to it:
+
+    TLS              the session's own context, made once; kazoo would make one for each connect, of files alone
+    a connect        waits for its answer for a third of the session's timeout; kazoo waits for all of it
+    its outcome      the timeout that ZooKeeper grants, and why the last connect failed, are kept
+    a later login    that ends without an answer is tried again: its server may be stopping; kazoo gives the session up
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.retry import KazooRetry
+
+from millrace.errors import InvalidConfigError
+from millrace.zk.security import ZooKeeperSecurity
+
+MECHANISM = "DIGEST-MD5"
+CONNECTS_PER_TIMEOUT = 3
+FIRST_RETRY_S = 0.05
+RETRY_INTERVAL_S = 1.0
+
+
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
+    """Kazoo's threads, with connections over TLS."""
+
+    def __init__(self, security: ZooKeeperSecurity) -> None:
+        super().__init__()
+        self._context = security.tls
+
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> socket.socket:
+        """Returns a connection whose handshake is done; OSError where it fails, with the reason."""
+        plain = socket.create_connection(address, timeout / CONNECTS_PER_TIMEOUT)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._context.wrap_socket(plain, server_hostname=hostname) if self._context else plain
+        except BaseException:
+            plain.close()
+            raise
+
+
+class Connects:
+    """The connects of a client: the timeout that the last one was granted, and why the last one that failed did."""
+
+    def __init__(self, client: KazooClient, timeout_s: float) -> None:
+        self.granted_timeout_ms = round(timeout_s * 1000)
+        self.failure: str | None = None
+        self._was_granted = False
+        connection = client._connection  # noqa: SLF001 -- there is no other way to it
+        connection._connect = self._noting(connection._connect)  # noqa: SLF001
+        connection._invoke = _bounded(connection._invoke, timeout_s / CONNECTS_PER_TIMEOUT)  # noqa: SLF001
+
+    def _noting(self, connect: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*server: Any) -> Any:
+            try:
+                read_timeout_ms, connect_timeout_ms = connect(*server)
+            except AuthFailedError as error:
+                self.failure = "the login is refused"
+                if self._was_granted:
+                    raise ConnectionDropped(self.failure) from error
+                raise
+            except Exception as error:
+                self.failure = str(error)
+                raise
+            # Kazoo keeps the granted timeout to itself, and returns two thirds of it as the time to read for.
+            self.granted_timeout_ms = round(read_timeout_ms * 1.5)
+            self._was_granted = True
+            return read_timeout_ms, connect_timeout_ms
+
+        return noting
+
+
+def new_client(connect: str, timeout_s: float, security: ZooKeeperSecurity) -> KazooClient:
+    """Returns a client that is not started; InvalidConfigError for a `connect` that names no servers."""
+    login = security.login
+    try:
+        return KazooClient(
+            hosts=connect,
+            timeout=timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=FIRST_RETRY_S, backoff=2, max_delay=RETRY_INTERVAL_S),
+            handler=SequentialThreadingHandler() if security.tls is None else TlsHandler(security),
+            sasl_options=None
+            if login is None
+            else {"mechanism": MECHANISM, "username": login.username, "password": login.password},
+        )
+    except ValueError as error:
+        raise InvalidConfigError(f"{connect!r}: expected HOST:PORT[,HOST:PORT...][/chroot]: {error}") from error
+
+
+def _bounded(invoke: Callable[..., Any], limit_s: float) -> Callable[..., Any]:
+    def bounded(timeout_s: float, *request: Any, **how: Any) -> Any:
+        return invoke(min(timeout_s, limit_s), *request, **how)
+
+    return bounded
