@@ -1,13 +1,18 @@
 """Sessions with a ZooKeeper that speaks TLS and knows its clients, by a password or by a certificate."""
 
+import json
 import logging
 import queue
+import subprocess
+import sys
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
 
 from millrace.errors import ZooKeeperError
+from millrace.testing.broker import BrokerProcess
 from millrace.zk.operations import Create
 from millrace.zk.security import UNSECURED, Access, ZooKeeperSecurity
 from millrace_support.zookeeper_security import USER_PASSWORD, SecuredZooKeeper
@@ -157,3 +162,52 @@ def test_an_expired_session_registers_again_over_tls_and_with_its_login(secured,
         assert epochs.get(timeout=WAIT_S) < epochs.get(timeout=WAIT_S)
         assert session.nodes(["/brokers/ids/1"])[0].session_id != session_id
         assert acls_of(secured, f"{chroot}/brokers/ids/1") == {("sasl", "kafka"): 31, ("world", "anyone"): 1}
+
+
+def test_a_cluster_is_given_to_its_brokers_and_opened_again(secured, chroot, tmp_path):
+    config = tmp_path / "zookeeper.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in {**secured.tls(), **secured.login()}.items()))
+    options = ["--zookeeper", secured.tls_address + chroot, "--zookeeper-config", str(config)]
+    commands = {name: ["millrace", "zookeeper", name, *options] for name in ("secure", "unsecure")}
+    with started(secured.plain_address + chroot) as anyone:
+        for path in ("/brokers/ids", "/config/users/alice", "/consumers/group"):
+            anyone.ensure(path)
+        assert printed([*commands["secure"], "--dry-run"]).startswith("would change 6 of 6 nodes\n")
+        assert anyone.access_of("/config") is Access.OPEN
+        assert printed(commands["secure"]).splitlines() == [
+            "changed 6 of 6 nodes",
+            "  4: its creator may do everything, and everyone may read it",
+            "  2: its creator may do everything, and nobody else anything",
+        ]
+        assert acls_of(secured, f"{chroot}/brokers/ids") == {("sasl", "kafka"): 31, ("world", "anyone"): 1}
+        assert anyone.access_of("/consumers/group") is Access.OPEN
+        with pytest.raises(ZooKeeperError, match="forbids"):
+            anyone.get("/config/users/alice")
+        assert printed(commands["secure"]) == "changed 0 of 6 nodes\n"
+        assert json.loads(printed([*commands["unsecure"], "--json"]))["open"] == 6
+        assert anyone.get("/config/users/alice") == b""
+
+
+def test_nodes_are_given_to_nobody_without_an_identity(tmp_path):
+    config = tmp_path / "zookeeper.properties"
+    config.write_text("zookeeper.ssl.client.enable=true\n")
+    command = ["millrace", "zookeeper", "secure", "--zookeeper", "127.0.0.1:1", "--zookeeper-config", str(config)]
+    command[0] = str(Path(sys.executable).with_name("millrace"))
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 1
+    assert "there is no identity at ZooKeeper" in done.stderr
+
+
+def test_commands_look_at_groups_of_a_secured_zookeeper(secured, chroot, tmp_path):
+    config = tmp_path / "zookeeper.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in secured.tls().items()))
+    with started(secured.plain_address + chroot) as anyone:
+        anyone.ensure("/consumers/seen/ids")
+    with BrokerProcess(tmp_path / "data") as broker:
+        options = ["--zookeeper", secured.tls_address + chroot, "--zookeeper-config", str(config)]
+        assert "seen" in printed(["millrace", "groups", "list", "--bootstrap", broker.bootstrap, *options])
+
+
+def printed(command):
+    command = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=WAIT_S).stdout

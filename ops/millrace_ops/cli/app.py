@@ -34,6 +34,7 @@ from millrace_ops.cli import (
     warehouse,
     warehouse_modes,
     warehouse_upkeep,
+    zookeeper,
 )
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.profile import use_profile
@@ -67,6 +68,7 @@ for command in (*warehouse_modes.COMMANDS, *warehouse_upkeep.COMMANDS):
     warehouse.app.command()(command)
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(zookeeper.app, name="zookeeper")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)

@@ -13,24 +13,25 @@ if TYPE_CHECKING:
 
 
 class ZooKeeperPlace(NamedTuple):
-    """Where ZooKeeper is, and the file that says how to reach it."""
+    """Where ZooKeeper is, the file that says how to reach it, and whether it has to say who we are."""
 
     address: str
     config: Path | None
+    needs_identity: bool = False
 
     @contextmanager
     def session(self) -> Iterator[ZooKeeperSession]:
         """Yields a session, and ends it. InvalidConfigError, ZooKeeperError."""
         from millrace.client.consumer.group_offsets import open_session
 
-        session = open_session(self.address, security=read_security(self.config))
+        session = open_session(self.address, security=read_security(self.config, needs_identity=self.needs_identity))
         try:
             yield session
         finally:
             session.close()
 
 
-def read_security(file: Path | None) -> ZooKeeperSecurity:
+def read_security(file: Path | None, *, needs_identity: bool = False) -> ZooKeeperSecurity:
     """Returns what the properties of a file ask for; no security without one. InvalidConfigError."""
     from millrace.config import read_properties
     from millrace.errors import InvalidConfigError
@@ -39,6 +40,7 @@ def read_security(file: Path | None) -> ZooKeeperSecurity:
     if file is None:
         return UNSECURED
     properties = {name: one.value for name, one in read_properties(file).items()}
+    properties["zookeeper.set.acl"] = "true" if needs_identity else "false"
     try:
         return ZooKeeperSecurity.from_properties(properties)
     except InvalidConfigError as error:
