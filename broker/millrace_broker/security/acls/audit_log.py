@@ -1,0 +1,76 @@
+"""The audit log: who was allowed or denied what, in the manner of Kafka's `kafka.authorizer.logger`.
+
+    logger    millrace_broker.authorizer
+    denied    INFO
+    allowed   DEBUG
+
+A client can repeat a request that is denied as fast as it likes. So a line is written once in ten seconds, of at most a
+thousand different ones; how many were left out is told when the next ten seconds begin. What clients name is written
+without control characters, and not beyond 256 characters, so no client can forge a line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from millrace.security.acls import AclOperation, ResourceType
+from millrace_broker.security.client_session import ClientSession
+
+logger = logging.getLogger("millrace_broker.authorizer")
+
+WINDOW_MS = 10_000
+MAX_LINES = 1_000
+MAX_CHARACTERS = 256
+
+
+class AuditLog:
+    """Writes decisions; `now_ms` tells the time."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._began_ms = now_ms()
+        self._written: set[str] = set()
+        self._left_out = 0
+
+    @property
+    def tells_allowed(self) -> bool:
+        """Whether what is allowed is written."""
+        return logger.isEnabledFor(logging.DEBUG)
+
+    def note(
+        self,
+        session: ClientSession,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        request: str,
+        *,
+        permitted: bool,
+    ) -> None:
+        """Writes a decision, unless the same line has been written lately."""
+        self._begin_again()
+        line = (
+            f"Principal = {_shown(str(session.principal))} is {'Allowed' if permitted else 'Denied'} "
+            f"Operation = {operation.pascal} from host = {_shown(session.host)} "
+            f"on resource = {resource_type.pascal}:LITERAL:{_shown(name)} for request = {request}"
+        )
+        if line in self._written or len(self._written) >= MAX_LINES:
+            self._left_out += 1
+            return
+        self._written.add(line)
+        logger.log(logging.DEBUG if permitted else logging.INFO, "%s", line)
+
+    def _begin_again(self) -> None:
+        now = self._now_ms()
+        if now - self._began_ms < WINDOW_MS:
+            return
+        if self._left_out:
+            logger.info("%d more decisions, most of them the same, were left out", self._left_out)
+        self._began_ms, self._left_out = now, 0
+        self._written.clear()
+
+
+def _shown(text: str) -> str:
+    shown = "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text[:MAX_CHARACTERS])
+    return shown if len(text) <= MAX_CHARACTERS else f"{shown}…"
