@@ -3,7 +3,9 @@
     metadata.json   {"version": 1, "cluster_id": …,
                      "topics": {name: {"topic_id": hex, "partitions": n, "leader_epochs": [e, …], "config": {…}}},
                      "broker_configs": {"1": {…}, "<default>": {…}}, "group_configs": {group: {…}},
-                     "client_configs": {"users/alice": {…}, "users/alice/clients/app": {…}, "ips/::1": {…}}}
+                     "client_configs": {"users/alice": {…}, "users/alice/clients/app": {…}, "ips/::1": {…}},
+                     "acls": {"Topic:LITERAL:orders": [{"principal": "User:alice", "permissionType": "Allow",
+                              "operation": "Read", "host": "*"}]}}
 
 `leader_epochs` are those of the first partitions; the others have epoch 0. The file `latest_producer_id_block` beside
 it is the document of `producer_ids`. Each file is replaced as a whole, so a crash leaves it as it was before or after a
@@ -17,13 +19,15 @@ import json
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NotRequired, TypedDict, cast
 from uuid import UUID
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.security.acls import Acl, Acls, PatternType, ResourcePattern, ResourceType
 from millrace.security.sasl.scram import SCRAM_HASHES
+from millrace.zk.acl_codec import acl_fields, acls_of
 from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
@@ -54,6 +58,7 @@ class Document(TypedDict):
     broker_configs: NotRequired[dict[str, dict[str, str]]]
     group_configs: NotRequired[dict[str, dict[str, str]]]
     client_configs: NotRequired[dict[str, dict[str, str]]]
+    acls: NotRequired[dict[str, list[dict[str, str]]]]
 
 
 class LocalStore:
@@ -68,6 +73,7 @@ class LocalStore:
         self._broker: BrokerInfo | None = None
         self._document = _new_document("")  # replaced as a whole, never changed
         self._infos: dict[str, tuple[StoredTopic, int, TopicInfo]] = {}
+        self._acls: Acls = {}
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
@@ -114,6 +120,7 @@ class LocalStore:
             group_configs=document.get("group_configs", {}),
             topic_configs={name: info.config for name, info in values.items()},
             client_configs=document.get("client_configs", {}),
+            acls=self._acls,
         )
 
     def trouble(self) -> str | None:
@@ -190,6 +197,19 @@ class LocalStore:
         """Replaces the properties of a user, a client or an address, durably."""
         self._set_config("client_configs", entity, config)
 
+    def change_acls(self, pattern: ResourcePattern, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
+        """Replaces the access control list of a resource, durably."""
+        with self._lock:
+            before = self._acls
+            after = change(before.get(pattern, frozenset()))
+            others = {other: entries for other, entries in before.items() if other != pattern}
+            self._acls = {**others, pattern: after} if after else others
+            try:
+                self._replace(_with(self._document, "acls", _stored_acls(self._acls)))
+            except StorageError:
+                self._acls = before
+                raise
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids. StorageError where the file can't be read or written."""
         path = os.path.join(self._directory, PRODUCER_IDS_FILE)
@@ -210,6 +230,7 @@ class LocalStore:
         if document["version"] != FORMAT_VERSION:
             raise ValueError(f"version {document['version']} is not known")
         self._document = document
+        self._acls = _acls(document.get("acls", {}))
         for name, fields in self._topics.items():
             _topic_info(name, fields, -1)
 
@@ -266,6 +287,21 @@ def _has_secrets(document: Document) -> bool:
 def _with(document: Document, field: str, value: object) -> Document:
     """Returns a document with another value of one field."""
     return cast("Document", {**document, field: value})
+
+
+def _stored_acls(acls: Acls) -> dict[str, list[dict[str, str]]]:
+    return {
+        f"{kind.pascal}:{pattern_type.name}:{name}": acl_fields(entries)
+        for (kind, name, pattern_type), entries in acls.items()
+    }
+
+
+def _acls(stored: Mapping[str, list[dict[str, str]]]) -> Acls:
+    return {_pattern(*key.split(":", 2)): acls_of(entries) for key, entries in stored.items()}
+
+
+def _pattern(resource_type: str, pattern_type: str, name: str) -> ResourcePattern:
+    return ResourcePattern(ResourceType.parse(resource_type), name, PatternType.parse(pattern_type))
 
 
 def _stored(topic: TopicInfo) -> StoredTopic:

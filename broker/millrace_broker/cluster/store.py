@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from millrace.security.acls import Acl, ResourcePattern
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
 OnChange = Callable[[ClusterView], None]
@@ -88,6 +89,13 @@ class MetadataStore(Protocol):
 
     def set_client_config(self, entity: str, config: Mapping[str, str]) -> None:
         """Replaces the properties of a user, a client or an address, by its key in `ClusterView.client_configs`."""
+        ...
+
+    def change_acls(self, pattern: ResourcePattern, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
+        """Replaces the access control list of a resource by what `change` makes of the newest one.
+
+        ZooKeeperError or StorageError where that fails.
+        """
         ...
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from millrace.addresses import Endpoint, plaintext_endpoint
+from millrace.security.acls import Acls
 from millrace_broker.cluster.offered_features import ALL_FEATURES, OfferedFeatures
 
 ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
@@ -76,7 +77,8 @@ class ClusterView:
     `group_configs` are the properties that groups have for themselves, by group. `topic_configs` are those of topics,
     of which some may not be among `topics` yet, as their controller has not told of them. `client_configs` are those
     of users, clients and addresses (credentials, quotas) by their path below `/config`, such as
-    `users/alice/clients/app`; names in it are encoded as Kafka encodes them (`millrace.zk.entity_names`).
+    `users/alice/clients/app`; names in it are encoded as Kafka encodes them (`millrace.zk.entity_names`). `acls` are
+    the access control lists by resource; in a cluster, a broker without an authorizer does not read them.
     """
 
     cluster_id: str
@@ -87,6 +89,7 @@ class ClusterView:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     client_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    acls: Acls = field(default_factory=dict)
     features: OfferedFeatures = ALL_FEATURES
 
 

@@ -28,8 +28,9 @@ from millrace.errors import (
     UnknownTopicError,
     ZooKeeperError,
 )
+from millrace.security.acls import ResourcePattern
 from millrace.zk import codec, controller_codec, paths
-from millrace.zk.operations import Create, Delete, Operation, SetData
+from millrace.zk.operations import Create, Operation, SetData
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged
@@ -40,14 +41,15 @@ from millrace_broker.cluster.offered_features import SupportedFeatures, offered_
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.zookeeper_acls import Change, ZooKeeperAcls
 from millrace_broker.cluster.zookeeper_configs import ZooKeeperConfigs
+from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
 
 logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 18_000
 CONNECTION_TIMEOUT_MS = 18_000
 REGISTRATION_MARGIN_MS = 3_000  # as ZooKeeper expires a session only on its next tick
-NOTIFICATION_LIFE_MS = 15 * 60_000
 RESERVE_ATTEMPTS = 10
 NO_BROKER_EPOCH = -1
 
@@ -62,6 +64,7 @@ class ZooKeeperStore:
         connection_timeout_ms: how long `start` waits for ZooKeeper.
         named: says which cluster the broker makes in an empty ZooKeeper.
         security: how the session is secured, and whether nodes belong to who makes them.
+        has_acls: whether the access control lists are read, which a broker without an authorizer does not need.
 
     Attributes:
         session: the session that holds the registration.
@@ -78,6 +81,7 @@ class ZooKeeperStore:
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
         named: NamedCluster = UNNAMED,
         security: ZooKeeperSecurity = UNSECURED,
+        has_acls: bool = False,
     ) -> None:
         self.session = ZooKeeperSession(
             connect,
@@ -95,6 +99,7 @@ class ZooKeeperStore:
         self._showing = threading.Lock()  # held while the view is replaced, so the listener gets views in order
         self._view = ClusterView("", -1, {}, {})
         self._configs = ZooKeeperConfigs(self.session)
+        self._acls = ZooKeeperAcls(self.session) if has_acls else None
         self._listener: OnChange = lambda _: None
         self._followers: list[OnNodesChanged] = []
 
@@ -106,6 +111,9 @@ class ZooKeeperStore:
             self.session.ensure(path)
         self._view = ClusterView(self._cluster_id(), -1, {}, {})
         self._read_configs(None)
+        if self._acls is not None:
+            self._acls.make_folders()
+        self._read_acls(None)
         self._read_features()
 
     def follow_nodes(self, follower: OnNodesChanged) -> None:
@@ -241,6 +249,12 @@ class ZooKeeperStore:
         self._set_config(path, entity, config)
         self._read_configs(frozenset({path}))
 
+    def change_acls(self, pattern: ResourcePattern, change: Change) -> None:
+        """Replaces the entries of a resource, by compare-and-swap, and notifies the other brokers."""
+        assert self._acls is not None, "asked by an authorizer alone"
+        self._acls.change(pattern, change)
+        self._read_acls(frozenset({paths.acls(pattern)}))
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids; where another broker took it, the one after.
 
@@ -282,12 +296,7 @@ class ZooKeeperStore:
         refused = self.session.transact([SetData(path, data) if there else Create(path, data), change])
         if refused is not None:
             raise ZooKeeperError(f"{path} is not changed: {refused} was changed by another broker")
-        for name in sorted(self.session.children(paths.CONFIG_CHANGES)):
-            notification = f"{paths.CONFIG_CHANGES}/{name}"
-            age_ms = self.session.age_ms(notification)
-            if age_ms is not None and age_ms < NOTIFICATION_LIFE_MS:
-                break
-            self.session.transact([Delete(notification)])
+        remove_old_notifications(self.session, paths.CONFIG_CHANGES)
 
     def _note_broker_epoch(self, created_zxid: int) -> None:
         self.broker_epoch = created_zxid
@@ -295,6 +304,8 @@ class ZooKeeperStore:
     def _nodes_changed(self, changed: frozenset[str] | None) -> None:
         if changed is None or any(path.startswith(paths.CONFIGS) for path in changed):
             self._read_configs(changed)
+        if changed is None or any(map(paths.is_of_acls, changed)):
+            self._read_acls(changed)
         if changed is None or any(path.startswith(paths.BROKER_IDS) for path in changed):
             self._read_features()
         for follower in self._followers:
@@ -313,6 +324,14 @@ class ZooKeeperStore:
                         client_configs=configs.clients,
                     )
                 )
+
+    def _read_acls(self, changed: frozenset[str] | None) -> None:
+        if self._acls is None:
+            return
+        with self._reading:
+            acls = self._acls.read(changed)
+            with self._showing:
+                self._show(replace(self._view, acls=acls))
 
     def _read_features(self) -> None:
         """Finds out what the brokers support that are registered now, and watches who comes and goes."""

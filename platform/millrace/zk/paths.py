@@ -13,6 +13,10 @@
 /config/clients/[client]                      a client's quotas
 /config/ips/[address]                         the quotas of an address
 /config/changes/config_change_[sequence]      which configuration was changed
+/kafka-acl/[Type]/[name]                      who may do what on a resource, or for `*` on all of a type
+/kafka-acl-extended/prefixed/[Type]/[prefix]  the same on all resources whose names begin alike
+/kafka-acl-changes/acl_changes_[sequence]     a resource whose entries were changed
+/kafka-acl-extended-changes/acl_changes_[…]   a prefix whose entries were changed
 /controller                                   ephemeral: the broker that is the controller
 /controller_epoch                             how often a broker has become the controller
 /admin/delete_topics/[topic]                  a topic that shall be deleted
@@ -27,6 +31,8 @@
 """
 
 from __future__ import annotations
+
+from millrace.security.acls import PatternType, ResourcePattern, ResourceType
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -47,6 +53,14 @@ ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 CONSUMERS = "/consumers"
 PRODUCER_IDS = "/latest_producer_id_block"
+ACLS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
+ACL_CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
+ACL_FOLDERS = {
+    f"{folder}/{resource_type.pascal}": (resource_type, pattern_type)
+    for pattern_type, folder in ACLS.items()
+    for resource_type in ResourceType
+    if resource_type > ResourceType.ANY
+}
 PERSISTENT = (
     *("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, *CLIENT_CONFIGS),
     *(CONFIG_CHANGES, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS),
@@ -66,6 +80,21 @@ def parent(path: str) -> str:
 def is_of_clients(path: str) -> bool:
     """Returns whether a node is about users, clients or addresses."""
     return path.startswith(CLIENT_CONFIGS)
+
+
+def is_of_acls(path: str) -> bool:
+    """Returns whether a node is about access control lists."""
+    return path.startswith("/kafka-acl")
+
+
+def acls(pattern: ResourcePattern) -> str:
+    """Returns the path of the entries of a resource."""
+    return f"{ACLS[pattern.pattern_type]}/{pattern.resource_type.pascal}/{pattern.name}"
+
+
+def acl_change(pattern_type: PatternType) -> str:
+    """Returns the path of a notification to which ZooKeeper appends a sequence."""
+    return f"{ACL_CHANGES[pattern_type]}/acl_changes_"
 
 
 def broker(broker_id: int) -> str:

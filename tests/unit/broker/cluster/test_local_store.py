@@ -15,6 +15,7 @@ from millrace.errors import (
     UnknownTopicError,
 )
 from millrace.fs import OsFileSystem
+from millrace.security.acls import Acl, AclOperation, PatternType, PermissionType, ResourcePattern, ResourceType
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.named_cluster import ClusterOfFolder, NamedCluster
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
@@ -23,6 +24,8 @@ from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 DATA_DIR = "/data"
 BROKER = BrokerInfo(1, "localhost", 9092)
+ORDERS = ResourcePattern(ResourceType.TRANSACTIONAL_ID, "a:b", PatternType.PREFIXED)
+READ = Acl("User:alice", "*", AclOperation.DESCRIBE, PermissionType.ALLOW)
 
 
 def topic(name, partitions=2):
@@ -51,11 +54,13 @@ def test_it_keeps_everything_across_a_restart(tmp_path):
     first.delete_topic("b")
     first.set_client_config("users/alice/clients/app", {"producer_byte_rate": "1"})
     first.set_client_config("ips/::1", {"connection_creation_rate": "2"})
+    first.change_acls(ORDERS, lambda before: before | {READ})
     view = first.view()
     first.close()
     second = started(OsFileSystem(), tmp_path / "data")
     second.register_broker(BROKER)
     assert second.view() == view
+    assert view.acls == {ORDERS: {READ}}
     assert list(view.topics) == ["a"]
     assert view.client_configs == {
         "users/alice/clients/app": {"producer_byte_rate": "1"},
@@ -265,3 +270,19 @@ def test_credentials_of_users_can_be_read_by_their_owner_alone(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     started(OsFileSystem(), tmp_path).create_topic(topic("t"))
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_access_control_list_without_entries_is_gone(tmp_path):
+    store = started(OsFileSystem(), tmp_path / "data")
+    store.change_acls(ORDERS, lambda before: before | {READ})
+    store.change_acls(ORDERS, lambda before: before - {READ})
+    assert store.view().acls == {}
+
+
+def test_an_access_control_list_that_can_not_be_written_is_not_obeyed():
+    fs = fresh_fs()
+    store = started(fs)
+    fs.fail("pwritev", code=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        store.change_acls(ORDERS, lambda before: before | {READ})
+    assert store.view().acls == {}

@@ -1,0 +1,89 @@
+"""Reads and changes the access control lists in ZooKeeper, in Apache Kafka's own nodes.
+
+Every resource's node is watched, and the folders of all types are, so lists are obeyed whoever writes them. Only what
+has changed is read again; after a reconnect all is. A node that can't be read might deny something. So everything on
+its resource is denied to everyone but super users, until somebody repairs it.
+
+A change is made of the newest entries (`change`), in one transaction with the notification that Kafka's brokers wait
+for, and is tried again when another broker was faster. A resource without entries has no node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from millrace.errors import ZooKeeperError
+from millrace.security.acls import EVERY_HOST, EVERYONE, Acl, AclOperation, Acls, PermissionType, ResourcePattern
+from millrace.zk import paths
+from millrace.zk.acl_codec import decode_acls, encode_acl_change, encode_acls
+from millrace.zk.operations import Create, Delete, Operation, SetData
+from millrace.zk.session import ZooKeeperSession
+from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 10
+NOBODY = frozenset({Acl(EVERYONE, EVERY_HOST, AclOperation.ALL, PermissionType.DENY)})
+
+Change = Callable[[frozenset[Acl]], frozenset[Acl]]
+
+
+class ZooKeeperAcls:
+    """The lists of all resources; `read` is for one thread at a time, `change` for any."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self._session = session
+        self._acls: Acls = {}
+
+    def make_folders(self) -> None:
+        """Makes the nodes above those of resources, unless they exist."""
+        for path in (*paths.ACL_FOLDERS, *paths.ACL_CHANGES.values()):
+            self._session.ensure(path)
+
+    def read(self, changed: frozenset[str] | None) -> Acls:
+        """Returns the newest lists; `changed` are the paths of nodes that changed, None stands for all."""
+        patterns = [
+            ResourcePattern(resource_type, name, pattern_type)
+            for folder, (resource_type, pattern_type) in paths.ACL_FOLDERS.items()
+            for name in sorted(self._session.children(folder, watch=True))
+        ]
+        dirty = [one for one in patterns if changed is None or one not in self._acls or paths.acls(one) in changed]
+        fresh = dict(zip(dirty, self._read_nodes(dirty), strict=True))
+        newest = {one: fresh.get(one, self._acls.get(one)) for one in patterns}
+        self._acls = {one: entries for one, entries in newest.items() if entries}
+        return self._acls
+
+    def change(self, pattern: ResourcePattern, change: Change) -> None:
+        """Replaces the entries of a resource by what `change` makes of them. ZooKeeperError."""
+        path = paths.acls(pattern)
+        for _ in range(ATTEMPTS):
+            found = self._session.get_with_version(path)
+            before = frozenset[Acl]() if found is None else decode_acls(found[0])
+            after = change(before)
+            if after == before:
+                return
+            notification = Create(paths.acl_change(pattern.pattern_type), encode_acl_change(pattern), sequential=True)
+            write = _write(path, after, None if found is None else found[1])
+            if self._session.transact([write, notification]) is None:
+                remove_old_notifications(self._session, paths.ACL_CHANGES[pattern.pattern_type])
+                return
+        raise ZooKeeperError(f"{path} was changed by other brokers {ATTEMPTS} times in a row")
+
+    def _read_nodes(self, patterns: list[ResourcePattern]) -> list[frozenset[Acl] | None]:
+        nodes = self._session.get_many([paths.acls(one) for one in patterns], watch=True)
+        return [None if data is None else _decoded(one, data) for one, data in zip(patterns, nodes, strict=True)]
+
+
+def _decoded(pattern: ResourcePattern, data: bytes) -> frozenset[Acl]:
+    try:
+        return decode_acls(data)
+    except ZooKeeperError:
+        logger.exception("%s can't be read: all is denied there but to super users", paths.acls(pattern))
+        return NOBODY
+
+
+def _write(path: str, acls: frozenset[Acl], version: int | None) -> Operation:
+    if version is None:
+        return Create(path, encode_acls(acls))
+    return SetData(path, encode_acls(acls), version) if acls else Delete(path, version)
