@@ -31,6 +31,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.quotas.sampled_rate import QuotaWindows
+from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
@@ -72,6 +73,11 @@ class Foundation(NamedTuple):
     cleaner: LogCleaner
     metrics: RequestMetrics
     closing: AsyncExitStack
+
+    @property
+    def connect(self) -> Connect:
+        """Makes connections to other brokers."""
+        return partial(BrokerLink.connect, security=self.options.inter_broker_security)
 
     def broker_epoch(self) -> int:
         """Returns the epoch of the broker's registration; -1 for a broker that is not registered anywhere."""
@@ -170,6 +176,7 @@ def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
     changes = IsrChangeSender(
         lambda: Sender(base.broker_id, base.broker_epoch()),
         lambda: metadata.address_of(metadata.view.controller_id),
+        connect=base.connect,
     )
     tables = IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms, changes)
     replicas = ReplicaManager(base.logs, purgatory, tables)
@@ -180,14 +187,14 @@ def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
 
 def _marker_sender(base: Foundation, local: MarkerWriter) -> MarkerSender:
     client_id = f"broker-{base.broker_id}-txn-marker-sender"
-    requests = MarkerRequests(write_markers, base.metadata.address_of, client_id)
+    requests = MarkerRequests(write_markers, base.metadata.address_of, client_id, base.connect)
     base.closing.push_async_callback(requests.close)
     return MarkerSender(local, base.metadata, requests, broker_id=base.broker_id)
 
 
 def _partition_requests(base: Foundation) -> PartitionRequests:
     client_id = f"broker-{base.broker_id}-add-partitions-to-txn"
-    requests = PartitionRequests(ask_about_partitions, base.metadata.address_of, client_id)
+    requests = PartitionRequests(ask_about_partitions, base.metadata.address_of, client_id, base.connect)
     base.closing.push_async_callback(requests.close)
     return requests
 
@@ -232,6 +239,7 @@ def _roles(
         when_offline=replicas.offline.add,
         when_committed=replicas.purgatory.check,
         quota=quota,
+        connect=base.connect,
     )
     return PartitionRoles(
         base.broker_id,

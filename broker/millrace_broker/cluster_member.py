@@ -30,7 +30,7 @@ from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.controller.active_controller import ControllerConfig
 from millrace_broker.controller.controller import Controller
 from millrace_broker.handlers.api import Services
-from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import DirHealth, LogConfig, TopicPartition
 
@@ -61,9 +61,16 @@ def new_member(options: BrokerOptions, services: Services, store: ZooKeeperStore
         most_imbalance_percent=broker.leader_imbalance_per_broker_percentage,
         inter_broker_listener=options.inter_broker_listener,
     )
-    connect = partial(Connection, client_id=str(services.broker_id), timeout_s=ANSWER_TIMEOUT_S, clock=services.clock)
+    connect = partial(
+        Connection,
+        client_id=str(services.broker_id),
+        timeout_s=ANSWER_TIMEOUT_S,
+        clock=services.clock,
+        security=options.inter_broker_security,
+    )
     services.controller = Controller(store.session, services.broker_id, config, connect, services.clock)
-    return ClusterMember(services, store, services.controller)
+    link = partial(BrokerLink.connect, security=options.inter_broker_security)
+    return ClusterMember(services, store, services.controller, link)
 
 
 class ClusterMember:
@@ -73,9 +80,13 @@ class ClusterMember:
         services: what the broker knows of the cluster, and its configuration.
         store: the session with ZooKeeper, and the broker's epoch.
         controller: this broker as the controller, or as one that waits for the role.
+        connect: makes connections to other brokers.
     """
 
-    def __init__(self, services: Services, store: ZooKeeperStore, controller: Controller) -> None:
+    def __init__(
+        self, services: Services, store: ZooKeeperStore, controller: Controller, connect: Connect = BrokerLink.connect
+    ) -> None:
+        self._connect = connect
         self._services = services
         self._store = store
         self._controller = controller
@@ -191,7 +202,7 @@ class ClusterMember:
         controller = self._services.metadata.address_of(view.controller_id)
         if controller is None:
             raise NotControllerError("no controller is known")
-        link = await BrokerLink.connect(
+        link = await self._connect(
             controller,
             client_id=str(self._services.broker_id),
             timeout_s=ANSWER_TIMEOUT_S,

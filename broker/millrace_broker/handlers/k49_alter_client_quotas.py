@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millrace.wire.messages.alter_client_quotas import (
         AlterClientQuotasRequest,
         AlterClientQuotasResponseFields,
+        EntityDataFields,
         EntryDataFields,
     )
 
@@ -41,7 +42,7 @@ async def _answer(services: Services, version: int, message: AlterClientQuotasRe
             await _alter(services.configs, entity, operations, validate_only=message.validate_only)
         except MillraceError as error:
             code, text = error.code, str(error)
-        named = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        named: list[EntityDataFields] = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
         entries.append({"error_code": code, "error_message": text, "entity": named})
     fields: AlterClientQuotasResponseFields = {"throttle_time": 0, "entries": entries}
     return answer(services, ALTER_CLIENT_QUOTAS, version, fields)

@@ -54,6 +54,9 @@ class BrokerConfig:
         "The security protocol of the listener by which brokers reach each other.",
         choices=tuple(SecurityProtocol.__members__),
     )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        "GSSAPI", "The mechanism by which a broker logs in to others: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."
+    )
     log_dirs: str = setting("", "The folders of the logs.", has_default=False)
     log_dir: str = setting("", "The folders of the logs where log.dirs says none.", has_default=False)
     zookeeper_connect: str = setting("", "The cluster's ZooKeeper.", has_default=False)

@@ -20,6 +20,7 @@ LISTENER_PROPERTIES = frozenset({
     "listener.security.protocol.map",
     "inter.broker.listener.name",
     "security.inter.broker.protocol",
+    "sasl.mechanism.inter.broker.protocol",
 })  # fmt: skip
 OBEYED = (LISTENER_PROPERTIES | OF_ONE_LISTENER) - {JAAS}
 """The properties that restrict access, or say where and how, and are obeyed."""

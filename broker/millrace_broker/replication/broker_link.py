@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from millrace.addresses import Address
 from millrace.client.authentication import authentication
@@ -51,6 +51,16 @@ SASL_VERSIONS = {ApiKey.SASL_HANDSHAKE: 1, ApiKey.SASL_AUTHENTICATE: 1}  # the f
 NO_FIELDS: ApiVersionsRequestFields = {}
 
 Answer = asyncio.Future[memoryview]
+
+
+class Connect(Protocol):
+    """Makes links to other brokers: `BrokerLink.connect`, with the security of the listener for brokers."""
+
+    async def __call__(
+        self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int
+    ) -> BrokerLink:
+        """Returns a new link, and raises, as `BrokerLink.connect` does."""
+        ...
 
 
 class BrokerLink(asyncio.BufferedProtocol):

@@ -36,7 +36,7 @@ from millrace.error_sentences import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import ALTER_PARTITION
-from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.in_sync_replicas import UNKNOWN_BROKER_EPOCH, Proposal
 from millrace_broker.replication.isr_tables import Accepted
 from millrace_broker.storage import TopicPartition
@@ -82,6 +82,7 @@ class IsrChangeSender:
         sender: returns the id and the newest epoch of this broker.
         find_controller: returns where the newest metadata says that the controller listens; None where it has none.
         pause_s: how long to wait before something is asked for again.
+        connect: makes the connections.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class IsrChangeSender:
         find_controller: Callable[[], Address | None],
         *,
         pause_s: float = RETRY_PAUSE_S,
+        connect: Connect = BrokerLink.connect,
     ) -> None:
+        self._connect = connect
         self._sender = sender
         self._find_controller = find_controller
         self._pause_s = pause_s
@@ -157,7 +160,7 @@ class IsrChangeSender:
         if address is None:
             raise BrokerUnreachableError("no controller is known")
         if self._link is None:
-            self._link = await BrokerLink.connect(
+            self._link = await self._connect(
                 address,
                 client_id=f"broker-{self._sender().broker_id}",
                 timeout_s=TIMEOUT_S,

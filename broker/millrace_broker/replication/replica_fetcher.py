@@ -47,7 +47,7 @@ from millrace.wire.fetch_request import (
     Wanted,
     encode_fetch_request,
 )
-from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
 from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest
@@ -86,7 +86,7 @@ class FollowingBroker(NamedTuple):
     """The broker that follows, and the doors of its fetchers.
 
     `epoch` returns the broker's epoch, -1 where it has none. `address_of` returns where a broker listens, None where
-    that is not known at the time. `quota` is what is throttled as follower.
+    that is not known at the time. `quota` is what is throttled as follower. `connect` makes the connections.
     """
 
     broker_id: int
@@ -96,6 +96,7 @@ class FollowingBroker(NamedTuple):
     when_offline: WhenTold
     when_committed: WhenTold
     quota: ReplicationQuota
+    connect: Connect = BrokerLink.connect
 
 
 class ReplicaFetcher:
@@ -250,7 +251,7 @@ class ReplicaFetcher:
             address = self._broker.address_of(self.source)
             if address is None:
                 raise BrokerUnreachableError(f"it is not known where broker {self.source} listens")
-            self._link = await BrokerLink.connect(
+            self._link = await self._broker.connect(
                 address,
                 client_id=f"broker-{self._broker.broker_id}-fetcher-{self._number}",  # as Kafka's brokers have it
                 timeout_s=self._settings.socket_timeout_ms / 1000,

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from millrace.addresses import Address
 from millrace.errors import BrokerUnreachableError
-from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.broker_link import BrokerLink, Connect
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -33,6 +33,7 @@ class RequestBatcher(Generic[Item, Outcome]):
         exchange: asks one broker about some items, and returns the outcome of each in their order.
         address_of: returns where a broker is now; None where that is not known.
         client_id: names this broker in each request.
+        connect: makes the connections.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class RequestBatcher(Generic[Item, Outcome]):
         exchange: Callable[[BrokerLink, Sequence[Item]], Awaitable[Sequence[Outcome]]],
         address_of: Callable[[int], Address | None],
         client_id: str,
+        connect: Connect = BrokerLink.connect,
     ) -> None:
+        self._connect = connect
         self._exchange = exchange
         self._address_of = address_of
         self._client_id = client_id
@@ -95,7 +98,7 @@ class RequestBatcher(Generic[Item, Outcome]):
         if address is None:
             raise BrokerUnreachableError(f"broker {broker_id} is not known to be alive")
         if link is None:
-            link = self._links[broker_id] = await BrokerLink.connect(
+            link = self._links[broker_id] = await self._connect(
                 address,
                 client_id=self._client_id,
                 timeout_s=REQUEST_TIMEOUT_S,

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from millrace.addresses import PLAINTEXT, Address
 from millrace.errors import InvalidConfigError
+from millrace.security.client_security import ClientSecurity
 from millrace.security.protocols import SecurityProtocol
 from millrace_broker.properties.listeners import (
     Listener,
@@ -26,7 +27,7 @@ from millrace_broker.properties.listeners import (
     parse_protocols,
     protocol_of,
 )
-from millrace_broker.properties.sasl_config import SASL_CONFIG
+from millrace_broker.properties.sasl_config import JAAS, SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.security.authentication.listener_security import ListenerSecurity, listener_security
 from millrace_broker.startup.given import Given
@@ -34,9 +35,15 @@ from millrace_broker.startup.given import Given
 DEFAULT_LISTEN = "127.0.0.1:9092"
 LISTENERS, ADVERTISED, PROTOCOL_MAP = "listeners", "advertised.listeners", "listener.security.protocol.map"
 INTER_BROKER_NAME, INTER_BROKER_PROTOCOL = "inter.broker.listener.name", "security.inter.broker.protocol"
+INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
+OF_SERVERS = ("ssl.client.auth", "ssl.principal.mapping.rules")
 OF_LISTENERS = {**TLS_CONFIG.keys, **SASL_CONFIG.keys}
 RESTRICTING = ("ssl.client.auth", "sasl.enabled.mechanisms", "connections.max.reauth.ms")
-DEFAULTS = {LISTENERS: f"{PLAINTEXT}://{DEFAULT_LISTEN}", INTER_BROKER_PROTOCOL: PLAINTEXT}
+DEFAULTS = {
+    LISTENERS: f"{PLAINTEXT}://{DEFAULT_LISTEN}",
+    INTER_BROKER_PROTOCOL: PLAINTEXT,
+    INTER_BROKER_MECHANISM: "GSSAPI",
+}
 
 
 def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
@@ -69,15 +76,15 @@ def authentications(listeners: Sequence[Listener]) -> dict[str, ListenerSecurity
     return {one.name: listener_security(one.name, one.properties) for one in listeners if one.protocol.uses_sasl}
 
 
-def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> str:
-    """Returns the name of the listener by which brokers reach each other. InvalidConfigError where there is none.
+def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> Listener:
+    """Returns the listener by which brokers reach each other. InvalidConfigError where there is none.
 
     Nobody reaches a broker alone so; it has its first listener for this, unless one is named.
     """
     told = {one.name: one for one in listeners if one.is_told}
     name = _value(given, INTER_BROKER_NAME).upper()
     if not name and is_alone and INTER_BROKER_PROTOCOL not in given:
-        return listeners[0].name
+        return listeners[0]
     with _blamed(INTER_BROKER_NAME if name else INTER_BROKER_PROTOCOL, given) as text:
         if name and INTER_BROKER_PROTOCOL in given:
             raise InvalidConfigError(f"Invalid value, {INTER_BROKER_PROTOCOL} is given, too; leave one of them out")
@@ -88,18 +95,31 @@ def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listen
                 f"brokers reach each other by it; add one to {LISTENERS}, or give the name of another one as "
                 f"{INTER_BROKER_NAME}"
             )
-        if not is_alone:
-            _check_between_brokers(found)
-    return found.name
+    return found
 
 
-def _check_between_brokers(listener: Listener) -> None:
-    """Raises InvalidConfigError for a listener by which this broker can't reach others."""
-    if listener.protocol is not SecurityProtocol.PLAINTEXT:
-        raise InvalidConfigError(
-            f"Invalid value, listener {listener.name} has the protocol {listener.protocol.name}, and brokers reach "
-            "each other in PLAINTEXT alone"
-        )
+def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> ClientSecurity:
+    """Returns how this broker reaches others by their listener of this name. InvalidConfigError.
+
+    It shows the certificate of its own listener, and logs in as the login module of the mechanism says there.
+    """
+    properties = {"security.protocol": listener.protocol.name}
+    if listener.protocol.uses_tls:
+        own = listener.properties
+        properties |= {name: own[name] for name in own if name in TLS_CONFIG.keys and name not in OF_SERVERS}
+    if listener.protocol.uses_sasl:
+        with _blamed(INTER_BROKER_MECHANISM, given) as mechanism:
+            jaas = f"{mechanism.strip().lower()}.{JAAS}"
+            if jaas not in listener.properties:
+                raise InvalidConfigError(
+                    f"Invalid value, listener.name.{listener.name.lower()}.{jaas} is missing, by which this broker "
+                    "logs in to others"
+                )
+        properties |= {"sasl.mechanism": mechanism.strip(), JAAS: listener.properties[jaas]}
+    try:
+        return ClientSecurity.from_properties(properties)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"listener {listener.name}, by which brokers reach each other: {error}") from error
 
 
 def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener | None:

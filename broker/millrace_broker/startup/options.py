@@ -24,6 +24,7 @@ from millrace import __version__, kernel
 from millrace.addresses import PLAINTEXT, Address, parse_listen_address
 from millrace.config import ConfigTable
 from millrace.errors import InvalidConfigError
+from millrace.security.client_security import ClientSecurity
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.properties.group_config import (
     CONSUMER_GROUP_CONFIG,
@@ -40,6 +41,7 @@ from millrace_broker.startup.listeners import (
     LISTENERS,
     authentications,
     inter_broker_listener,
+    inter_broker_security,
     read_listeners,
 )
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
@@ -54,7 +56,8 @@ CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 class BrokerOptions:
     """The options of a broker at its start.
 
-    `inter_broker_listener` is the name of that of `listeners` by which brokers reach each other. `authentications` say
+    `inter_broker_listener` is the name of that of `listeners` by which brokers reach each other, and
+    `inter_broker_security` how this one does. `authentications` say
     how clients authenticate, by the name of each listener with SASL. `broker_id` is None
     where the folders or the cluster know it; an error about it begins with `broker_id_place`. `cluster_id` is that of
     the cluster which the broker makes where there is none, None for a new one.
@@ -62,6 +65,7 @@ class BrokerOptions:
 
     listeners: tuple[Listener, ...]
     inter_broker_listener: str
+    inter_broker_security: ClientSecurity
     authentications: Mapping[str, ListenerSecurity]
     admin: Address
     data_dirs: tuple[str, ...]
@@ -126,9 +130,13 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         defaults = LogConfig.from_properties(log_defaults, {})
         defaults.check()
         check_policies(defaults)
+        between = inter_broker_listener(given, listeners, is_alone=zookeeper is None)
         return BrokerOptions(
             listeners=listeners,
-            inter_broker_listener=inter_broker_listener(given, listeners, is_alone=zookeeper is None),
+            inter_broker_listener=between.name,
+            inter_broker_security=(
+                ClientSecurity.PLAINTEXT if zookeeper is None else inter_broker_security(given, between)
+            ),
             authentications=authentications(listeners),
             admin=parse_listen_address(parsed.admin),
             data_dirs=directories,

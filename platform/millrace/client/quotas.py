@@ -12,7 +12,11 @@ from millrace.client.connection import Connection
 from millrace.wire.messages import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.alter_client_quotas import AlterClientQuotasRequestFields, OpDataFields
+    from millrace.wire.messages.alter_client_quotas import (
+        AlterClientQuotasRequestFields,
+        EntityDataFields,
+        OpDataFields,
+    )
     from millrace.wire.messages.describe_client_quotas import DescribeClientQuotasRequestFields
 
 USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
@@ -57,7 +61,7 @@ class Quotas:
             {"key": key, "value": value, "remove": False} for key, value in values.items()
         ]
         operations += [{"key": key, "value": 0.0, "remove": True} for key in unset]
-        named = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        named: list[EntityDataFields] = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
         fields: AlterClientQuotasRequestFields = {
             "entries": [{"entity": named, "ops": operations}],
             "validate_only": False,
