@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from millrace.client import Admin, Cluster, Quotas
+from millrace.client import Admin, Cluster, Quotas, Users
 
 pytestmark = pytest.mark.usefixtures("warm_path")
 
@@ -65,6 +65,14 @@ def test_users_clients_and_quotas_are_completed(complete, broker_session):
         "consumer_byte_rate",
         "controller_mutation_rate",
         "connection_creation_rate",
+    ]
+
+
+def test_users_are_completed(complete, broker_session):
+    with Cluster(broker_session.bootstrap) as cluster:
+        Users(cluster).set_password("completed-user", ["SCRAM-SHA-256"], "secret", 4096)
+    assert complete("millrace users delete completed-", MILLRACE_BOOTSTRAP=broker_session.bootstrap) == [
+        "completed-user"
     ]
 
 

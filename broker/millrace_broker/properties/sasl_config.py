@@ -1,7 +1,8 @@
 """The properties of SASL, under Kafka's names; `security.authentication` obeys them.
 
 Each may be given for one listener alone, as `listener.name.NAME.PROPERTY`, and for one mechanism on one listener, as
-`listener.name.NAME.MECHANISM.PROPERTY`. `sasl.jaas.config` counts only in the latter form.
+`listener.name.NAME.MECHANISM.PROPERTY`. `sasl.jaas.config` is given in the latter form
+alone.
 """
 
 from __future__ import annotations
@@ -21,12 +22,6 @@ class SaslConfig:
         "GSSAPI",
         "The mechanisms that a listener with SASL offers: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
         is_list=True,
-    )
-    sasl_jaas_config: str = setting(
-        "",
-        "A login module and its options; given for a listener and a mechanism.",
-        has_default=False,
-        is_secret=True,
     )
     connections_max_reauth_ms: int = setting(
         0, "Milliseconds after which a client has to authenticate again; 0: never, unless its token expires."

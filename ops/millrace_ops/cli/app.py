@@ -30,6 +30,7 @@ from millrace_ops.cli import (
     topics,
     topics_reassign,
     up,
+    users,
     verify,
     warehouse,
     warehouse_modes,
@@ -56,6 +57,7 @@ topics.app.command("reassign")(topics_reassign.reassign)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(quotas.app, name="quotas")
+app.add_typer(users.app, name="users")
 app.add_typer(groups.app, name="groups")
 app.add_typer(offsets.app, name="offsets")
 app.command("produce")(produce.produce)

@@ -36,6 +36,13 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     return _names(context, incomplete, lambda cluster: [one.group_id for one in Groups(cluster).list()])
 
 
+def complete_user(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the users with credentials whose names begin with `incomplete`."""
+    from millrace.client import Users
+
+    return _names(context, incomplete, lambda cluster: Users(cluster).describe())
+
+
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the ids of live brokers that begin with `incomplete`."""
     return _names(context, incomplete, lambda cluster: map(str, cluster.metadata([]).brokers))

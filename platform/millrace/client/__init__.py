@@ -17,6 +17,7 @@ from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionM
 from millrace.client.quotas import EntityQuotas, Quotas
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
+from millrace.client.users import Users
 
 __all__ = [
     "Admin",
@@ -35,5 +36,6 @@ __all__ = [
     "SimpleConsumer",
     "SyncProducer",
     "TopicMetadata",
+    "Users",
     "read_log_offsets",
 ]

@@ -67,7 +67,7 @@ def altered(config: Mapping[str, str], changes: Sequence[Change]) -> Mapping[str
             credential = credential_of(mechanism, one.salted_password, one.salt, one.iterations)
             changed[mechanism] = credential_text(credential)
         elif changed.pop(mechanism, None) is None:
-            raise ResourceNotFoundError(f"user {one.user!r} has no credential of {mechanism} that could be deleted")
+            raise ResourceNotFoundError(f"there is no credential of {mechanism} that could be deleted")
     return changed
 
 

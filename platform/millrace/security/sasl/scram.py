@@ -21,7 +21,8 @@ from typing import NamedTuple
 from millrace.errors import UnacceptableCredentialError
 
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-SCRAM_TYPES = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # the numbers of the protocol (KIP-554)
+SCRAM_TYPES = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # by the numbers of the protocol (KIP-554)
+SCRAM_NUMBERS = {name: number for number, name in SCRAM_TYPES.items()}
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
 NONCE_CHARACTERS = 26
@@ -48,6 +49,11 @@ def nonce() -> str:
     return "".join(secrets.choice(BASE_36) for _ in range(NONCE_CHARACTERS))
 
 
+def new_salt() -> bytes:
+    """Returns a salt that no other password has."""
+    return nonce().encode()
+
+
 def hmac_of(hash_name: str, key: bytes, message: bytes) -> bytes:
     """Returns the HMAC of a message."""
     return hmac.digest(key, message, hash_name)
@@ -68,7 +74,7 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 def new_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIONS) -> ScramCredential:
     """Returns a credential of the password with a salt of its own."""
-    salt = nonce().encode()
+    salt = new_salt()
     salted = salted_password(SCRAM_HASHES[mechanism], password, salt, iterations)
     return credential_of(mechanism, salted, salt, iterations)
 
