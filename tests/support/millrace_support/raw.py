@@ -62,6 +62,11 @@ class RawConnection:
         self._socket.sendall(framed(frame[:4], CORRELATION_ID.pack(self._sent), frame[4 + CORRELATION_ID.size :]))
         return self.receive(ApiKey(api_key), version)
 
+    def exchange_token(self, token: bytes) -> bytes:
+        """Sends a bare token, after SaslHandshake v0, and returns the broker's, which are no request and no answer."""
+        self._socket.sendall(framed(token))
+        return self._exactly(int.from_bytes(self._exactly(SIZE_BYTES), "big"))
+
     def send(self, api_key: ApiKey, version: int, body: bytes) -> None:
         """Sends a request and does not wait."""
         self._sent += 1
