@@ -55,8 +55,8 @@ class Override(NamedTuple):
     def is_known(self) -> bool:
         """Whether a listener, or a mechanism on it, may have this property for itself."""
         if self.mechanism:
-            return self.name in SASL_CONFIG.keys
-        return self.name in OF_ONE_LISTENER and self.name != JAAS
+            return self.name in SASL_CONFIG.keys or self.name == JAAS
+        return self.name in OF_ONE_LISTENER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

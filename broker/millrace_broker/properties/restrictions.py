@@ -12,7 +12,6 @@ import re
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.kafka_properties import BROKER, kafka_properties
 from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
-from millrace_broker.properties.sasl_config import JAAS
 
 LISTENER_PROPERTIES = frozenset({
     "listeners",
@@ -22,7 +21,7 @@ LISTENER_PROPERTIES = frozenset({
     "security.inter.broker.protocol",
     "sasl.mechanism.inter.broker.protocol",
 })  # fmt: skip
-OBEYED = (LISTENER_PROPERTIES | OF_ONE_LISTENER) - {JAAS}
+OBEYED = LISTENER_PROPERTIES | OF_ONE_LISTENER
 """The properties that restrict access, or say where and how, and are obeyed."""
 
 # What properties ask for, by the beginning of their names; the first entry that fits counts. An entry that ends with a

@@ -37,20 +37,15 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_user(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the users with credentials whose names begin with `incomplete`."""
+    """Returns the users with credentials or quotas whose names begin with `incomplete`."""
     from millrace.client import Users
 
-    return _names(context, incomplete, lambda cluster: Users(cluster).describe())
+    return _names(context, incomplete, lambda cluster: {*Users(cluster).describe(), *_with_quotas(cluster, "user")})
 
 
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the ids of live brokers that begin with `incomplete`."""
     return _names(context, incomplete, lambda cluster: map(str, cluster.metadata([]).brokers))
-
-
-def complete_user(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the users with quotas whose names begin with `incomplete`."""
-    return _names(context, incomplete, lambda cluster: _with_quotas(cluster, "user"))
 
 
 def complete_client(context: typer.Context, incomplete: str) -> list[str]:
