@@ -7,6 +7,7 @@ that kio lacks.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from types import TracebackType
@@ -25,15 +26,20 @@ TIMEOUT_S = 60.0
 class RawConnection:
     """A connection; requests are numbered from 1, and answers must come in their order.
 
-    With a small receive buffer the broker soon notices a peer that does not read.
+    With a small receive buffer the broker soon notices a peer that does not read. With a `context` it is one of TLS.
     """
 
-    def __init__(self, bootstrap: str, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, *, receive_buffer_bytes: int | None = None, context: ssl.SSLContext | None = None
+    ) -> None:
         self._socket = socket.socket()
         self._socket.settimeout(TIMEOUT_S)
         if receive_buffer_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self._socket.connect(parse_address(bootstrap))
+        address = parse_address(bootstrap)
+        self._socket.connect(address)
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
         self._sent = 0
         self._received = 0
 
