@@ -14,6 +14,7 @@ from millrace_broker.admin.replica_collector import replica_collectors
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.txns.state import DECIDED, OPEN
@@ -60,6 +61,7 @@ def broker_collectors(
         GroupCollector(services.groups),
         TransactionCollector(services.txns),
         FetchSessionCollector(services.fetch_sessions),
+        QuotaCollector(services.quotas, metrics),
         *replica_collectors(services),
     )
 
@@ -130,6 +132,33 @@ class BrokerCollector(Collector):
             stable = partition.log.producers.first_unstable_offset(high_watermark)
             unstable.add_metric(values, high_watermark - stable)
         return start, end, size, unstable
+
+
+class QuotaCollector(Collector):
+    """The metrics of clients' quotas; no client is named, so that clients can't make many of them."""
+
+    def __init__(self, quotas: ClientQuotas, metrics: RequestMetrics) -> None:
+        self._quotas = quotas
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields all metric families."""
+        counts = self._quotas.counts
+        times = {kind.lower(): number for kind, number in counts.throttled.copy().items()}
+        seconds = {kind.lower(): milliseconds / 1000 for kind, milliseconds in counts.throttle_ms.copy().items()}
+        yield GaugeMetricFamily(
+            "millrace_throttled_connections",
+            "Connections that are not read, as their client is throttled.",
+            value=self._metrics.muted,
+        )
+        for name, text, values in (
+            ("millrace_throttled", "Requests and connections that exceeded a quota.", times),
+            ("millrace_throttle_seconds", "Throttle times of them.", seconds),
+        ):
+            family = CounterMetricFamily(name, text, labels=["quota"])
+            for kind, value in values.items():
+                family.add_metric([kind], value)
+            yield family
 
 
 class GroupCollector(Collector):

@@ -22,7 +22,7 @@ def handle(services: Services, request: Request) -> Reply:
     fields: DescribeClientQuotasResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
-        "error_message": None,
+        "error_message": "",
         "entries": None,
     }
     try:

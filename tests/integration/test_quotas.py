@@ -1,0 +1,186 @@
+"""Quotas as clients meet them. What is asserted of times is a bound that a busy machine can only keep more easily.
+
+A client that exceeds its quota is told of throttle times, and the broker's own counts say how long they are: so many
+bytes need so much of them, whatever else takes time.
+"""
+
+import re
+import socket
+import time
+import urllib.request
+from contextlib import ExitStack
+
+import confluent_kafka
+import pytest
+
+from millrace.client import Admin, Cluster, Configs, Quotas, ResourceKind
+from millrace.testing.broker import BrokerProcess
+from millrace.wire.api import ApiKey
+from millrace.wire.frame import framed
+from millrace.wire.header import encode_request_header
+from millrace_support.raw import RawConnection
+
+API_VERSIONS = framed(encode_request_header(ApiKey.API_VERSIONS, 0, 1, "limited"))
+TOPIC = "limited"
+RATE = 400_000
+VALUE = bytes(10_000)
+BURST_S = 2  # what the windows of the short form allow at once; 10 in the long one
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a broker with the given properties, and a topic."""
+    with ExitStack() as brokers:
+
+        def started(**properties):
+            given = {name.replace("_", "."): str(value) for name, value in properties.items()}
+            broker = brokers.enter_context(BrokerProcess(tmp_path / "broker", properties=given))
+            with Cluster(broker.bootstrap) as cluster:
+                Admin(cluster).create_topic(TOPIC, 1)
+            return broker
+
+        yield started
+
+
+def set_quotas(broker, entity, **quotas):
+    with Cluster(broker.bootstrap) as cluster:
+        Quotas(cluster).alter(entity, quotas)
+
+
+def connect(broker, source="127.0.0.1"):
+    host, port = broker.bootstrap.split(":")
+    return socket.create_connection((host, int(port)), timeout=60, source_address=(source, 0))
+
+
+def is_served(connection):
+    """Whether a request is answered on it."""
+    try:
+        connection.sendall(API_VERSIONS)
+        return len(connection.recv(4)) == 4
+    except ConnectionError:
+        return False
+
+
+def metric(broker, name, quota):
+    text = urllib.request.urlopen(f"{broker.admin_url}/metrics").read().decode()
+    found = re.search(rf'^{name}_total{{quota="{quota}"}} (\S+)$', text, re.MULTILINE)
+    return 0.0 if found is None else float(found[1])
+
+
+def check_rate(broker, quota, size_bytes, elapsed_s, burst_s):
+    """The rate is at most the quota, and the throttle times are not much longer than that needs."""
+    assert size_bytes <= 1.05 * RATE * (elapsed_s + burst_s)
+    throttled_s = metric(broker, "millrace_throttle_seconds", quota)
+    assert throttled_s > 0, "the quota is not ignored"
+    return throttled_s
+
+
+def produce(broker, seconds_worth):
+    """Produces as much as so many seconds of the quota allow; (bytes, seconds, the longest throttle time in ms)."""
+    told = [0]
+    producer = confluent_kafka.Producer({
+        "bootstrap.servers": broker.bootstrap, "client.id": "app", "batch.size": 50_000, "linger.ms": 1,
+        "max.in.flight": 1, "throttle_cb": lambda event: told.append(event.throttle_time * 1000),
+    })  # fmt: skip
+    begin, count = time.monotonic(), int(seconds_worth * RATE / len(VALUE))
+    failed = []
+    for _ in range(count):
+        producer.produce(TOPIC, VALUE, on_delivery=lambda error, _: failed.append(error) if error else None)
+        producer.poll(0)
+    assert producer.flush(600) == 0
+    assert failed == []
+    return count * len(VALUE), time.monotonic() - begin, max(told)
+
+
+def consume(broker, size_bytes):
+    """Reads so many bytes from the beginning; (bytes, seconds, the longest throttle time in ms)."""
+    told = [0]
+    consumer = confluent_kafka.Consumer({
+        "bootstrap.servers": broker.bootstrap, "client.id": "app", "group.id": "g", "fetch.message.max.bytes": 100_000,
+        "throttle_cb": lambda event: told.append(event.throttle_time * 1000),
+    })  # fmt: skip
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+    begin, received = time.monotonic(), 0
+    while received < size_bytes:
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.error() is None
+        received += len(message.value())
+    elapsed_s = time.monotonic() - begin
+    consumer.close()
+    return received, elapsed_s, max(told)
+
+
+def check_producer_and_consumer(broker, seconds_worth, burst_s):
+    set_quotas(broker, {"client-id": "app"}, producer_byte_rate=RATE, consumer_byte_rate=RATE)
+    size_bytes, elapsed_s, told_ms = produce(broker, seconds_worth)
+    assert told_ms > 0
+    produced_s = check_rate(broker, "produce", size_bytes, elapsed_s, burst_s)
+    received, elapsed_s, told_ms = consume(broker, size_bytes)
+    assert received == size_bytes
+    assert told_ms > 0
+    check_rate(broker, "fetch", received, elapsed_s, burst_s)
+    return produced_s
+
+
+def test_a_producer_and_a_consumer_keep_to_their_quotas_and_nothing_is_lost(start):
+    broker = start(quota_window_num=BURST_S + 1)
+    throttled_s = check_producer_and_consumer(broker, seconds_worth=5, burst_s=BURST_S)
+    assert throttled_s < 1.5 * 5, "not much longer than the bytes need"
+
+
+@pytest.mark.soak(rounds=0, soak_rounds=1)
+def test_quotas_are_met_within_5_percent(rounds, start, record_property):
+    for _ in rounds:
+        seconds = 60
+        broker = start()
+        throttled_s = check_producer_and_consumer(broker, seconds, burst_s=10)
+        record_property("throttled for", f"{throttled_s:.1f} s of {seconds - 10} that the bytes need")
+        assert 0.95 * (seconds - 10) <= throttled_s <= 1.05 * seconds
+
+
+def test_a_quota_of_time_throttles_every_request_of_the_client(start):
+    broker = start()
+    set_quotas(broker, {"client-id": "raw"}, request_percentage=0)
+    with RawConnection(broker.bootstrap) as raw:
+        answer = raw.request(ApiKey.LIST_GROUPS, 4, {"states_filter": ()})
+        assert answer.throttle_time.total_seconds() == 1
+        began = time.monotonic()
+        raw.request(ApiKey.LIST_GROUPS, 4, {"states_filter": ()})
+        assert time.monotonic() - began > 0.5, "the connection was muted"
+    with Cluster(broker.bootstrap, client_id="another") as cluster:
+        assert cluster.metadata([TOPIC]).topic(TOPIC)
+    assert metric(broker, "millrace_throttled", "request") == 2
+
+
+def test_connections_above_the_rate_wait_and_are_served(start):
+    broker = start(quota_window_num=2, max_connection_creation_rate=1000)
+    with ExitStack() as opened, Cluster(broker.bootstrap) as cluster:
+        Configs(cluster).change(ResourceKind.BROKER, "", {"max.connection.creation.rate": "2"})
+        began = time.monotonic()
+        assert all(is_served(opened.enter_context(connect(broker))) for _ in range(6))
+        elapsed_s = time.monotonic() - began
+    waited_s = metric(broker, "millrace_throttle_seconds", "connection")
+    assert waited_s > 0.5
+    assert elapsed_s > 0.9 * waited_s
+
+
+def test_connections_above_the_rate_of_their_address_are_closed(start):
+    broker = start(quota_window_num=2)
+    set_quotas(broker, {"ip": "127.0.0.9"}, connection_creation_rate=1)
+    with connect(broker, "127.0.0.9") as first, connect(broker, "127.0.0.9") as second, connect(broker) as other:
+        assert is_served(first)
+        assert not is_served(second)
+        assert is_served(other)
+    assert metric(broker, "millrace_throttled", "connection") >= 1
+
+
+def test_a_broker_stops_while_clients_are_muted(start):
+    broker = start()
+    set_quotas(broker, {"client-id": "raw"}, controller_mutation_rate=0.001)
+    with RawConnection(broker.bootstrap) as raw:
+        topic = {"name": "t", "num_partitions": 9, "replication_factor": 1, "assignments": (), "configs": ()}
+        fields = {"topics": [topic], "timeout": 60_000, "validate_only": False}
+        answer = raw.request(ApiKey.CREATE_TOPICS, 5, fields)
+        assert answer.throttle_time.total_seconds() > 1000
+        assert broker.stop() == 0
