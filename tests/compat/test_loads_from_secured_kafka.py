@@ -5,12 +5,14 @@ import sys
 from itertools import count
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.kafka import find_kafka
+from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.warehouse.completeness.audit import audit
@@ -18,6 +20,7 @@ from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_support.certificates import PASSWORD as STORE_PASSWORD
+from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 from millrace_support.secured_kafka import PASSWORD, SecuredKafka
 
 pytestmark = pytest.mark.peers
@@ -151,3 +154,31 @@ def test_sparks_own_reader_takes_the_same_file(kafka, way, tmp_path):
     assert b"SparkListenerJobStart" in logged
     for text in (done.stdout.encode(), done.stderr.encode(), logged, written(table)):
         assert not any(secret.encode() in text for secret in SECRETS)
+
+
+def test_dagster_keeps_the_name_of_the_file_only(kafka, tmp_path, warm_loads):
+    topic = filled_topic(kafka)
+    asset = dg.AssetKey(["millrace", "table", topic])
+    millrace = MillraceResource(
+        bootstrap=kafka.address("PASSWORDS"),
+        client_config=str(kafka.file(kafka.passwords("SCRAM-SHA-512"))),
+        admin_url="",
+        warehouse_dir=str(tmp_path / "warehouse"),
+        schema_dir=str(tmp_path),
+        master="local[1,3]",
+    )
+    cluster = cluster_of(LOAD_ALL, topic, schema_dir=str(tmp_path))
+    job = definitions_of(cluster, millrace).resolve_implicit_global_asset_job_def()
+    checks = {key for key in job.asset_layer.asset_graph.asset_check_keys if key.asset_key == asset}
+    selected = job.get_subset(asset_selection={asset}, asset_check_selection=checks)
+    home = tmp_path / "dagster"
+    home.mkdir()
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        result = selected.execute_in_process(instance=instance, resources={"millrace": millrace})
+    assert result.success
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    [loaded] = result.asset_materializations_for_node("millrace_load_tables")
+    assert loaded.metadata["dagster/row_count"].value == RECORDS
+    kept = written(home)
+    assert topic.encode() in kept
+    assert not any(secret.encode() in text for secret in SECRETS for text in (kept, written(tmp_path)))
