@@ -1,5 +1,6 @@
 """Our clients reach a secured Apache Kafka: TLS, passwords, certificates; and what a user reads where they don't."""
 
+import asyncio
 import time
 
 import pytest
@@ -16,6 +17,7 @@ from millrace.security.client_security import ClientSecurity
 from millrace.security_errors import SaslAuthenticationError, TlsError
 from millrace.testing.kafka import find_kafka
 from millrace.wire.messages import METADATA
+from millrace_broker.replication.broker_link import BrokerLink
 from millrace_support.secured_kafka import SHORT_SESSION_MS, SecuredKafka
 
 NO_TOPICS = {
@@ -91,6 +93,56 @@ def test_a_session_that_ends_is_renewed_in_time(kafka):
             sent += [producer.send("renewed", b"x", partition=0) for _ in range(10)]
         offsets = [one.result(60).offset for one in sent]
     assert sorted(offsets) == list(range(len(offsets)))
+
+
+def test_links_between_brokers_get_in_and_stay_in(kafka, way):
+    bootstrap, properties = way
+    short = kafka.passwords("SCRAM-SHA-512", protocol="SASL_PLAINTEXT")
+
+    async def ask_for_a_while(address, given, seconds):
+        link = await BrokerLink.connect(
+            parse_address(address),
+            client_id="broker-7",
+            timeout_s=30,
+            max_response_bytes=1 << 20,
+            security=ClientSecurity.from_properties(given),
+        )
+        ends_s = time.monotonic() + seconds
+        answered = 0
+        while not answered or time.monotonic() < ends_s:
+            answers = await asyncio.gather(*(link.request(METADATA, 9, NO_TOPICS) for _ in range(10)))
+            answered += sum(bool(answer.brokers) for answer in answers)
+        link.close()
+        return answered
+
+    async def both():
+        return await asyncio.gather(
+            ask_for_a_while(bootstrap, properties, 0),
+            ask_for_a_while(kafka.address("SHORT"), short, 2 * SHORT_SESSION_MS / 1000),
+        )
+
+    assert min(asyncio.run(both())) >= 10
+
+
+@pytest.mark.parametrize(
+    ("listener", "properties", "error"),
+    [
+        ("PASSWORDS", lambda kafka: kafka.passwords("SCRAM-SHA-512", "wrong-horse"), SaslAuthenticationError),
+        ("ELSEWHERE", lambda kafka: kafka.trusting(), TlsError),
+    ],
+)
+def test_a_link_that_is_refused_says_why(kafka, listener, properties, error):
+    async def connect():
+        await BrokerLink.connect(
+            parse_address(kafka.address(listener)),
+            client_id="broker-7",
+            timeout_s=30,
+            max_response_bytes=1 << 20,
+            security=ClientSecurity.from_properties(properties(kafka)),
+        )
+
+    with pytest.raises(error):
+        asyncio.run(connect())
 
 
 def refusal(bootstrap, properties):
