@@ -2,6 +2,7 @@
 
 import pytest
 
+from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
@@ -45,6 +46,9 @@ def test_partitions_are_numbers_and_ranges():
     [
         ({"startingOfsets": "earliest"}, "startingOfsets: unknown option; there are bootstrap, topic"),
         ({"bootstrap": " "}, "bootstrap: this option is needed"),
+        ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.jaas.config: Spark would show it; write it into the file that c"),
+        ({"millrace.ssl.key.password": "x"}, "millrace.ssl.key.password: Spark would show it"),
+        ({"kafka.fetch.min.bytes": "1"}, "kafka.fetch.min.bytes: only properties of security are taken"),
         ({"topics": "a"}, "one of topic, topics, topicPattern is needed, and only one"),
         ({"startingOffsets": "first"}, "startingOffsets: 'first' is neither earliest, latest nor JSON"),
         ({"startingOffsets": '{"events": {"0": -3}}'}, "-3 is not an offset"),
@@ -103,3 +107,11 @@ def test_offsets_that_are_gone():
     with pytest.raises(LogTruncatedError, match="offset 91 is asked for, the log ends at 90"):
         within_log(91, "t", 0, LOG, fail_on_data_loss=True)
     assert [within_log(offset, "t", 0, LOG, fail_on_data_loss=False) for offset in (5, 50, 91)] == [10, 50, 90]
+
+
+def test_properties_of_security_and_their_file_are_passed_on_by_name():
+    given = {"clientConfig": "env:CLIENT", "kafka.security.protocol": "SSL", "Millrace.ssl.truststore.type": "PEM"}
+    options = parse_options({"bootstrap": "a:1", "topic": "t", **given})
+    assert options.source("t").security == SecuritySource(
+        "env:CLIENT", (("security.protocol", "SSL"), ("ssl.truststore.type", "PEM"))
+    )
