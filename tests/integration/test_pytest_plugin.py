@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from millrace.errors import BrokerUnreachableError
+from millrace.testing.local_broker import LocalBroker
+
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 PLUGIN = ("-p", "millrace.testing.plugin", "-p", "no:cacheprovider")
 
@@ -66,3 +69,15 @@ def test_without_the_broker_extra_it_says_what_to_install(pytester, missing):
     result = pytester.runpytest_subprocess(*PLUGIN)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"*a broker needs {missing}: pip install 'millrace-log[[]broker]'*"])
+
+
+def test_its_calls_reach_the_broker_as_security_says():
+    """This broker speaks plain text, so a call that uses TLS can't reach it."""
+    with LocalBroker(security={"security.protocol": "PLAINTEXT"}) as broker:
+        broker.produce("events", [b"x"])
+        assert broker.topics() == ["events"]
+    with LocalBroker(security={"security.protocol": "SSL"}) as broker:
+        with pytest.raises(BrokerUnreachableError, match="no broker speaks TLS at"):
+            broker.topics()
+        with pytest.raises(BrokerUnreachableError, match="no broker speaks TLS at"):
+            broker.create_topic("events")

@@ -19,6 +19,7 @@ from millrace.errors import DeliveryTimeoutError, SetupError
 from millrace.extras import PACKAGES, install_command
 from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.record import NewRecord, Record
+from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 
 T = TypeVar("T")
@@ -37,10 +38,23 @@ class LocalBroker(BrokerProcess):
     """A standalone broker on a free port; without `data_dir` its data lies in a temporary folder.
 
     Inherited: `bootstrap`, `admin_url`, `kill()`, `stop()`, `start()`, `restart()`, `read_log()`.
+
+    Args:
+        data_dir: The folder of the logs.
+        properties: Broker properties by Kafka's names.
+        security: Kafka's client properties, by which the calls here reach the broker; the listener that they are made
+            for stands in `properties`.
     """
 
-    def __init__(self, data_dir: str | None = None, *, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: str | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        security: Mapping[str, str] | None = None,
+    ) -> None:
         check_broker_installed()
+        self._security = ClientSecurity.from_properties(security or {})
         self._temporary = None if data_dir else tempfile.TemporaryDirectory(prefix="millrace-broker-")
         super().__init__(data_dir or f"{self._temporary.name}/data", properties=properties)  # type: ignore[union-attr]
 
@@ -52,12 +66,12 @@ class LocalBroker(BrokerProcess):
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Creates a topic; raises TopicExistsError."""
-        with Cluster(self.bootstrap) as cluster:
+        with self._cluster() as cluster:
             Admin(cluster).create_topic(name, partitions, config=config)
 
     def topics(self) -> list[str]:
         """Returns the names of all topics."""
-        with Cluster(self.bootstrap) as cluster:
+        with self._cluster() as cluster:
             return sorted(Admin(cluster).topics())
 
     def produce(
@@ -67,7 +81,9 @@ class LocalBroker(BrokerProcess):
         from millrace.client.producer import Producer, ProducerRecord  # noqa: PLC0415 -- only what is used is loaded
 
         records = [one if isinstance(one, NewRecord) else NewRecord(one) for one in values]
-        with Producer(broker_list=self.bootstrap, producer_type="async", queue_time=0) as producer:
+        with Producer(
+            broker_list=self.bootstrap, producer_type="async", queue_time=0, security=self._security
+        ) as producer:
             deliveries = producer.send(
                 ProducerRecord(topic, one.value, one.key, partition, _time_of(one), one.headers) for one in records
             )
@@ -81,7 +97,7 @@ class LocalBroker(BrokerProcess):
         With `count` it waits for that number of records, and raises DeliveryTimeoutError if they don't come in time.
         """
         deadline_s = time.monotonic() + timeout_s
-        with Cluster(self.bootstrap) as cluster:
+        with self._cluster() as cluster:
             consumer = SimpleConsumer(cluster)
             partitions = range(cluster.partition_count(topic)) if partition is None else (partition,)
             while True:
@@ -91,6 +107,9 @@ class LocalBroker(BrokerProcess):
                 if time.monotonic() > deadline_s:
                     raise DeliveryTimeoutError(f"topic {topic} has {len(records)} of {count} records")
                 time.sleep(POLL_INTERVAL_S)
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self.bootstrap, security=self._security)
 
 
 def _time_of(record: NewRecord) -> int | None:

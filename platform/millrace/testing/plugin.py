@@ -25,6 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the plugin's settings to pytest's ini file."""
     parser.addini("millrace_broker_scope", f"scope of the fixture `broker`: {', '.join(SCOPES)}", default="function")
     parser.addini("millrace_broker_properties", "broker properties, NAME=VALUE a line", type="linelist", default=[])
+    parser.addini(
+        "millrace_broker_security", "Kafka's client properties, NAME=VALUE a line", type="linelist", default=[]
+    )
 
 
 def _broker_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: ARG001 -- pytest's own names
@@ -58,5 +61,7 @@ def _started(config: pytest.Config) -> Iterator[LocalBroker]:
     from millrace.config import parse_assignments  # noqa: PLC0415 -- loaded once a test asks
     from millrace.testing.local_broker import LocalBroker  # noqa: PLC0415
 
-    with LocalBroker(properties=parse_assignments(config.getini("millrace_broker_properties"))) as started:
+    properties = parse_assignments(config.getini("millrace_broker_properties"))
+    security = parse_assignments(config.getini("millrace_broker_security"))
+    with LocalBroker(properties=properties, security=security) as started:
         yield started

@@ -8,6 +8,7 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, SupportsIndex, cast, overload
 
@@ -23,6 +24,7 @@ from millrace.clock import Clock, SystemClock
 from millrace.config import MAX_LONG
 from millrace.errors import InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
 from millrace.records.record import Header
+from millrace.security.client_security import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -34,18 +36,24 @@ class Producer:
             delivery = producer.send("events", b"hello", key=b"you")
 
     Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both. `clock` is
-    the machine's unless given.
+    the machine's unless given, and `security` that of the properties.
     InvalidConfigError for one that is unknown or does not fit; ZooKeeperError, BrokerUnreachableError.
 
     In a forked process the producers of the parent raise ProducerClosedError: it needs its own.
     """
 
     def __init__(
-        self, properties: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **keywords: Any
+        self,
+        properties: Mapping[str, Any] | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        security: ClientSecurity | None = None,
+        **keywords: Any,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._settings, plugins, self._zookeeper_security = parse_settings(properties or {}, keywords)
-        settings = self._settings
+        settings, plugins, self._zookeeper_security = parse_settings(properties or {}, keywords)
+        self._settings = settings = settings if security is None else replace(settings, security=security)
         self._is_started = False
         self._is_sync = settings.is_sync
         self._encoder: Encoder = plugins.get("encoder") or BytesEncoder()
