@@ -56,6 +56,9 @@ def test_every_client_gets_in(kafka, way):
     with Cluster(bootstrap, security=security) as cluster:
         Admin(cluster).create_topic(topic, 1)
         assert SyncProducer(cluster).send(topic, 0, [NewRecord(b"first")]) == 0
+        connection = cluster.connection_to(parse_address(bootstrap))
+        cluster.metadata([topic])
+        assert cluster.connection_to(parse_address(bootstrap)) is connection
     with Producer({"broker.list": bootstrap, "linger.ms": "0", "producer.type": "async", **properties}) as producer:
         sent = [producer.send(topic, b"x" * 50_000, partition=0) for _ in range(200)]
         assert [one.result(60).offset for one in sent] == list(range(1, 201))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -145,7 +145,7 @@ class KafkaBroker:
         else:
             coordinated = with_kraft(*place, _free_address())
         self._needs_format = zookeeper is None
-        self.addresses = {name: _free_address() for name in listeners or {}}
+        self.addresses = dict(zip(listeners or {}, _other_addresses(coordinated["listeners"]), strict=False))
         self._properties = with_listeners(coordinated, listeners or {}, self.addresses) | dict(properties or {})
         self._users = dict(users or {})
         self._log_file = self.data_dir.parent / f"{self.data_dir.name}.kafka.log"
@@ -259,6 +259,16 @@ def await_markers(bootstrap: str, topic: str, partitions: Iterable[int] = (0,)) 
 
 def _scram(name: str, password: str) -> str:
     return f"SCRAM-SHA-512=[name={name},password={password}]"
+
+
+def _other_addresses(taken: str) -> Iterator[str]:
+    """Yields free addresses, each once, without those of the listeners that there are."""
+    told = {address.partition("://")[2] for address in taken.split(",")}
+    while True:
+        address = _free_address()
+        if address not in told:
+            told.add(address)
+            yield address
 
 
 def _free_address() -> str:

@@ -21,6 +21,7 @@ OPTIONS = LoadOptions(
     topic="events",
     table="/tables/events",
     bootstrap="127.0.0.1:9092",
+    client_config="client.properties",
     isolation=Isolation.READ_UNCOMMITTED,
     reader=Reader.SPARK_KAFKA,
     max_records_per_task=10,

@@ -26,7 +26,7 @@ def cluster(monkeypatch):
     """Answers in place of a cluster: the topic is the table's, and has 7 records more."""
     monkeypatch.setattr("millrace_pipelines.warehouse.completeness.newest_load.topic_findings", lambda *_: [])
     monkeypatch.setattr("millrace_pipelines.warehouse.completeness.audit.topic_findings", lambda *_: [])
-    monkeypatch.setattr(evaluate, "lag_of", lambda ledger, bootstrap: {0: 7})
+    monkeypatch.setattr(evaluate, "lag_of", lambda ledger, bootstrap, client_config: {0: 7})
 
 
 def results(location, checks=Check, **bounds):

@@ -128,7 +128,7 @@ def test_nothing_is_counted_by_key_or_beside_rows_of_a_former_ledger(tmp_path, l
 def test_the_topic_is_asked_where_a_broker_is_named(loads, monkeypatch):
     asked = []
 
-    def topic_findings(ledger, bootstrap):
+    def topic_findings(ledger, bootstrap, client_config):
         asked.append((ledger.topic, bootstrap))
         yield "topic events does not exist"
 
