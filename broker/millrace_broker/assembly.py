@@ -20,6 +20,7 @@ from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
+from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.group_coordinator import GroupCoordinator
@@ -29,6 +30,7 @@ from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.handlers.registry import APIS
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.quotas.sampled_rate import QuotaWindows
 from millrace_broker.replication.broker_link import BrokerLink, Connect
@@ -149,6 +151,7 @@ def new_services(base: Foundation) -> Services:
         produced_in_order=InOrder(),
         fence=ControllerFence(base.broker_epoch),
         roles=_roles(base, config, replicas, (mover, groups.led, txns.led), follower_quota),
+        tokens=TokenManager(TokenConfig.from_properties(options.properties), store, base.clock),
         leader_quota=_quota(base, config, lambda: services.config.leader_replication_throttled_rate),
         credentials=Credentials(lambda: metadata.view.client_configs),
         quotas=_client_quotas(config),

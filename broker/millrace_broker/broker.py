@@ -43,6 +43,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
+from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.startup.identity import identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogConfig, LogManager
@@ -140,6 +141,7 @@ class Broker:
             connection_timeout_ms=options.broker.zookeeper_connection_timeout_ms,
             named=named_cluster(options, self._fs),
             security=ZooKeeperSecurity.from_properties(options.properties),
+            keeps_tokens=bool(TokenConfig.from_properties(options.properties).key),
         )
 
     async def _start_store(self) -> ClusterView:

@@ -5,7 +5,7 @@
     platform/millrace/wire/messages/__init__.py  one `ApiMessages` for each API
     platform/millrace/wire/absent_fields.py      the value of a field in messages of versions that lack it
 
-They cover the versions that the broker serves and that have a schema, in kio or in `millrace.wire.controller_apis`; of
+They cover the versions that the broker serves and that have a schema, in kio or declared in `millrace.wire`; of
 an API without a handler, all versions with a schema. A test compares the files with what this makes, so that they can't
 grow stale. For a new API, add its key to `millrace.wire.api` and run this; then write the handler.
 """
@@ -24,12 +24,16 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, api_names, milliseconds, schema, schema_versions
 from millrace.wire.controller_apis import CONTROLLER_APIS
 from millrace.wire.schema import SchemaField
+from millrace.wire.token_apis import TOKEN_APIS
 from millrace_broker.handlers.registry import APIS
 
 WIRE = Path(millrace.wire.__file__).parent
 MADE = "Made by `python -m millrace_ops.message_types` from {}; edit nothing here."
 KIO = "kio's schemas"
-DECLARED = "`millrace.wire.controller_apis`"
+DECLARED = {
+    **dict.fromkeys(CONTROLLER_APIS, "`millrace.wire.controller_apis`"),
+    **dict.fromkeys(TOKEN_APIS, "`millrace.wire.token_apis`"),
+}
 # Kind of a field: (its type where it is read, where it is built, its value where the protocol names no default).
 KINDS: Mapping[str, tuple[str, str, object]] = {
     **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64", "error_code"), ("int", "int", 0)),
@@ -135,7 +139,7 @@ def _module(key: ApiKey, found: Mapping[str, Structure]) -> str:
     body = "".join(_protocol(name, one) + _typed_dictionary(name, one) for name, one in found.items())
     first, *_, last = *versions(key), versions(key)[-1]
     served = f"versions {first} to {last}" if first != last else f"version {first}"
-    made = MADE.format(DECLARED if key in CONTROLLER_APIS else KIO)
+    made = MADE.format(DECLARED.get(key, KIO))
     return f'"""The messages of {api_names()[key]}, {served}.\n\n{made}\n"""\n\n{_imports(body)}{body}'
 
 

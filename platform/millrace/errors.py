@@ -42,6 +42,8 @@
     ├── SecurityError          not allowed, or not proven
     │   ├── TlsError  SaslAuthenticationError  UnsupportedSaslMechanismError  IllegalSaslStateError
     │   ├── AuthorizationError         of a topic, group, cluster, transactional id or delegation token
+    │   ├── DelegationTokenError       disabled, not found, expired, of somebody else, or not to be asked for here
+    │   ├── InvalidPrincipalTypeError
     │   ├── UnacceptableCredentialError  ResourceNotFoundError  DuplicateResourceError  SecurityDisabledError
     │   └── ThrottlingQuotaExceededError
     ├── WireError              the peer's bytes are not a request that is served

@@ -72,6 +72,46 @@ class DelegationTokenAuthorizationError(AuthorizationError):
     code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
 
+class DelegationTokenError(SecurityError):
+    """A delegation token that can't be made, changed, seen or used."""
+
+
+class DelegationTokensDisabledError(DelegationTokenError):
+    """The broker has no key for delegation tokens."""
+
+    code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+class DelegationTokenNotFoundError(DelegationTokenError):
+    """No token has this secret."""
+
+    code = ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+
+
+class DelegationTokenOwnerMismatchError(DelegationTokenError):
+    """Neither the owner nor a renewer of the token asks."""
+
+    code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
+class DelegationTokenRequestNotAllowedError(DelegationTokenError):
+    """Who asks is not known, or by a token alone."""
+
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+class DelegationTokenExpiredError(DelegationTokenError):
+    """The token's time is over."""
+
+    code = ErrorCode.DELEGATION_TOKEN_EXPIRED
+
+
+class InvalidPrincipalTypeError(SecurityError):
+    """A principal that is no user where only users may be."""
+
+    code = ErrorCode.INVALID_PRINCIPAL_TYPE
+
+
 class SecurityDisabledError(SecurityError):
     """Access control that the broker is not set up for."""
 

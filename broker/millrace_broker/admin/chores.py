@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.handlers.api import Services
+from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.startup.options import BrokerOptions
 
 logger = logging.getLogger(__name__)
@@ -38,9 +40,19 @@ def broker_chores(options: BrokerOptions, maintenance: LogMaintenance, services:
         Chore(abort_interval_ms, services.txns.abort_timed_out),
         Chore(expiration_interval_ms, services.txns.expire_transactional_ids),
     ]
+    if services.tokens.is_enabled:
+        tokens = TokenConfig.from_properties(options.properties)
+        work = partial(_remove_expired_tokens, services)
+        chores.append(Chore(tokens.delegation_token_expiry_check_interval_ms, work))
     if broker.log_cleaner_enable:
         chores.append(Chore(lambda: services.config.log_cleaner_backoff_ms, maintenance.compact_unrequested))
     return chores
+
+
+async def _remove_expired_tokens(services: Services) -> None:
+    """Removes them as the controller, or as the only broker."""
+    if services.controller is None or services.controller.is_active:
+        await services.tokens.remove_expired()
 
 
 class Chores:

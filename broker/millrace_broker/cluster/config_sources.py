@@ -30,6 +30,7 @@ from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
 from millrace_broker.properties.restrictions import check_unrestricted, shown
 from millrace_broker.properties.sasl_config import SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
+from millrace_broker.properties.token_config import TOKEN_CONFIG
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG
 from millrace_broker.properties.without_effect import keys_without_effect
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
@@ -45,6 +46,7 @@ OBEYED_KEYS: Mapping[str, ConfigKey] = {
     **TRANSACTION_CONFIG.keys,
     **SASL_CONFIG.keys,
     **TLS_CONFIG.keys,
+    **TOKEN_CONFIG.keys,
     **ZOOKEEPER_SECURITY.keys,
     **LOG_CONFIG.keys,
 }

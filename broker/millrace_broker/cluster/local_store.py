@@ -5,7 +5,8 @@
                      "broker_configs": {"1": {…}, "<default>": {…}}, "group_configs": {group: {…}},
                      "client_configs": {"users/alice": {…}, "users/alice/clients/app": {…}, "ips/::1": {…}},
                      "acls": {"Topic:LITERAL:orders": [{"principal": "User:alice", "permissionType": "Allow",
-                              "operation": "Read", "host": "*"}]}}
+                              "operation": "Read", "host": "*"}]},
+                     "delegation_tokens": {id: {…}}}, as in Kafka's nodes
 
 `leader_epochs` are those of the first partitions; the others have epoch 0. The file `latest_producer_id_block` beside
 it is the document of `producer_ids`. Each file is replaced as a whole, so a crash leaves it as it was before or after a
@@ -23,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NotRequired, TypedDict, cast
 from uuid import UUID
 
-from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
+from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError, ZooKeeperError
 from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace.security.acls import Acl, Acls, PatternType, ResourcePattern, ResourceType
 from millrace.security.sasl.scram import SCRAM_HASHES
@@ -32,6 +33,8 @@ from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.security.tokens.node import decode_token, encode_token
+from millrace_broker.security.tokens.token import DelegationToken
 from millrace_broker.storage import TopicPartition
 
 FILE = "metadata.json"
@@ -59,6 +62,7 @@ class Document(TypedDict):
     group_configs: NotRequired[dict[str, dict[str, str]]]
     client_configs: NotRequired[dict[str, dict[str, str]]]
     acls: NotRequired[dict[str, list[dict[str, str]]]]
+    delegation_tokens: NotRequired[dict[str, object]]
 
 
 class LocalStore:
@@ -89,7 +93,7 @@ class LocalStore:
                 self._save()
         except (FileExistsError, NotADirectoryError) as error:
             raise StorageError(f"{self._directory}: not a folder") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, ZooKeeperError) as error:
             raise StorageError(f"{self._path}: {error}") from error
 
     def new_broker_id(self, highest_told: int) -> int:  # noqa: ARG002 -- there is only one broker
@@ -121,6 +125,7 @@ class LocalStore:
             topic_configs={name: info.config for name, info in values.items()},
             client_configs=document.get("client_configs", {}),
             acls=self._acls,
+            delegation_tokens=_tokens(document),
         )
 
     def trouble(self) -> str | None:
@@ -210,6 +215,18 @@ class LocalStore:
                 self._acls = before
                 raise
 
+    def set_delegation_token(self, token: DelegationToken) -> None:
+        """Adds or replaces a delegation token, durably."""
+        with self._lock:
+            tokens = {**self._document.get("delegation_tokens", {}), token.token_id: json.loads(encode_token(token))}
+            self._replace(_with(self._document, "delegation_tokens", tokens))
+
+    def remove_delegation_token(self, token_id: str) -> None:
+        """Removes a delegation token, durably."""
+        with self._lock:
+            tokens = {one: it for one, it in self._document.get("delegation_tokens", {}).items() if one != token_id}
+            self._replace(_with(self._document, "delegation_tokens", tokens))
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids. StorageError where the file can't be read or written."""
         path = os.path.join(self._directory, PRODUCER_IDS_FILE)
@@ -233,6 +250,7 @@ class LocalStore:
         self._acls = _acls(document.get("acls", {}))
         for name, fields in self._topics.items():
             _topic_info(name, fields, -1)
+        _tokens(document)
 
     def _info(self, name: str, fields: StoredTopic, leader: int) -> tuple[StoredTopic, int, TopicInfo]:
         """Returns a topic's fields, leader and value; the value is the known object where the topic has not changed."""
@@ -302,6 +320,10 @@ def _acls(stored: Mapping[str, list[dict[str, str]]]) -> Acls:
 
 def _pattern(resource_type: str, pattern_type: str, name: str) -> ResourcePattern:
     return ResourcePattern(ResourceType.parse(resource_type), name, PatternType.parse(pattern_type))
+
+
+def _tokens(document: Document) -> dict[str, DelegationToken]:
+    return {one: decode_token(json.dumps(it).encode()) for one, it in document.get("delegation_tokens", {}).items()}
 
 
 def _stored(topic: TopicInfo) -> StoredTopic:

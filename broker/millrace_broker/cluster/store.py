@@ -12,6 +12,7 @@ from uuid import UUID
 
 from millrace.security.acls import Acl, ResourcePattern
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.security.tokens.token import DelegationToken
 
 OnChange = Callable[[ClusterView], None]
 
@@ -96,6 +97,14 @@ class MetadataStore(Protocol):
 
         ZooKeeperError or StorageError where that fails.
         """
+        ...
+
+    def set_delegation_token(self, token: DelegationToken) -> None:
+        """Adds a delegation token, or replaces the one with its id."""
+        ...
+
+    def remove_delegation_token(self, token_id: str) -> None:
+        """Removes a delegation token, if it is there."""
         ...
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:

@@ -12,6 +12,7 @@ from uuid import UUID
 from millrace.addresses import Endpoint, plaintext_endpoint
 from millrace.security.acls import Acls
 from millrace_broker.cluster.offered_features import ALL_FEATURES, OfferedFeatures
+from millrace_broker.security.tokens.token import DelegationToken
 
 ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
 
@@ -79,6 +80,7 @@ class ClusterView:
     of users, clients and addresses (credentials, quotas) by their path below `/config`, such as
     `users/alice/clients/app`; names in it are encoded as Kafka encodes them (`millrace.zk.entity_names`). `acls` are
     the access control lists by resource; in a cluster, a broker without an authorizer does not read them.
+    `delegation_tokens` are by id; a broker without a key for their secrets knows of none.
     """
 
     cluster_id: str
@@ -90,6 +92,7 @@ class ClusterView:
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     client_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     acls: Acls = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
     features: OfferedFeatures = ALL_FEATURES
 
 

@@ -44,6 +44,8 @@ from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo,
 from millrace_broker.cluster.zookeeper_acls import Change, ZooKeeperAcls
 from millrace_broker.cluster.zookeeper_configs import ZooKeeperConfigs
 from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
+from millrace_broker.cluster.zookeeper_tokens import ZooKeeperTokens
+from millrace_broker.security.tokens.token import DelegationToken
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class ZooKeeperStore:
         named: says which cluster the broker makes in an empty ZooKeeper.
         security: how the session is secured, and whether nodes belong to who makes them.
         has_acls: whether the access control lists are read, which a broker without an authorizer does not need.
+        keeps_tokens: whether there are delegation tokens.
 
     Attributes:
         session: the session that holds the registration.
@@ -82,6 +85,7 @@ class ZooKeeperStore:
         named: NamedCluster = UNNAMED,
         security: ZooKeeperSecurity = UNSECURED,
         has_acls: bool = False,
+        keeps_tokens: bool = False,
     ) -> None:
         self.session = ZooKeeperSession(
             connect,
@@ -100,6 +104,7 @@ class ZooKeeperStore:
         self._view = ClusterView("", -1, {}, {})
         self._configs = ZooKeeperConfigs(self.session)
         self._acls = ZooKeeperAcls(self.session) if has_acls else None
+        self._tokens = ZooKeeperTokens(self.session) if keeps_tokens else None
         self._listener: OnChange = lambda _: None
         self._followers: list[OnNodesChanged] = []
 
@@ -115,6 +120,9 @@ class ZooKeeperStore:
             self._acls.make_folders()
         self._read_acls(None)
         self._read_features()
+        if self._tokens is not None:
+            self._tokens.start()
+            self._read_tokens()
 
     def follow_nodes(self, follower: OnNodesChanged) -> None:
         """Has `follower` told of every change of nodes that were read with a watch, as the session tells of it."""
@@ -255,6 +263,20 @@ class ZooKeeperStore:
         self._acls.change(pattern, change)
         self._read_acls(frozenset({paths.acls(pattern)}))
 
+    def set_delegation_token(self, token: DelegationToken) -> None:
+        """Writes `/delegation_token/tokens/[id]` and notifies the other brokers."""
+        if self._tokens is None:
+            raise ZooKeeperError("this broker keeps no delegation tokens")
+        self._tokens.put(token)
+        self._read_tokens()
+
+    def remove_delegation_token(self, token_id: str) -> None:
+        """Removes `/delegation_token/tokens/[id]` and notifies the other brokers."""
+        if self._tokens is None:
+            raise ZooKeeperError("this broker keeps no delegation tokens")
+        self._tokens.remove(token_id)
+        self._read_tokens()
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids; where another broker took it, the one after.
 
@@ -308,6 +330,8 @@ class ZooKeeperStore:
             self._read_acls(changed)
         if changed is None or any(path.startswith(paths.BROKER_IDS) for path in changed):
             self._read_features()
+        if changed is None or any(path.startswith(paths.DELEGATION_TOKENS) for path in changed):
+            self._read_tokens()
         for follower in self._followers:
             follower(changed)
 
@@ -332,6 +356,14 @@ class ZooKeeperStore:
             acls = self._acls.read(changed)
             with self._showing:
                 self._show(replace(self._view, acls=acls))
+
+    def _read_tokens(self) -> None:
+        if self._tokens is None:
+            return
+        with self._reading:
+            tokens = self._tokens.read()
+            with self._showing:
+                self._show(replace(self._view, delegation_tokens=tokens))
 
     def _read_features(self) -> None:
         """Finds out what the brokers support that are registered now, and watches who comes and goes."""

@@ -25,6 +25,7 @@ from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_update import MetadataUpdate
 from millrace_broker.cluster.producer_ids import ProducerIds
+from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.group_coordinator import GroupCoordinator
@@ -40,6 +41,7 @@ from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.client_session import ClientSession
+from millrace_broker.security.tokens.authorizer import TokenAuthorizer
 from millrace_broker.txns.admission import Admission
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
@@ -108,5 +110,7 @@ class Services:
     leader_quota: ReplicationQuota
     credentials: Credentials
     quotas: ClientQuotas
+    tokens: TokenManager
+    token_authorizer: TokenAuthorizer | None = None  # None: everybody may deal with the own tokens alone
     controller: Controller | None = None  # in a cluster with ZooKeeper, and so is
     take_update: Callable[[MetadataUpdate], None] | None = None

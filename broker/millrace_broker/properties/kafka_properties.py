@@ -9,7 +9,8 @@
     changed   live, by broker (live, for one broker at a time), or at the start
 
 A test compares the table with Kafka's own definitions. The properties that this broker obeys are declared in
-`broker_config`, `group_config`, `transaction_config` and `storage.config`; `without_effect` declares all others.
+`broker_config`, `group_config`, `token_config`, `transaction_config`, `storage.config` and for ZooKeeper
+`millrace.zk.security_config`; `without_effect` declares all others.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ RESTRICTIONS = {
     "allow.everyone.if.no.acl.found": "access control",
     "principal.builder.class": "authentication",
     "sasl.": "this property of SASL",
-    "delegation.token.": "authentication by delegation tokens",
     "ssl.": "this property of TLS",
     "security.providers": "another implementation of TLS",
     "zookeeper.ssl.crl.enable": "the check of ZooKeeper's certificate for revocation",
@@ -43,10 +42,11 @@ RESTRICTIONS = {
 }
 BEGINNINGS = tuple(RESTRICTIONS)
 OBEYED_BEGINNINGS = (
-    "zookeeper.ssl.",
+    "delegation.token.",
+    "java.security.auth.login.config",
     "zookeeper.clientCnxnSocket",
     "zookeeper.set.acl",
-    "java.security.auth.login.config",
+    "zookeeper.ssl.",
 )
 """The beginnings of names of other such properties."""
 HARMLESS = {"allow.everyone.if.no.acl.found": "true"}

@@ -70,6 +70,10 @@ CLIENT_VERSIONS = {
     ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: VersionRange(0, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: VersionRange(0, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: VersionRange(0, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: VersionRange(0, 3),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 0),  # the next one only adds a restriction
     ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),

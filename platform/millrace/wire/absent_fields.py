@@ -404,6 +404,22 @@ ABSENT_FIELDS: Mapping[int, Mapping[str, Mapping[str, object]]] = {
             "session_lifetime": timedelta(milliseconds=0),
         },
     },
+    ApiKey.CREATE_DELEGATION_TOKEN: {
+        "CreateDelegationTokenRequest": {
+            "owner_principal_type": None,
+            "owner_principal_name": None,
+        },
+        "CreateDelegationTokenResponse": {
+            "token_requester_principal_type": "",
+            "token_requester_principal_name": "",
+        },
+    },
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {
+        "DescribedDelegationToken": {
+            "token_requester_principal_type": "",
+            "token_requester_principal_name": "",
+        },
+    },
     ApiKey.ELECT_LEADERS: {
         "ElectLeadersRequest": {
             "election_type": 0,

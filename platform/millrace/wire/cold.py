@@ -1,6 +1,6 @@
 """The one door to `kio`, which decodes and encodes all messages that are not handled by hand.
 
-The schemas are kio's too, except for those of `wire.controller_apis`, which are declared there.
+The schemas are kio's too, except for those of `wire.controller_apis` and `wire.token_apis`, which are declared there.
 
 A message is built from plain mappings: names are kio's, names that a version does not have are left out, names that are
 not given take the protocol's defaults. Decoded messages are kio's frozen dataclasses; a field that a version lacks has
@@ -31,6 +31,7 @@ from millrace.wire.declaration import entity_type
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.encoder import shortened
 from millrace.wire.schema import SchemaField, Walk, walker
+from millrace.wire.token_apis import TOKEN_APIS
 
 with hidden("hypothesis"):  # where it is installed, kio makes strategies of its types: a quarter of a broker's start
     from kio.index import load_payload_module
@@ -43,6 +44,7 @@ with hidden("hypothesis"):  # where it is installed, kio makes strategies of its
 Fields = Mapping[str, Any]
 Convert = Callable[[Any], Any]
 Read = Callable[[Any, int], tuple[Any, int]]
+DECLARED_APIS = {**CONTROLLER_APIS, **TOKEN_APIS}
 
 
 class Direction(Enum):
@@ -108,15 +110,15 @@ def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tupl
 
 def schema_versions(api_key: int) -> VersionRange:
     """Returns the versions that there is a schema for."""
-    if api_key in CONTROLLER_APIS:
-        return CONTROLLER_APIS[api_key].versions
+    if api_key in DECLARED_APIS:
+        return DECLARED_APIS[api_key].versions
     versions = schema_name_map[api_key_map[api_key]]
     return VersionRange(min(versions), max(versions))
 
 
 def api_names() -> dict[int, str]:
     """Returns the name of every API of the protocol, served or not, by its key."""
-    declared = {key: ApiKey(key).name for key in CONTROLLER_APIS}
+    declared = {key: ApiKey(key).name for key in DECLARED_APIS}
     return {key: _camel_case(name) for key, name in {**api_key_map, **declared}.items()}
 
 
@@ -146,7 +148,7 @@ def _add_absent_fields(entity: Any, absent_fields: Mapping[str, Mapping[str, obj
 
 @cache
 def _entity_type(api_key: int, version: int, direction: Direction) -> Any:
-    declared = CONTROLLER_APIS.get(api_key)
+    declared = DECLARED_APIS.get(api_key)
     if declared is not None:
         structure = declared.request if direction is Direction.REQUEST else declared.response
         return entity_type(structure, version, is_flexible=is_flexible(api_key, version))

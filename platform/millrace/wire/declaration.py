@@ -20,6 +20,7 @@ NEWEST = 1 << 15
 PYTHON_TYPES: dict[str, type] = {
     **dict.fromkeys(("int8", "int16", "int32", "int64", "error_code"), int),
     "bool": bool,
+    "bytes": bytes,
     "string": str,
     "uuid": UUID,
 }
@@ -70,7 +71,8 @@ def _annotation(one: Field, version: int, *, is_flexible: bool) -> Any:
     kind = one.kind
     inner = entity_type(kind, version, is_flexible=is_flexible) if isinstance(kind, Structure) else PYTHON_TYPES[kind]
     if one.is_array:
-        return tuple[inner, ...]  # type: ignore[valid-type]
+        array = tuple[inner, ...]  # type: ignore[valid-type]
+        return array | None if one.is_nullable else array
     return inner | None if one.is_nullable or kind == "uuid" else inner  # kio reads an id of zeros as None
 
 

@@ -17,6 +17,8 @@
 /kafka-acl-extended/prefixed/[Type]/[prefix]  the same on all resources whose names begin alike
 /kafka-acl-changes/acl_changes_[sequence]     a resource whose entries were changed
 /kafka-acl-extended-changes/acl_changes_[…]   a prefix whose entries were changed
+/delegation_token/tokens/[id]                 a delegation token, without its secret
+/delegation_token/token_changes/token_change_[sequence]  which token was changed or removed
 /controller                                   ephemeral: the broker that is the controller
 /controller_epoch                             how often a broker has become the controller
 /admin/delete_topics/[topic]                  a topic that shall be deleted
@@ -46,6 +48,9 @@ BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 CLIENT_CONFIGS = ("/config/users", "/config/clients", "/config/ips")
 CONFIG_CHANGES = "/config/changes"
+DELEGATION_TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105
+DELEGATION_TOKEN_NODES = (DELEGATION_TOKENS, TOKEN_CHANGES)
 DELETE_TOPICS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
@@ -125,6 +130,16 @@ def group_config(group_id: str) -> str:
 def config_change(sequence: str = "") -> str:
     """Returns the path of a notification; without a sequence, the path to which ZooKeeper appends one."""
     return f"{CONFIG_CHANGES}/config_change_{sequence}"
+
+
+def delegation_token(token_id: str) -> str:
+    """Returns the path of a delegation token."""
+    return f"{DELEGATION_TOKENS}/{token_id}"
+
+
+def token_change(sequence: str = "") -> str:
+    """Returns the path of a notification of a changed token, as `config_change` does."""
+    return f"{TOKEN_CHANGES}/token_change_{sequence}"
 
 
 def log_dir_event(sequence: str = "") -> str:

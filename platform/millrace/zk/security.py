@@ -21,7 +21,7 @@ from millrace.zk.login import Login, read_login
 from millrace.zk.security_config import ZooKeeperSecurityConfig
 from millrace.zk.tls import tls_context
 
-SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+SENSITIVE = ("/config/users", "/config/brokers", paths.DELEGATION_TOKENS)
 
 
 class Access(Enum):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         consumer_group_describe,
         consumer_group_heartbeat,
         controlled_shutdown,
+        create_delegation_token,
         create_partitions,
         create_topics,
         delete_groups,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         describe_client_quotas,
         describe_cluster,
         describe_configs,
+        describe_delegation_token,
         describe_groups,
         describe_log_dirs,
         describe_producers,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         describe_user_scram_credentials,
         elect_leaders,
         end_txn,
+        expire_delegation_token,
         fetch,
         find_coordinator,
         heartbeat,
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
         offset_fetch,
         offset_for_leader_epoch,
         produce,
+        renew_delegation_token,
         sasl_authenticate,
         sasl_handshake,
         stop_replica,
@@ -147,6 +151,12 @@ CONTROLLED_SHUTDOWN: ApiMessages[
     controlled_shutdown.ControlledShutdownResponse,
     controlled_shutdown.ControlledShutdownResponseFields,
 ] = ApiMessages(ApiKey.CONTROLLED_SHUTDOWN)
+CREATE_DELEGATION_TOKEN: ApiMessages[
+    create_delegation_token.CreateDelegationTokenRequest,
+    create_delegation_token.CreateDelegationTokenRequestFields,
+    create_delegation_token.CreateDelegationTokenResponse,
+    create_delegation_token.CreateDelegationTokenResponseFields,
+] = ApiMessages(ApiKey.CREATE_DELEGATION_TOKEN)
 CREATE_PARTITIONS: ApiMessages[
     create_partitions.CreatePartitionsRequest,
     create_partitions.CreatePartitionsRequestFields,
@@ -195,6 +205,12 @@ DESCRIBE_CONFIGS: ApiMessages[
     describe_configs.DescribeConfigsResponse,
     describe_configs.DescribeConfigsResponseFields,
 ] = ApiMessages(ApiKey.DESCRIBE_CONFIGS)
+DESCRIBE_DELEGATION_TOKEN: ApiMessages[
+    describe_delegation_token.DescribeDelegationTokenRequest,
+    describe_delegation_token.DescribeDelegationTokenRequestFields,
+    describe_delegation_token.DescribeDelegationTokenResponse,
+    describe_delegation_token.DescribeDelegationTokenResponseFields,
+] = ApiMessages(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 DESCRIBE_GROUPS: ApiMessages[
     describe_groups.DescribeGroupsRequest,
     describe_groups.DescribeGroupsRequestFields,
@@ -243,6 +259,12 @@ END_TXN: ApiMessages[
     end_txn.EndTxnResponse,
     end_txn.EndTxnResponseFields,
 ] = ApiMessages(ApiKey.END_TXN)
+EXPIRE_DELEGATION_TOKEN: ApiMessages[
+    expire_delegation_token.ExpireDelegationTokenRequest,
+    expire_delegation_token.ExpireDelegationTokenRequestFields,
+    expire_delegation_token.ExpireDelegationTokenResponse,
+    expire_delegation_token.ExpireDelegationTokenResponseFields,
+] = ApiMessages(ApiKey.EXPIRE_DELEGATION_TOKEN)
 FETCH: ApiMessages[
     fetch.FetchRequest,
     fetch.FetchRequestFields,
@@ -357,6 +379,12 @@ PRODUCE: ApiMessages[
     produce.ProduceResponse,
     produce.ProduceResponseFields,
 ] = ApiMessages(ApiKey.PRODUCE)
+RENEW_DELEGATION_TOKEN: ApiMessages[
+    renew_delegation_token.RenewDelegationTokenRequest,
+    renew_delegation_token.RenewDelegationTokenRequestFields,
+    renew_delegation_token.RenewDelegationTokenResponse,
+    renew_delegation_token.RenewDelegationTokenResponseFields,
+] = ApiMessages(ApiKey.RENEW_DELEGATION_TOKEN)
 SASL_AUTHENTICATE: ApiMessages[
     sasl_authenticate.SaslAuthenticateRequest,
     sasl_authenticate.SaslAuthenticateRequestFields,

@@ -84,7 +84,6 @@ def test_a_file_of_a_kraft_node_is_called_one(refused):
         ("sasl.kerberos.service.name=kafka", "SASL"),
         ("sasl.enabled.mechanisms=SCRAM-SHA-512", "no listener has SASL"),
         ("principal.builder.class=com.example.Builder", "authentication"),
-        ("delegation.token.expiry.time.ms=1", "delegation tokens"),
         ("zookeeper.ssl.crl.enable=true", "revocation"),
         ("password.encoder.iterations=5000", "passwords"),
         ("create.topic.policy.class.name=com.example.Policy", "policy"),
@@ -125,7 +124,6 @@ def test_a_slip_in_the_name_of_a_restriction_is_not_passed_over(refused, slip, m
         "listener.name.plaintext.ssl.key.pass",
         "listener.name.plaintext.ssl.key.password",
         "listener.name.plaintext.plain.sasl.jaas.config",
-        "delegation.token.master.key",
     ],
 )
 def test_a_secret_is_not_repeated(refused, name):

@@ -1,0 +1,134 @@
+"""The delegation tokens of a cluster: makes, renews, ends and finds them, one change at a time.
+
+The metadata store has the tokens, whoever has written them, and this has the key of their secrets. A failed change has
+changed nothing, or everything: it may be asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable, Collection, Mapping
+from uuid import uuid4
+
+from millrace.clock import Clock
+from millrace.security_errors import (
+    DelegationTokenExpiredError,
+    DelegationTokenNotFoundError,
+    DelegationTokenOwnerMismatchError,
+    DelegationTokensDisabledError,
+)
+from millrace.uuids import encode_id
+from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.properties.token_config import TokenConfig
+from millrace_broker.security.client_session import Principal
+from millrace_broker.security.tokens.token import (
+    DelegationToken,
+    IssuedToken,
+    Lifetimes,
+    TokenRequest,
+    TokenSecret,
+    new_token,
+)
+
+logger = logging.getLogger(__name__)
+
+MayDescribe = Callable[[DelegationToken], bool]
+
+
+class TokenManager:
+    """Makes and changes tokens. Methods raise DelegationTokenError, and what the store raises."""
+
+    def __init__(self, config: TokenConfig, store: MetadataStore, clock: Clock) -> None:
+        self._secret = TokenSecret(config.key) if config.key else None
+        self._lifetimes = Lifetimes(config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
+        self._store = store
+        self._clock = clock
+        self._changing = asyncio.Lock()
+        self._hmacs: dict[str, bytes] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether there are tokens at all."""
+        return self._secret is not None
+
+    async def create(self, request: TokenRequest) -> IssuedToken:
+        """Returns a new token, once it is stored."""
+        secret = self._enabled()
+        token = new_token(request, encode_id(uuid4()), self._clock.now_ms(), self._lifetimes)
+        async with self._changing:
+            await asyncio.to_thread(self._store.set_delegation_token, token)
+        logger.info("delegation token %s of %s is made for %s", token.token_id, token.owner, token.requester)
+        return IssuedToken(token, secret.hmac(token.token_id))
+
+    async def renew(self, principal: Principal, secret: bytes, period_ms: int) -> int:
+        """Returns when the token expires now; a negative period stands for delegation.token.expiry.time.ms."""
+        async with self._changing:
+            token, now_ms = self._own(principal, secret), self._clock.now_ms()
+            return await self._move_expiry(
+                token, now_ms, self._lifetimes.expiry_time_ms if period_ms < 0 else period_ms
+            )
+
+    async def expire(self, principal: Principal, secret: bytes, period_ms: int) -> int:
+        """Returns when the token expires now; a negative period removes it at once."""
+        async with self._changing:
+            token, now_ms = self._own(principal, secret), self._clock.now_ms()
+            if period_ms >= 0:
+                return await self._move_expiry(token, now_ms, period_ms)
+            await asyncio.to_thread(self._store.remove_delegation_token, token.token_id)
+            return now_ms
+
+    def describe(
+        self, principal: Principal, owners: Collection[Principal] | None, may_describe: MayDescribe
+    ) -> list[IssuedToken]:
+        """Returns the tokens of these owners, None for all, that somebody may see: their own and those allowed."""
+        secret = self._enabled()
+        return [
+            IssuedToken(token, secret.hmac(token.token_id))
+            for token in self._tokens().values()
+            if (owners is None or any(map(token.belongs_to, owners)))
+            and (token.belongs_to(principal) or may_describe(token))
+        ]
+
+    def find(self, token_id: str) -> IssuedToken | None:
+        """Returns the token that somebody logs in with; None where there is none, or where it has expired."""
+        token = self._tokens().get(token_id)
+        if self._secret is None or token is None or token.is_expired(self._clock.now_ms()):
+            return None
+        return IssuedToken(token, self._secret.hmac(token_id))
+
+    async def remove_expired(self) -> None:
+        """Removes the tokens that nobody can use any more."""
+        now_ms = self._clock.now_ms()
+        async with self._changing:
+            for token in [one for one in self._tokens().values() if one.is_expired(now_ms)]:
+                await asyncio.to_thread(self._store.remove_delegation_token, token.token_id)
+                logger.info("delegation token %s of %s has expired", token.token_id, token.owner)
+
+    def _tokens(self) -> Mapping[str, DelegationToken]:
+        return self._store.view().delegation_tokens
+
+    def _enabled(self) -> TokenSecret:
+        if self._secret is None:
+            raise DelegationTokensDisabledError("this broker has no delegation.token.secret.key")
+        return self._secret
+
+    def _own(self, principal: Principal, secret: bytes) -> DelegationToken:
+        """Returns the token that a secret names, if it belongs to somebody."""
+        key, tokens = self._enabled(), self._tokens()
+        self._hmacs = {token_id: self._hmacs.get(token_id) or key.hmac(token_id) for token_id in tokens}
+        named = [one for one, each in self._hmacs.items() if hmac.compare_digest(each, secret)]
+        if not named:
+            raise DelegationTokenNotFoundError("no delegation token has this secret")
+        token = tokens[named[0]]
+        if not token.belongs_to(principal):
+            raise DelegationTokenOwnerMismatchError(f"{principal} is neither its owner nor a renewer")
+        return token
+
+    async def _move_expiry(self, token: DelegationToken, now_ms: int, period_ms: int) -> int:
+        if token.is_expired(now_ms):
+            raise DelegationTokenExpiredError(f"delegation token {token.token_id} has expired")
+        moved = token.expiring(now_ms, period_ms)
+        await asyncio.to_thread(self._store.set_delegation_token, moved)
+        return moved.expiry_ms
