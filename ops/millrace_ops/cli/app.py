@@ -27,6 +27,7 @@ from millrace_ops.cli import (
     offsets,
     produce,
     quotas,
+    tokens,
     topics,
     topics_reassign,
     up,
@@ -60,6 +61,7 @@ app.add_typer(quotas.app, name="quotas")
 app.add_typer(users.app, name="users")
 app.add_typer(groups.app, name="groups")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(tokens.app, name="tokens")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("dump")(dump.dump)

@@ -1,4 +1,4 @@
-"""Completes names of topics, groups, users and clients, and ids of brokers, while a user types.
+"""Completes names of topics, groups, users and clients, and ids of brokers and tokens, while a user types.
 
 The shell waits for the answer and can't show an error. If the cluster refuses, or doesn't answer within a second,
 nothing is completed.
@@ -57,6 +57,13 @@ def _with_quotas(cluster: Cluster, kind: str) -> set[str]:
     from millrace.client import Quotas
 
     return {name for one in Quotas(cluster).describe() if (name := one.entity.get(kind)) is not None}
+
+
+def complete_token(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the ids of delegation tokens that begin with `incomplete`."""
+    from millrace.client.delegation_tokens import DelegationTokens
+
+    return _names(context, incomplete, lambda cluster: [one.token_id for one in DelegationTokens(cluster).list()])
 
 
 def _names(context: typer.Context, incomplete: str, ask: Callable[[Cluster], Iterable[str]]) -> list[str]:
