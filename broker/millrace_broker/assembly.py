@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.clock import Clock
 from millrace.config import MAX_INT
+from millrace.security.sasl.scram_server import Known
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
@@ -47,6 +48,7 @@ from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import NO_EPOCH
 from millrace_broker.security.authentication.credentials import Credentials
+from millrace_broker.security.tokens.credential import token_login
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogManager, TopicPartition
 from millrace_broker.txns.admission import Admission
@@ -129,6 +131,7 @@ def new_services(base: Foundation) -> Services:
         base.cleaner.follow,
         lambda: services.config.replica_alter_log_dirs_io_max_bytes_per_second,
     )
+    tokens = TokenManager(TokenConfig.from_properties(options.properties), store, base.clock)
     follower_quota = _quota(base, config, lambda: services.config.follower_replication_throttled_rate)
     services = Services(
         config=config,
@@ -151,13 +154,18 @@ def new_services(base: Foundation) -> Services:
         produced_in_order=InOrder(),
         fence=ControllerFence(base.broker_epoch),
         roles=_roles(base, config, replicas, (mover, groups.led, txns.led), follower_quota),
-        tokens=TokenManager(TokenConfig.from_properties(options.properties), store, base.clock),
+        tokens=tokens,
         leader_quota=_quota(base, config, lambda: services.config.leader_replication_throttled_rate),
-        credentials=Credentials(lambda: metadata.view.client_configs),
+        credentials=Credentials(lambda: metadata.view.client_configs, partial(_token_login, tokens)),
         quotas=_client_quotas(config),
         take_update=None if isinstance(store, LocalStore) else store.update,
     )
     return services
+
+
+def _token_login(tokens: TokenManager, mechanism: str, token_id: str) -> Known | None:
+    issued = tokens.find(token_id)
+    return None if issued is None else token_login(issued, mechanism)
 
 
 def _apis(store: LocalStore | ZooKeeperStore) -> Mapping[int, Api]:

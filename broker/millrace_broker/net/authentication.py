@@ -101,9 +101,10 @@ class ConnectionGate:
         """Takes a token, as `Authenticator` says. From the last one on, the session has a principal."""
         with self._closing_on_failure():
             challenge = self._authentication.authenticate(token)
-        principal = self._authentication.principal
-        if self._authentication.state is State.COMPLETE and principal is not None:
-            self._connection.session = replace(self._connection.session, principal=principal)
+        principal, proven = self._authentication.principal, self._authentication.authenticated
+        if self._authentication.state is State.COMPLETE and principal is not None and proven is not None:
+            session = self._connection.session
+            self._connection.session = replace(session, principal=principal, is_by_token=proven.is_by_token)
             self._connection.limit_frames(self._max_bytes)
             if self._authentication.is_endless:
                 self._connection.open_gate()

@@ -1,42 +1,29 @@
 """How somebody logs in with a delegation token: by SCRAM, its id as the name and its secret as the password.
 
-    password      the secret in base64
-    iterations    4,096, as the secret is random already
-    salted        PBKDF2-HMAC(password, salt, iterations)
-    stored key    H(HMAC(salted, "Client Key"))
-    server key    HMAC(salted, "Server Key")                                                                 (RFC 5802)
-
-The credential is made of the secret whenever it is needed, with a salt of its own.
+The password is the secret in base64, and has 4,096 iterations, as the secret is random already (KIP-48). The credential
+is made at the first login and kept for the next ones: so its salt stays the same, as that of an unknown token does.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 from base64 import b64encode
-from dataclasses import dataclass, field
+from functools import lru_cache
 
+from millrace.security.sasl.scram import ScramCredential, new_credential
+from millrace.security.sasl.scram_server import Known
+from millrace.security.sasl.server_mechanism import Authenticated
 from millrace_broker.security.tokens.token import IssuedToken
 
-DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-ITERATIONS = 4096
-SALT_BYTES = 20
+KEPT_CREDENTIALS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCredential:
-    """What a server has to know to judge a login by SCRAM."""
-
-    salt: bytes
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
-    iterations: int = ITERATIONS
+def token_login(issued: IssuedToken, mechanism: str) -> Known:
+    """Returns how SCRAM-SHA-256 or SCRAM-SHA-512 judges a login with a token: it makes somebody its owner."""
+    token = issued.token
+    expires_ms = min(token.expiry_ms, token.max_ms)
+    return Known(_credential(issued.hmac, mechanism), Authenticated(token.owner.name, expires_ms, is_by_token=True))
 
 
-def token_credential(issued: IssuedToken, mechanism: str, salt: bytes | None = None) -> TokenCredential:
-    """Returns the credential of a token for SCRAM-SHA-256 or SCRAM-SHA-512, with a new salt unless one is given."""
-    digest, salt = DIGESTS[mechanism], salt or secrets.token_bytes(SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(digest, b64encode(issued.hmac), salt, ITERATIONS)
-    client_key = hmac.digest(salted, b"Client Key", digest)
-    return TokenCredential(salt, hashlib.new(digest, client_key).digest(), hmac.digest(salted, b"Server Key", digest))
+@lru_cache(maxsize=KEPT_CREDENTIALS)
+def _credential(secret: bytes, mechanism: str) -> ScramCredential:
+    return new_credential(mechanism, b64encode(secret).decode())

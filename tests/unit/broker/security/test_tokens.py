@@ -6,8 +6,10 @@ from base64 import b64decode, b64encode
 import pytest
 
 from millrace.errors import ZooKeeperError
+from millrace.security.sasl.scram import SCRAM_HASHES, credential_of, salted_password
+from millrace.security.sasl.server_mechanism import Authenticated
 from millrace_broker.security.client_session import Principal
-from millrace_broker.security.tokens.credential import token_credential
+from millrace_broker.security.tokens.credential import token_login
 from millrace_broker.security.tokens.node import decode_token, encode_token
 from millrace_broker.security.tokens.token import (
     IssuedToken,
@@ -103,13 +105,18 @@ KAFKAS = {
 
 @pytest.mark.parametrize("mechanism", KAFKAS)
 def test_a_credential_is_the_one_that_kafka_makes(mechanism):
-    made = token_credential(IssuedToken(token(), HMAC), mechanism, SALT)
+    salted = salted_password(SCRAM_HASHES[mechanism], b64encode(HMAC).decode(), SALT, 4096)
+    made = credential_of(mechanism, salted, SALT, 4096)
     stored, server = KAFKAS[mechanism]
-    assert (made.salt, made.iterations) == (SALT, 4096)
     assert (made.stored_key, made.server_key) == (b64decode(stored), b64decode(server))
-    assert b64encode(made.stored_key).decode() not in repr(made)
+    known = token_login(IssuedToken(token(), HMAC), mechanism)
+    again = salted_password(SCRAM_HASHES[mechanism], b64encode(HMAC).decode(), known.credential.salt, 4096)
+    assert known.credential == credential_of(mechanism, again, known.credential.salt, 4096)
 
 
-def test_each_credential_has_a_salt_of_its_own():
+def test_a_login_by_token_is_that_of_its_owner_until_the_token_ends():
     issued = IssuedToken(token(), HMAC)
-    assert token_credential(issued, "SCRAM-SHA-256").salt != token_credential(issued, "SCRAM-SHA-256").salt
+    first, second = token_login(issued, "SCRAM-SHA-256"), token_login(issued, "SCRAM-SHA-256")
+    assert first.credential.salt == second.credential.salt
+    ends_ms = min(issued.token.expiry_ms, issued.token.max_ms)
+    assert first.authenticated == Authenticated(issued.token.owner.name, ends_ms, is_by_token=True)
