@@ -3,7 +3,8 @@ r"""Parses the value of `sasl.jaas.config`, which has one login module and its o
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="a \"quoted\" secret";
 
 It is read as Java's StreamTokenizer reads it for Kafka. A word begins with a letter, "_" or "$". Every other value
-stands in single or double quotes, in which "\" begins an escape of C. Comments are `// …`, `/ …` and `/* … */`.
+stands in single or double quotes, in which "\" begins an escape of C. Comments are `// …`, `/ …` and `/* … */`. Only a
+quote that the end of the line cuts off, which Java takes, is refused.
 """
 
 from __future__ import annotations
