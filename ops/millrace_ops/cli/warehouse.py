@@ -58,6 +58,10 @@ Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where a 
 AcceptRecreated = Annotated[
     bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and created again.")
 ]
+AcceptLost = Annotated[
+    bool,
+    typer.Option("--accept-lost-offsets", help="Go on past offsets that retention deleted before they were loaded."),
+]
 AcceptTruncated = Annotated[
     bool,
     typer.Option("--accept-truncated-log", help="Go on where a log has less than was loaded, or other records."),
@@ -86,12 +90,7 @@ def load(
     max_records_per_run: Annotated[
         int | None, typer.Option(min=1, help="Offsets that this load takes at most; the rest is for the next.")
     ] = None,
-    accept_lost_offsets: Annotated[
-        bool,
-        typer.Option(
-            "--accept-lost-offsets", help="Go on past offsets that retention deleted before they were loaded."
-        ),
-    ] = False,
+    accept_lost_offsets: AcceptLost = False,
     accept_recreated_topic: AcceptRecreated = False,
     accept_truncated_log: AcceptTruncated = False,
     group: GroupOption = None,

@@ -259,6 +259,9 @@ class Connection:
                 if done.value is not None:
                     self._authenticate_at_s = self._now_s() + done.value
                 return
+            except BaseException:
+                self.close()
+                raise
 
     def _send(self, api: Called[MessageFields, object], version: int, fields: MessageFields) -> None:
         self._send_encoded(api.key, version, api.encode_request(version, fields))
