@@ -101,10 +101,10 @@ class RawConnection:
             return True
 
     def _exactly(self, size: int) -> bytes:
-        data = b""
+        data = bytearray()
         while len(data) < size:
             chunk = self._socket.recv(size - len(data))
             if not chunk:
                 raise ConnectionError("the broker closed the connection")
             data += chunk
-        return data
+        return bytes(data)
