@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         DescribedDelegationToken,
         DescribeDelegationTokenRequestFields,
     )
+    from millrace.wire.messages.expire_delegation_token import ExpireDelegationTokenRequestFields
+    from millrace.wire.messages.renew_delegation_token import RenewDelegationTokenRequestFields
 
 BY_BROKER = -1  # the broker's own time is taken
 
@@ -71,7 +73,9 @@ class DelegationTokens:
     ) -> TokenInformation:
         """Returns a new token of somebody, of oneself unless an owner is given."""
         fields: CreateDelegationTokenRequestFields = {
-            "renewers": [one._asdict() for one in renewers],
+            "renewers": [
+                {"principal_type": one.principal_type, "principal_name": one.principal_name} for one in renewers
+            ],
             "max_lifetime_ms": max_lifetime_ms,
             "owner_principal_type": None if owner is None else owner.principal_type,
             "owner_principal_name": None if owner is None else owner.principal_name,
@@ -92,10 +96,10 @@ class DelegationTokens:
 
     def renew(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Lets a token live on for a period from now, and returns when it expires."""
-        hmac = self.find(token_id).hmac
+        fields: RenewDelegationTokenRequestFields = {"hmac": self.find(token_id).hmac, "renew_period_ms": period_ms}
 
         def action(connection: Connection) -> int:
-            answer = connection.request(RENEW_DELEGATION_TOKEN, {"hmac": hmac, "renew_period_ms": period_ms})
+            answer = connection.request(RENEW_DELEGATION_TOKEN, fields)
             check(answer.error_code, f"delegation token {token_id}")
             return answer.expiry_timestamp
 
@@ -103,10 +107,13 @@ class DelegationTokens:
 
     def expire(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Ends a token after a period, at once unless one is given, and returns when."""
-        hmac = self.find(token_id).hmac
+        fields: ExpireDelegationTokenRequestFields = {
+            "hmac": self.find(token_id).hmac,
+            "expiry_time_period_ms": period_ms,
+        }
 
         def action(connection: Connection) -> int:
-            answer = connection.request(EXPIRE_DELEGATION_TOKEN, {"hmac": hmac, "expiry_time_period_ms": period_ms})
+            answer = connection.request(EXPIRE_DELEGATION_TOKEN, fields)
             check(answer.error_code, f"delegation token {token_id}")
             return answer.expiry_timestamp
 
@@ -115,7 +122,9 @@ class DelegationTokens:
     def list(self, owners: Sequence[TokenPrincipal] | None = None) -> list[TokenInformation]:
         """Returns the tokens of some owners, or of all, that one may see: one's own, and those allowed."""
         fields: DescribeDelegationTokenRequestFields = {
-            "owners": None if owners is None else [one._asdict() for one in owners]
+            "owners": None
+            if owners is None
+            else [{"principal_type": one.principal_type, "principal_name": one.principal_name} for one in owners]
         }
         answer = self._cluster.on_any(lambda connection: connection.request(DESCRIBE_DELEGATION_TOKEN, fields))
         check(answer.error_code, "delegation tokens")
