@@ -28,7 +28,7 @@ def answer_versions(header: RequestHeader, served: Mapping[ApiKey, VersionRange]
     if header.api_key != ApiKey.API_VERSIONS:
         return None
     keys = [{"api_key": key, "min_version": least, "max_version": most} for key, (least, most) in served.items()]
-    fields = {"error_code": 0, "api_keys": keys}
+    fields = {"error_code": 0, "api_keys": keys, "throttle_time": 0}
     return answer_frame(header, encode(ApiKey.API_VERSIONS, header.api_version, Direction.RESPONSE, fields))
 
 

@@ -6,6 +6,10 @@
 
 A fetcher asks for all its partitions at once, except those whose stream has no room: a slow stream holds up only its
 own partitions. A feed that was given up is dropped wherever it turns up.
+
+A broker that is cut off from the others may take itself for a leader whose log ends early. So where an offset is out of
+range, all brokers are asked who leads, and that one has to say it, too, in its leader epoch (KIP-320), before the feed
+begins somewhere else.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from millrace.client.metadata import ClusterMetadata
 from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer
 from millrace.clock import Clock
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError, RecordTooLargeError, error_name
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.records.record import Record
 from millrace.wire.messages import FETCH
 
@@ -121,7 +126,8 @@ class Fetchers:
                 clock=self.clock,
                 security=self._config.security,
             ) as cluster:
-                metadata = cluster.metadata(sorted({feed.partition.topic for feed in feeds}))
+                ask = cluster.newest_metadata if any(feed.doubts_leader for feed in feeds) else cluster.metadata
+                metadata = ask(sorted({feed.partition.topic for feed in feeds}))
                 return {feed for feed in feeds if not self._place(cluster, metadata, feed)}
         except MillraceError as error:
             logger.info("leaders are looked for again: %s", error)
@@ -130,6 +136,12 @@ class Fetchers:
     def _place(self, cluster: Cluster, metadata: ClusterMetadata, feed: Feed) -> bool:
         try:
             leader = metadata.leader(*feed.partition).address
+            if feed.doubts_leader:
+                topic, index = feed.partition
+                feed.leader_epoch = metadata.topic(topic).partitions[index].leader_epoch
+                feed.doubts_leader = False
+            else:
+                feed.leader_epoch = None
             if feed.fetch_offset is None:
                 feed.begin_at(first_offset(SimpleConsumer(cluster), feed, self._config))
         except OffsetOutOfRangeError as error:
@@ -210,6 +222,7 @@ class _Fetcher:
         for feed in feeds:
             wanted: FetchPartitionFields = {
                 "partition": feed.partition.number,
+                "current_leader_epoch": NO_LEADER_EPOCH if feed.leader_epoch is None else feed.leader_epoch,
                 "fetch_offset": feed.fetch_offset or 0,
                 "partition_max_bytes": feed.max_bytes or self._config.fetch_message_max_bytes,
             }
@@ -232,8 +245,10 @@ class _Fetcher:
 
     def _take(self, feed: Feed, answer: PartitionData) -> None:
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            logger.warning("%s: offset %s is out of range", feed.partition, feed.fetch_offset)
-            feed.fetch_offset = None
+            logger.warning("%s: offset %s is out of range at %s", feed.partition, feed.fetch_offset, self.address)
+            feed.doubts_leader = feed.leader_epoch is None
+            if not feed.doubts_leader:
+                feed.fetch_offset = None
             self._send_home(feed)
         elif answer.error_code in LEADER_MOVED:
             logger.info("%s: %s", feed.partition, error_name(answer.error_code))

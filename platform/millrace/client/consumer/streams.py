@@ -41,6 +41,9 @@ class Feed:
 
     The fetcher asks for `fetch_offset` next; None means that it has to be found out. `handed` and `done` are the
     offsets after the last message that was handed out and the last one that the application is done with.
+
+    `doubts_leader` says that a broker refused the offset which may not lead any more. `leader_epoch` is that of the
+    leader that all brokers were asked for because of it, -1 where they don't tell; None where only one was asked.
     """
 
     def __init__(self, partition: Partition, ownership: Ownership, stream: ConsumerStream, offset: int | None) -> None:
@@ -49,6 +52,8 @@ class Feed:
         self.stream = stream
         self.fetch_offset = offset
         self.max_bytes = 0
+        self.doubts_leader = False
+        self.leader_epoch: int | None = None
         self.lock = threading.Lock()
         self.is_active = True
         self.handed = self.done = self.committed = offset
