@@ -55,6 +55,7 @@ API_KEYS = {
     "ListPartitionReassignments": 46,
     "OffsetDelete": 47,
     "DescribeClientQuotas": 48,
+    "AlterClientQuotas": 49,
     "DescribeUserScramCredentials": 50,
     "DescribeCluster": 60,
     "DescribeProducers": 61,

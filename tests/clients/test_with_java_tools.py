@@ -192,9 +192,13 @@ def test_java_producers(tool, name):
     assert re.search(r"^\d+\s+0\s+-1\s+0\s", said, re.MULTILINE), said
 
 
-@pytest.mark.needs("DescribeClientQuotas", "DescribeUserScramCredentials")
-def test_java_quotas_and_users(tool):
-    assert tool(CONFIGS, "--describe", "--entity-type", "clients").split() == []
+@pytest.mark.needs("AlterClientQuotas", "DescribeClientQuotas", "DescribeUserScramCredentials")
+def test_java_quotas_and_users(tool, name):
+    client = ("--entity-type", "clients", "--entity-name", name)
+    tool(CONFIGS, "--alter", "--add-config", "producer_byte_rate=1048576", *client)
+    assert "producer_byte_rate=1048576.0" in tool(CONFIGS, "--describe", *client)
+    tool(CONFIGS, "--alter", "--delete-config", "producer_byte_rate", *client)
+    assert "producer_byte_rate" not in tool(CONFIGS, "--describe", *client)
     assert tool(CONFIGS, "--describe", "--entity-type", "users").split() == []
 
 

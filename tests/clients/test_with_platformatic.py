@@ -53,6 +53,7 @@ def test_platformatic_cluster(target, drive, name):
     assert said == {"inDirectory": [name], "moved": 0, "brokers": [1], "reassignments": []}
 
 
-@pytest.mark.needs("DescribeClientQuotas", "DescribeUserScramCredentials")
+@pytest.mark.needs("AlterClientQuotas", "DescribeClientQuotas", "DescribeUserScramCredentials")
 def test_platformatic_quotas_and_users(target, drive, name):
-    assert drive(target, name, "quotasAndUsers") == {"quotas": [], "unknown": "RESOURCE_NOT_FOUND"}
+    said = drive(target, name, "quotasAndUsers")
+    assert said == {"set": {"producer_byte_rate": 1048576}, "left": 0, "unknown": "RESOURCE_NOT_FOUND"}

@@ -320,7 +320,9 @@ class Connection(asyncio.BufferedProtocol):
     def _line_up(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
         self._pending.append(slot)
         self._in_line += len(slot.headers)
-        taken_bytes = self._take_replies(slot, answers)
+        if self._owner.services.quotas.is_enabled:
+            answers = self._throttled(slot, answers)
+        taken_bytes = slot.take_replies(answers)
         if taken_bytes is None:
             self._wait_for(slot, answers)
         else:
@@ -331,14 +333,15 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answers[-1], WireError):
             raise answers[-1]
 
-    def _take_replies(self, slot: Slot, answers: Sequence[Reply | WireError]) -> int | None:
-        quotas = self._owner.services.quotas
-        if quotas.is_enabled and not any(isinstance(answer, asyncio.Future) for answer in answers):
-            now_ms = self._owner.clock.monotonic_ms()
-            answers, throttle_ms = throttled(slot, answers, quotas, self.session.principal.name, now_ms)
-            if throttle_ms:
-                self.mute(throttle_ms)
-        return slot.take_replies(answers)
+    def _throttled(self, slot: Slot, answers: Sequence[Reply | WireError]) -> Sequence[Reply | WireError]:
+        """Returns the answers with their throttle times, once all of them are there, and mutes the connection."""
+        if any(isinstance(answer, asyncio.Future) for answer in answers):
+            return answers
+        quotas, now_ms = self._owner.services.quotas, self._owner.clock.monotonic_ms()
+        told, throttle_ms = throttled(slot, answers, quotas, self.session.principal.name, now_ms)
+        if throttle_ms:
+            self.mute(throttle_ms)
+        return told
 
     def _wait_for(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
         later = [answer for answer in answers if isinstance(answer, asyncio.Future)]
@@ -354,8 +357,12 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("a request of %s failed", self.peer, exc_info=error)
             self._transport.abort()
             return
-        replies = [answer.result() if isinstance(answer, asyncio.Future) else answer for answer in answers]
-        self._pending_bytes += (self._take_replies(slot, replies) or 0) - slot.bytes_in
+        replies: Sequence[Reply | WireError] = [
+            answer.result() if isinstance(answer, asyncio.Future) else answer for answer in answers
+        ]
+        if self._owner.services.quotas.is_enabled:
+            replies = self._throttled(slot, replies)
+        self._pending_bytes += (slot.take_replies(replies) or 0) - slot.bytes_in
         self._send_ready()
         self._work_off_backlog()
 

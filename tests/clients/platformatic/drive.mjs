@@ -123,9 +123,17 @@ const tasks = {
     }
   }),
   quotasAndUsers: () => admin(async (client) => {
-    const quotas = await client.describeClientQuotas({ components: [{ entityType: 'user', matchType: 2 }], strict: false })
+    const described = () => client.describeClientQuotas({ components: [{ entityType: 'client-id', matchType: 0, match: topic }], strict: true })
+    const alter = (remove) => client.alterClientQuotas({
+      entries: [{ entities: [{ entityType: 'client-id', entityName: topic }], ops: [{ key: 'producer_byte_rate', value: 1048576, remove }] }],
+      validateOnly: false,
+    })
+    await alter(false)
+    const [one] = await described()
+    await alter(true)
+    const left = (await described()).length
     const unknown = await ask(describeUserScramCredentialsV0, [{ name: 'nobody' }]).catch((error) => error.errors[0].apiId || `${error.errors[0]}`)
-    return { quotas, unknown }
+    return { set: Object.fromEntries(one.values.map(({ key, value }) => [key, value])), left, unknown }
   }),
 }
 

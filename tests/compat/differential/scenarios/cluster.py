@@ -76,6 +76,31 @@ ask("DescribeClientQuotas", "a bad match type", {
     "components": [{"entityType": "user", "matchType": 9, "match": "alice"}], "strict": False,
 })  # fmt: skip
 
+# AlterClientQuotas: nothing is altered, as other scenarios describe all quotas
+
+
+def altered(name, entity, key="producer_byte_rate", value=1048576.0, *, remove=False):
+    entities = [{"entityType": kind, "entityName": one} for kind, one in entity.items()]
+    entry = {"entity": entities, "ops": [{"key": key, "value": value, "remove": remove}]}
+    ask("AlterClientQuotas", name, {"entries": [entry], "validateOnly": True})
+
+
+altered("of a user", {"user": "alice"})
+altered("of a user's client", {"user": "alice", "client-id": "app"})
+altered("of the default user", {"user": None})
+altered("of an address", {"ip": "192.0.2.1"}, "connection_creation_rate", 5.0)
+altered("removed where there is none", {"client-id": "app"}, remove=True)
+altered("of nobody", {})
+altered("of a user without a name", {"user": ""})
+altered("of an unknown kind", {"planet": "mars"})
+altered("of an address and a user", {"ip": "192.0.2.1", "user": "alice"}, "connection_creation_rate", 5.0)
+altered("of what is no address", {"ip": "1.2.3.4.5"}, "connection_creation_rate", 5.0)
+altered("an unknown quota", {"user": "alice"}, "consumer_bytes")
+altered("a quota of addresses for a user", {"user": "alice"}, "connection_creation_rate", 5.0)
+altered("a quota of users for an address", {"ip": "192.0.2.1"})
+altered("bytes in fractions", {"user": "alice"}, value=0.5)
+altered("time in fractions", {"user": "alice"}, "request_percentage", 0.5)
+
 # ListConfigResources
 
 
