@@ -94,7 +94,7 @@ class BrokerConfig:
     )
     max_connection_creation_rate: int = setting(
         MAX_INT,
-        "Connections per second that are taken; further ones wait. Also with the prefix listener.name.NAME.",
+        "Connections per second that are taken; further ones wait.",
         minimum=0,
         maximum=MAX_INT,
         is_dynamic=True,

@@ -283,6 +283,19 @@ def test_changes_are_refused_by_a_strict_quota_and_throttled_by_another(tmp_path
     play(tmp_path, scene, {"clients/app": {"controller_mutation_rate": "0.01"}})
 
 
+def test_a_topic_that_is_created_on_the_way_counts_and_is_not_refused(tmp_path):
+    async def scene(home):
+        peer, connection = await home.connect()
+        asked = {**METADATA, "topics": [{"name": "asked-for"}], "allow_auto_topic_creation": True}
+        answer = await peer.ask(ApiKey.METADATA, 9, asked)
+        assert (answer.topics[0].error_code, answer.throttle_time) == (0, timedelta(0))
+        assert not connection._is_muted
+        deleted = {"topics": [{"name": "events", "topic_id": None}], "timeout": 60_000}
+        assert (await peer.ask(ApiKey.DELETE_TOPICS, 6, deleted)).responses[0].error_code == 89
+
+    play(tmp_path, scene, {"clients/app": {"controller_mutation_rate": "0.01"}})
+
+
 def test_deletions_and_new_partitions_are_changes_too(tmp_path):
     async def scene(home):
         one, connection = await home.connect()
