@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import warm
+from millrace.wire.fetch_request import FOLLOWERS_VERSION
 from millrace_broker.handlers import (
     k00_produce,
     k01_fetch,
@@ -120,7 +121,8 @@ APIS: dict[int, Api] = {
     )
 }
 
-# The first requests of librdkafka and of Apache Kafka's clients; other codecs are made when they are needed.
+# The first requests of librdkafka, of Apache Kafka's clients and of followers, for whom a new leader is not to take its
+# time; other codecs are made when they are needed.
 _FIRST_ASKED = (
     (ApiKey.API_VERSIONS, 3),
     (ApiKey.API_VERSIONS, 4),
@@ -131,6 +133,7 @@ _FIRST_ASKED = (
     (ApiKey.PRODUCE, 10),
     (ApiKey.PRODUCE, 13),
     (ApiKey.FETCH, 11),
+    (ApiKey.FETCH, FOLLOWERS_VERSION),
     (ApiKey.FETCH, 18),
     (ApiKey.FIND_COORDINATOR, 6),
 )
