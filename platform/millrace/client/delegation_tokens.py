@@ -107,10 +107,8 @@ class DelegationTokens:
 
     def expire(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Ends a token after a period, at once unless one is given, and returns when."""
-        fields: ExpireDelegationTokenRequestFields = {
-            "hmac": self.find(token_id).hmac,
-            "expiry_time_period_ms": period_ms,
-        }
+        secret = self.find(token_id).hmac
+        fields: ExpireDelegationTokenRequestFields = {"hmac": secret, "expiry_time_period_ms": period_ms}
 
         def action(connection: Connection) -> int:
             answer = connection.request(EXPIRE_DELEGATION_TOKEN, fields)

@@ -13,6 +13,7 @@ from millrace_broker.broker import Broker
 from millrace_broker.handlers.api import Request
 from millrace_broker.security.client_session import ClientSession, Principal
 from millrace_broker.startup.options import parse_options
+from millrace_support.until import until
 
 ALICE, BOB, CAROL = (Principal("User", name) for name in ("alice", "bob", "carol"))
 NOBODY = ClientSession("127.0.0.1")
@@ -212,3 +213,13 @@ def test_an_expired_token_is_of_no_use_and_removed(play):
         assert (await asking.describe(ALICE)).tokens == ()
 
     play(scene)
+
+
+def test_a_broker_removes_what_has_expired_by_itself(play):
+    async def scene(asking):
+        made = await asking.create(ALICE)
+        assert (await asking.expire(ALICE, made.hmac, 0)).error_code == 0
+        await asking.broker.start_admin()
+        await until(lambda: not asking.services.tokens.describe(ALICE, None, lambda _: False))
+
+    play(scene, (*KEY, "--set", "delegation.token.expiry.check.interval.ms=1"))
