@@ -19,7 +19,7 @@ from millrace.client.producer.message import HANDED_OVER, Delivery, OnDelivery, 
 from millrace.client.producer.partitioners import Partitioner, StickyPartitioner
 from millrace.client.producer.routes import Routes, check_partition
 from millrace.client.producer.sender import Sender
-from millrace.client.producer.settings import parse_settings
+from millrace.client.producer.settings import parse_settings, parse_zookeeper_security
 from millrace.clock import Clock, SystemClock
 from millrace.config import MAX_LONG
 from millrace.errors import InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
@@ -52,8 +52,9 @@ class Producer:
         **keywords: Any,
     ) -> None:
         self._clock = clock or SystemClock()
-        settings, plugins, self._zookeeper_security = parse_settings(properties or {}, keywords)
+        settings, plugins = parse_settings(properties or {}, keywords)
         self._settings = settings = settings if security is None else replace(settings, security=security)
+        self._zookeeper_security = parse_zookeeper_security(properties or {}, keywords)
         self._is_started = False
         self._is_sync = settings.is_sync
         self._encoder: Encoder = plugins.get("encoder") or BytesEncoder()

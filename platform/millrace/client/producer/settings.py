@@ -96,22 +96,32 @@ TABLE = ConfigTable(declared_keys(ProducerProperties))
 
 def parse_settings(
     properties: Mapping[str, Any], keywords: Mapping[str, Any]
-) -> tuple[ProducerSettings, dict[str, Any], ZooKeeperSecurity]:
-    """Returns (settings, plug-ins by property, security of ZooKeeper).
+) -> tuple[ProducerSettings, dict[str, Any]]:
+    """Returns (settings, plug-ins by property); InvalidConfigError names what is unknown, contradictory or bad.
 
-    InvalidConfigError names what is unknown, contradictory or bad.
+    The properties by which ZooKeeper is secured are left to `parse_zookeeper_security`.
     """
-    dotted = ((written.replace("_", "."), value) for written, value in (*properties.items(), *keywords.items()))
-    given = under_one_name(dotted, SYNONYMS)
+    _, given = split_security(_given(properties, keywords))
     plugins = {name: _plugin(name, given.pop(name)) for name in PLUGINS & given.keys()}
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in given.items()}
     security = ClientSecurity.from_properties(texts)
     texts = {name: text for name, text in texts.items() if not is_of_security(name)}
-    securing, texts = split_security(texts)
     texts = {name: text.lower() if name in {"compression.codec", "acks"} else text for name, text in texts.items()}
     settings = replace(build(ProducerSettings, TABLE.parse(texts)), security=security)
     _check(settings, given)
-    return settings, plugins, ZooKeeperSecurity.from_properties(securing)
+    return settings, plugins
+
+
+def parse_zookeeper_security(properties: Mapping[str, Any], keywords: Mapping[str, Any]) -> ZooKeeperSecurity:
+    """Returns how the session with ZooKeeper is secured. InvalidConfigError."""
+    securing, _ = split_security(_given(properties, keywords))
+    texts = {name: value if isinstance(value, str) else value_text(value) for name, value in securing.items()}
+    return ZooKeeperSecurity.from_properties(texts)
+
+
+def _given(properties: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    dotted = ((written.replace("_", "."), value) for written, value in (*properties.items(), *keywords.items()))
+    return under_one_name(dotted, SYNONYMS)
 
 
 def _check(settings: ProducerSettings, given: Mapping[str, object]) -> None:
