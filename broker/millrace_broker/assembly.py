@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.clock import Clock
 from millrace.config import MAX_INT
 from millrace.security.sasl.scram_server import Known
+from millrace_broker.cluster.acl_manager import AclManager
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
@@ -28,7 +29,7 @@ from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Api, Services
 from millrace_broker.handlers.in_order import InOrder
-from millrace_broker.handlers.registry import APIS
+from millrace_broker.handlers.registry import APIS, check_guarded
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.token_config import TokenConfig
@@ -47,6 +48,8 @@ from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import NO_EPOCH
+from millrace_broker.security.acls.audit_log import AuditLog
+from millrace_broker.security.acls.authorizer import Access, Authorizer
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.tokens.credential import token_login
 from millrace_broker.startup.options import BrokerOptions
@@ -77,6 +80,7 @@ class Foundation(NamedTuple):
     cleaner: LogCleaner
     metrics: RequestMetrics
     closing: AsyncExitStack
+    authorizer: Authorizer | None = None
 
     @property
     def connect(self) -> Connect:
@@ -96,6 +100,7 @@ def new_services(base: Foundation) -> Services:
     """Returns the services of a broker, on whose event loop it is called."""
     config, loop = base.configs.layers.broker_config(), asyncio.get_running_loop()
     store, metadata, options = base.store, base.metadata, base.options
+    apis = _apis(store)
     replicas = _replicas(base, config)
     topics = TopicManager(options.broker, store, metadata, base.configs.check_topic_config)
     consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)
@@ -143,7 +148,8 @@ def new_services(base: Foundation) -> Services:
         consumer_groups=consumer_groups,
         zookeeper_offsets=None if isinstance(store, LocalStore) else ZooKeeperOffsets(store.session),
         configs=base.configs,
-        apis=_apis(store),
+        acls=AclManager(store, metadata),
+        apis=apis,
         broker_id=base.broker_id,
         fetch_sessions=_fetch_sessions(config, replicas),
         producer_ids=producer_ids,
@@ -158,6 +164,7 @@ def new_services(base: Foundation) -> Services:
         leader_quota=_quota(base, config, lambda: services.config.leader_replication_throttled_rate),
         credentials=Credentials(lambda: metadata.view.client_configs, partial(_token_login, tokens)),
         quotas=_client_quotas(config),
+        authorizer=_access(base, apis),
         take_update=None if isinstance(store, LocalStore) else store.update,
     )
     return services
@@ -175,6 +182,15 @@ def _apis(store: LocalStore | ZooKeeperStore) -> Mapping[int, Api]:
     from millrace_broker.handlers.cluster_registry import CLUSTER_APIS  # noqa: PLC0415
 
     return dict(sorted({**APIS, **CLUSTER_APIS}.items()))
+
+
+def _access(base: Foundation, apis: Mapping[int, Api]) -> Access | None:
+    if base.authorizer is None:
+        return None
+    check_guarded(apis)
+    access = Access(base.authorizer, AuditLog(base.clock.monotonic_ms))
+    access.take(base.metadata.view.acls)
+    return access
 
 
 def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:

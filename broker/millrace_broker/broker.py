@@ -44,6 +44,7 @@ from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
 from millrace_broker.properties.token_config import TokenConfig
+from millrace_broker.security.acls.configured import configured_authorizer
 from millrace_broker.startup.identity import identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogConfig, LogManager
@@ -70,6 +71,7 @@ class Broker:
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._fs = PooledFileSystem(OsFileSystem(), file_limit(open_files, options.broker.max_connections))
         self._member: ClusterMember | None = None
+        self._authorizer = configured_authorizer(options.broker, options.properties)
         self._store = self._metadata_store()
         self._views = NewestView(self._loop)
         self._metrics = RequestMetrics()
@@ -142,6 +144,7 @@ class Broker:
             named=named_cluster(options, self._fs),
             security=ZooKeeperSecurity.from_properties(options.properties),
             keeps_tokens=bool(TokenConfig.from_properties(options.properties).key),
+            has_acls=self._authorizer is not None,
         )
 
     async def _start_store(self) -> ClusterView:
@@ -207,6 +210,7 @@ class Broker:
             self._cleaner,
             self._metrics,
             self._closing,
+            self._authorizer,
         )
         self._services = services = new_services(base)
         interval_ms = self._options.broker.maintenance_request_interval_ms

@@ -90,6 +90,8 @@ class MetadataPublisher:
         services = self._services
         changes = view_changes(self._published, view)
         services.metadata.topic_configs = view.topic_configs
+        if services.authorizer is not None:
+            services.authorizer.take(view.acls)
         if changes.has_new_configs:
             self._reconfigure(view)
             await self._renew_certificates(services.configs.layers.effective())

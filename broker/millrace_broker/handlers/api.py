@@ -5,6 +5,10 @@ bytes. It returns the parts of the answer; or a future of them where the answer 
 has no answer (Produce with acks=0). Where a handler itself has found that a quota is exceeded, it returns the parts
 with their throttle time. A WireError that it raises closes the connection.
 
+Each API names what it asks a client's rights for (`guards`), and its handler asks by these very guards before it does
+anything. A broker with an authorizer does not start with an API that names none: an empty tuple says that everyone may
+call it.
+
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
 returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection.
 """
@@ -18,9 +22,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.clock import Clock
-from millrace.errors import WireError
+from millrace.errors import (
+    ClusterAuthorizationError,
+    DelegationTokenAuthorizationError,
+    ErrorCode,
+    GroupAuthorizationError,
+    MillraceError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+    WireError,
+)
+from millrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
+from millrace_broker.cluster.acl_manager import AclManager
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_update import MetadataUpdate
@@ -39,9 +54,9 @@ from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.partition_roles import PartitionRoles
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.security.acls.authorizer import Access
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.client_session import ClientSession
-from millrace_broker.security.tokens.authorizer import TokenAuthorizer
 from millrace_broker.txns.admission import Admission
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
@@ -64,6 +79,9 @@ Reply = Answer | Later
 Answers = list[Reply | WireError]
 
 
+NO_BODY = memoryview(b"")
+
+
 class Request(NamedTuple):
     """A request and the session it came in; the body is a view that is valid only while the handler runs."""
 
@@ -71,6 +89,61 @@ class Request(NamedTuple):
     client_id: str | None
     body: memoryview
     session: ClientSession = ClientSession()
+
+    def without_body(self) -> Request:
+        """Returns what a handler may keep of the request while its answer waits."""
+        return self._replace(body=NO_BODY)
+
+
+AUTHORIZATION_ERRORS: Mapping[ResourceType, type[MillraceError]] = {
+    ResourceType.TOPIC: TopicAuthorizationError,
+    ResourceType.GROUP: GroupAuthorizationError,
+    ResourceType.CLUSTER: ClusterAuthorizationError,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationError,
+    ResourceType.DELEGATION_TOKEN: DelegationTokenAuthorizationError,
+    ResourceType.USER: DelegationTokenAuthorizationError,  # who asks for a token of that user
+}
+
+
+class Guard(NamedTuple):
+    """An operation that the client of an API needs to be allowed to do.
+
+    With `is_silent` nobody is told of what is denied, as there is another way, or it is only left out.
+    """
+
+    api: ApiKey
+    operation: AclOperation
+    resource_type: ResourceType
+    is_silent: bool = False
+
+    def permits(self, services: Services, session: ClientSession, name: str = CLUSTER_NAME) -> bool:
+        """Returns whether the client may do it on the resource of this name; it may where there is no authorizer."""
+        access = services.authorizer
+        return access is None or access.permits(
+            session, self.operation, self.resource_type, name, self.api.name, tells_denied=not self.is_silent
+        )
+
+    def permits_on_any(self, services: Services, session: ClientSession) -> bool:
+        """Returns whether the client may do it on any resource of the type."""
+        access = services.authorizer
+        return access is None or access.permits_on_any(session, self.operation, self.resource_type, self.api.name)
+
+    def check(self, services: Services, session: ClientSession, name: str = CLUSTER_NAME) -> None:
+        """Raises the AuthorizationError of the type where the client may not do it."""
+        if not self.permits(services, session, name):
+            raise self.denied()
+
+    def denied(self) -> MillraceError:
+        """Returns the AuthorizationError of the type, which does not tell whether the resource exists."""
+        return AUTHORIZATION_ERRORS[self.resource_type]("authorization failed")
+
+    @property
+    def error(self) -> ErrorCode:
+        """The code of that error."""
+        return AUTHORIZATION_ERRORS[self.resource_type].code
+
+
+UNGUARDED: tuple[Guard, ...] = ()
 
 
 class Api(NamedTuple):
@@ -81,6 +154,7 @@ class Api(NamedTuple):
     handle: Callable[[Services, Request], Reply]
     refuses: str = ""
     handle_all: Callable[[Services, Sequence[Request]], Answers] | None = None
+    guards: tuple[Guard, ...] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +170,7 @@ class Services:
     consumer_groups: ConsumerGroups
     zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
     configs: ConfigManager
+    acls: AclManager
     apis: Mapping[int, Api]
     broker_id: int
     fetch_sessions: FetchSessions
@@ -111,6 +186,6 @@ class Services:
     credentials: Credentials
     quotas: ClientQuotas
     tokens: TokenManager
-    token_authorizer: TokenAuthorizer | None = None  # None: everybody may deal with the own tokens alone
+    authorizer: Access | None = None  # everyone may do everything without one
     controller: Controller | None = None  # in a cluster with ZooKeeper, and so is
     take_update: Callable[[MetadataUpdate], None] | None = None

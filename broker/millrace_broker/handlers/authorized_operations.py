@@ -1,28 +1,15 @@
-"""The operations that a client may do, as bits by the numbers of ACL operations (KIP-430).
+"""The operations that a client may do on a resource, as bits by the numbers of ACL operations (KIP-430).
 
-There are no ACLs, so every operation that the resource has is allowed.
+Without an authorizer, they are all that the resource has.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from millrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from millrace_broker.handlers.api import Services
+from millrace_broker.security.client_session import ClientSession
 
-
-class AclOperation(IntEnum):
-    """Operations, by the protocol's numbers."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
+NO_OPERATIONS = 0
 _BOTH = (
     AclOperation.CREATE,
     AclOperation.ALTER,
@@ -30,13 +17,26 @@ _BOTH = (
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.ALTER_CONFIGS,
 )
-_OF_GROUPS = (
-    AclOperation.READ,
-    AclOperation.DELETE,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS = sum(1 << one for one in (*_BOTH, AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE))
-TOPIC_OPERATIONS = sum(1 << one for one in (*_BOTH, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE))
-GROUP_OPERATIONS = sum(1 << one for one in _OF_GROUPS)
+OPERATIONS = {
+    ResourceType.TOPIC: frozenset((*_BOTH, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)),
+    ResourceType.CLUSTER: frozenset((*_BOTH, AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE)),
+    ResourceType.GROUP: frozenset(
+        (
+            AclOperation.READ,
+            AclOperation.DELETE,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        )
+    ),
+}
+
+
+def authorized_operations(
+    services: Services, session: ClientSession, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> int:
+    """Returns the bits of what a client may do on a resource."""
+    operations = OPERATIONS[resource_type]
+    if services.authorizer is not None:
+        operations = services.authorizer.operations(session, operations, resource_type, name)
+    return sum(1 << one for one in operations)

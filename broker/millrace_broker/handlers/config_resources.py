@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
-from typing import Protocol, TypedDict, TypeVar
+from typing import NamedTuple, Protocol, TypedDict, TypeVar
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
+from millrace_broker.handlers.api import Guard, Services
+from millrace_broker.security.client_session import ClientSession
 
 
 class ResourceType(IntEnum):
@@ -28,6 +30,39 @@ def unserved(number: int) -> InvalidRequestError:
     return InvalidRequestError(f"a resource of {name} can't be configured here")
 
 
+class ConfigGuards(NamedTuple):
+    """What a client needs for the configuration of brokers, of topics, and of groups."""
+
+    cluster: Guard
+    topic: Guard
+    group: Guard
+
+
+class Named(Protocol):
+    """A resource, in a request of any of these APIs."""
+
+    @property
+    def resource_type(self) -> int:
+        """The protocol's number of its type."""
+        ...
+
+    @property
+    def resource_name(self) -> str:
+        """The name."""
+        ...
+
+
+def check_access(guards: ConfigGuards, services: Services, session: ClientSession, resource: Named) -> None:
+    """Raises an AuthorizationError where the client may not do to a resource's configuration what it asks for."""
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            guards.topic.check(services, session, resource.resource_name)
+        case ResourceType.GROUP:
+            guards.group.check(services, session, resource.resource_name)
+        case _:
+            guards.cluster.check(services, session)
+
+
 class Property(Protocol):
     """A property to alter, in a request of either API."""
 
@@ -46,18 +81,8 @@ PropertyT = TypeVar("PropertyT", bound=Property)
 PropertyT_co = TypeVar("PropertyT_co", bound=Property, covariant=True)
 
 
-class Resource(Protocol[PropertyT_co]):
+class Resource(Named, Protocol[PropertyT_co]):
     """A resource to alter, in a request of either API."""
-
-    @property
-    def resource_type(self) -> int:
-        """The protocol's number of its type."""
-        ...
-
-    @property
-    def resource_name(self) -> str:
-        """The name."""
-        ...
 
     @property
     def configs(self) -> Sequence[PropertyT_co]:

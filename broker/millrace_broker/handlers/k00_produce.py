@@ -39,7 +39,8 @@ from millrace.errors import (
     WireError,
 )
 from millrace.internal_topics import INTERNAL_TOPICS
-from millrace.records.batch import NO_OFFSET, Buffer, is_transactional
+from millrace.records.batch import HEADER_BYTES, NO_OFFSET, Buffer, is_transactional
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
@@ -56,7 +57,7 @@ from millrace.wire.produce import (
 from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
 from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Answer, Answers, Api, Reply, Request, Services
+from millrace_broker.handlers.api import Answer, Answers, Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, not_led
 from millrace_broker.handlers.produce_in_transaction import Refusals, refusals_of
 from millrace_broker.replication.delayed_produce import Appended, when_all_have
@@ -68,6 +69,7 @@ from millrace_broker.replication.produced import (
     is_plain_batch,
 )
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.security.client_session import ClientSession
 from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition
 from millrace_broker.txns.verification import Verification
 
@@ -78,6 +80,8 @@ NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # where there is nothing to append
 SETTLED = (LogAppendInfo, MillraceError)
 NO_REFUSALS: Refusals = {}
 NONE_REFUSED: frozenset[MillraceError] = frozenset()
+GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TOPIC)
+TRANSACTION_GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
 
@@ -89,11 +93,11 @@ class _Appends:
         "log_start_offset", "outcomes",
     )  # fmt: skip
 
-    def __init__(self, services: Services, version: int, key: TopicPartition) -> None:
+    def __init__(self, services: Services, version: int, key: TopicPartition, session: ClientSession) -> None:
         self.key = key
         self.outcomes: Iterator[AppendOutcome]
         self.log_start_offset = NO_OFFSET
-        self._partition = partition = _writable(services, key)
+        self._partition = partition = _writable(services, key, session)
         self._takes_plain_batches = (
             version >= FIRST_VERSION_WITH_ZSTD and isinstance(partition, Partition) and partition.has_in_sync_replicas
         )
@@ -183,10 +187,10 @@ _Taken = tuple[int, int, _Offered | _OfferedOne | _Later]  # acks, timeout in ms
 
 
 class _Client(NamedTuple):
-    """What the answers to requests depend on: their version, and the listener by which they came."""
+    """What the answers to requests depend on: their version, and the session in which they came."""
 
     version: int
-    listener: str
+    session: ClientSession
 
 
 class _Turn:
@@ -196,6 +200,7 @@ class _Turn:
         self._services = services
         self._client = client
         self._version = client.version
+        self._session = client.session
         self._partitions: dict[TopicPartition, _Appends] = {}
         self._places: dict[bytes, tuple[ProducePlace, _Appends]] = {}
         self._read_one = one_produce_reader(client.version)
@@ -231,13 +236,27 @@ class _Turn:
     def _offer_in_transaction(
         self, message: AnyProduceRequest, transactional_id: str, body: memoryview
     ) -> _Offered | _Later:
+        if self._is_denied(message, transactional_id):
+            denied = TRANSACTION_GUARD.denied()
+            return self.offer(message, {key: denied for key, _ in self._named_partitions(message)})
         in_order = self._services.produced_in_order
         refusals = None if in_order.is_busy(transactional_id) else self.refusals(message)
         if refusals is not None and not isinstance(refusals, Verification):
             return self.offer(message, refusals)
         kept = bytes(body)
-        handling = in_order.put(transactional_id, lambda: _handle_later(self._services, self._client, kept, refusals))
+        handling = in_order.put(transactional_id, lambda: self._handle_later(kept, refusals))
         return asyncio.ensure_future(_whole(handling))
+
+    async def _handle_later(self, body: bytes, verification: Verification | None) -> Reply:
+        """Handles a request of a transaction, once its turn has come and the coordinator has answered."""
+        turn = _Turn(self._services, self._client)
+        message = turn.decode(memoryview(body))
+        refusals = verification or turn.refusals(message)
+        if isinstance(refusals, Verification):
+            refusals = refusals_of(await refusals.errors())
+        offered = turn.offer(message, refusals)  # the guards hold until the append, so nothing is waited for here
+        turn.append()
+        return _answer_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
 
     def offer(self, message: AnyProduceRequest, refusals: Refusals = NO_REFUSALS) -> _Offered:
         """Takes the records of one request, except for those that are refused, and returns its partitions."""
@@ -258,13 +277,27 @@ class _Turn:
         return offered
 
     def refusals(self, message: AnyProduceRequest) -> Refusals | Verification:
-        """Returns as `produce_in_transaction.refusals` does for one request."""
+        """Returns as `produce_in_transaction.refusals` does for one request; what is denied does not get there."""
         offered = [
+            (key, records)
+            for key, records in self._named_partitions(message)
+            if GUARD.permits(self._services, self._session, key.topic)
+        ]
+        return produce_in_transaction.refusals(self._services, self._version, message.transactional_id or "", offered)
+
+    def _named_partitions(self, message: AnyProduceRequest) -> list[tuple[TopicPartition, Buffer | None]]:
+        return [
             (TopicPartition(self._named(topic)[0], one.index), one.records)
             for topic in message.topic_data
             for one in topic.partition_data
         ]
-        return produce_in_transaction.refusals(self._services, self._version, message.transactional_id or "", offered)
+
+    def _is_denied(self, message: AnyProduceRequest, transactional_id: str) -> bool:
+        """Returns whether a request has records of a transaction that its client may not write."""
+        return not TRANSACTION_GUARD.permits(self._services, self._session, transactional_id) and any(
+            records and len(records) >= HEADER_BYTES and is_transactional(records)
+            for _, records in self._named_partitions(message)
+        )
 
     def append(self) -> None:
         """Appends all batches, those of a partition together."""
@@ -282,7 +315,7 @@ class _Turn:
         key = tuple.__new__(TopicPartition, (name, partition))  # as the class does, at half the cost
         appends = self._partitions.get(key)
         if appends is None:
-            appends = self._partitions[key] = _Appends(self._services, self._version, key)
+            appends = self._partitions[key] = _Appends(self._services, self._version, key, self._session)
         return appends
 
 
@@ -296,7 +329,7 @@ def handle(services: Services, request: Request) -> Reply:
 
 def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
     """Appends the batches of all requests, those of a partition together, and returns the answers in their order."""
-    client = _Client(requests[0].version, requests[0].session.listener)
+    client = _Client(requests[0].version, requests[0].session)
     turn = _Turn(services, client)
     offered: list[_Taken] = []
     answers: Answers = []
@@ -316,25 +349,15 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
     return answers if end is None else [*answers, end]
 
 
-async def _handle_later(services: Services, client: _Client, body: bytes, verification: Verification | None) -> Reply:
-    """Handles a request of a transaction as `handle` does, once its turn has come and the coordinator has answered."""
-    turn = _Turn(services, client)
-    message = turn.decode(memoryview(body))
-    refusals = verification or turn.refusals(message)
-    if isinstance(refusals, Verification):
-        refusals = refusals_of(await refusals.errors())
-    offered = turn.offer(message, refusals)  # the guards hold until the append, so nothing is waited for here
-    turn.append()
-    return _answer_several(services, client, message.acks, milliseconds(message.timeout), offered)
-
-
 async def _whole(handling: asyncio.Task[Reply]) -> Answer:
     """Returns the answer of a request that waits first to be handled, and then for the replicas."""
     reply = await handling
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
-def _writable(services: Services, key: TopicPartition) -> Partition | MillraceError:
+def _writable(services: Services, key: TopicPartition, session: ClientSession) -> Partition | MillraceError:
+    if services.authorizer is not None and key.topic and not GUARD.permits(services, session, key.topic):
+        return GUARD.denied()
     if key.topic in INTERNAL_TOPICS:
         return InvalidTopicError(f"{key.topic} is written by its coordinator alone")
     return services.replicas.partitions.get(key) or not_led(services, key)
@@ -417,7 +440,7 @@ def _encoded(services: Services, client: _Client, acks: int, produced: list[Topi
 def _encode(services: Services, client: _Client, produced: list[TopicProduced]) -> Parts:
     hints = [one.current_leader for topic in produced for one in topic.partitions if one.current_leader is not None]
     return encode_produce_response(
-        client.version, produced, endpoints(services, hints, client.listener) if hints else ()
+        client.version, produced, endpoints(services, hints, client.session.listener) if hints else ()
     )
 
 
@@ -454,4 +477,5 @@ API = Api(
     refuses="batches of a transaction without a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); "
     "what grows above 64 MiB, or 8 max.message.bytes, where its records have to be read (MESSAGE_TOO_LARGE)",
     handle_all=handle_all,
+    guards=(GUARD, TRANSACTION_GUARD),
 )

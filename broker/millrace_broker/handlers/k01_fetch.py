@@ -47,6 +47,7 @@ from millrace.errors import (
     UnknownTopicIdError,
 )
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
@@ -54,7 +55,7 @@ from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, Top
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
 from millrace_broker.cluster.view import reachable
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
 from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
 from millrace_broker.quotas.limits import Client
@@ -80,6 +81,8 @@ FIRST_VERSION_WITH_ZSTD = 10
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
 TELL_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 ZSTD = "zstd"
+GUARD = Guard(ApiKey.FETCH, AclOperation.READ, ResourceType.TOPIC)
+BROKER_GUARD = Guard(ApiKey.FETCH, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 class _Read(NamedTuple):
@@ -124,7 +127,7 @@ class _Fetch:
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services
         self._version = request.version
-        self._listener = request.session.listener
+        self._session = request.session
         message = decode_fetch_request(request.version, request.body)
         self._context = services.fetch_sessions.context(
             message.session_id,
@@ -303,12 +306,20 @@ class _Fetch:
         topic, index = key
         name = topic if isinstance(topic, str) else self._services.metadata.topic_name(topic) or ""
         topic_partition = TopicPartition(name, index)
-        if topic_partition in self._services.replicas.partitions or is_known(self._services, topic_partition):
+        if self._services.authorizer is not None and self._is_denied(name):
+            self._unknown.append((key, _failed(index, GUARD.error)))
+        elif topic_partition in self._services.replicas.partitions or is_known(self._services, topic_partition):
             self.targets.append(_Target(key, topic_partition, wanted))
         else:
             is_unknown_id = not name and not isinstance(topic, str)
             code = UnknownTopicIdError.code if is_unknown_id else UnknownTopicError.code
             self._unknown.append((key, _failed(index, code)))
+
+    def _is_denied(self, name: str) -> bool:
+        """Returns whether the client may not read a topic; a follower may read none or all."""
+        if self._follower is not None:
+            return not BROKER_GUARD.permits(self._services, self._session)
+        return bool(name) and not GUARD.permits(self._services, self._session, name)
 
     def _read_target(self, target: _Target, size_bytes: int) -> PartitionFetched:
         (topic, index), wanted = target.key, target.wanted
@@ -355,7 +366,7 @@ class _Fetch:
         if not is_asked or not isinstance(replica, Partition) or self._follower is not None:
             return None
         view = services.metadata.view
-        racks = {broker: view.brokers[broker].rack for broker in reachable(view, self._listener)}
+        racks = {broker: view.brokers[broker].rack for broker in reachable(view, self._session.listener)}
         return in_rack(self._rack, services.broker_id, replica.read_replicas(offset), racks.get)
 
     def _read_replica(self, replica: Replica, index: int, wanted: Wanted, size_bytes: int) -> PartitionFetched:
@@ -454,7 +465,7 @@ class _Fetch:
         if failed or error_code:
             count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
         hints = [one.current_leader for one in failed if one.current_leader is not None]
-        nodes = endpoints(self._services, hints, self._listener) if hints else ()
+        nodes = endpoints(self._services, hints, self._session.listener) if hints else ()
         return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
 
     def _now_ms(self) -> int:
@@ -485,4 +496,5 @@ API = Api(
     refuses="a topic with message.downconversion.enable=false before v4 (UNSUPPORTED_VERSION); "
     "zstd before v4, and in a topic with compression.type=zstd before v10 (UNSUPPORTED_COMPRESSION_TYPE); "
     "before v4 a batch of more than 64 MiB once decompressed (MESSAGE_TOO_LARGE)",
+    guards=(GUARD, BROKER_GUARD),
 )

@@ -25,6 +25,7 @@ from collections import Counter
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.fetch_request import CONSUMER
 from millrace.wire.list_offsets import (
@@ -34,7 +35,7 @@ from millrace.wire.list_offsets import (
     encode_list_offsets_response,
 )
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import isolation_of, led_partition
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation
@@ -50,6 +51,8 @@ NONE = (-1, -1, NO_LEADER_EPOCH)
 FIRST_VERSION_WITH_NOT_YET = 5
 NOT_YET, NO_LEADER_YET = ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE
 
+GUARD = Guard(ApiKey.LIST_OFFSETS, AclOperation.DESCRIBE, ResourceType.TOPIC)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Looks up each partition's offset."""
@@ -59,9 +62,12 @@ def handle(services: Services, request: Request) -> Reply:
     topics: list[tuple[str, list[OffsetListed]]] = []
     for name, wanted in message.topics:
         listed: list[OffsetListed] = []
+        is_denied = not GUARD.permits(services, request.session, name)
         for one in wanted:
             key = TopicPartition(name, one.partition_index)
-            if named[key] > 1:
+            if is_denied:
+                listed.append(OffsetListed(key.partition, GUARD.error))
+            elif named[key] > 1:
                 listed.append(OffsetListed(key.partition, ErrorCode.INVALID_REQUEST))
             elif request.version == 0:
                 listed.append(_list_before(services, key, one, from_consumer=message.replica_id == CONSUMER))
@@ -130,4 +136,5 @@ API = Api(
     VersionRange(0, 10),
     handle,
     refuses="special timestamps that the version does not have (UNSUPPORTED_VERSION)",
+    guards=(GUARD,),
 )

@@ -9,14 +9,14 @@ A client is told the addresses of the listener that it uses, and of no broker wi
 partition has no such listener, the error is LISTENER_NOT_FOUND (before v6 LEADER_NOT_AVAILABLE).
 
 An unknown topic that is asked for by name is created before the answer where it may be (auto.create.topics.enable), so
-the client need not ask again. Kafka's internal topics are created by their coordinators, never here. There are no
-access control lists, so the answer names every operation that Kafka knows for a topic and for a cluster.
+the client need not ask again. Kafka's internal topics are created by their coordinators, never here. A topic that the
+client may not describe looks the same whether it exists or not, and its id is zero. Among all topics it is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -30,6 +30,7 @@ from millrace.errors import (
     UnknownTopicIdError,
 )
 from millrace.internal_topics import INTERNAL_TOPICS
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -44,10 +45,11 @@ from millrace.wire.metadata import (
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
 from millrace_broker.handlers.mutations import Mutations
 from millrace_broker.handlers.partitions import told_leader
+from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
     from millrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -55,47 +57,77 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_LISTENER_ERRORS = 6
 FIRST_VERSION_BY_ID = 12
 NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the client is not throttled for it
+NONE_HIDDEN: frozenset[str] = frozenset()
+GUARD = Guard(ApiKey.METADATA, AclOperation.DESCRIBE, ResourceType.TOPIC)
+ALL_GUARD = GUARD._replace(is_silent=True)
+CLUSTER_GUARD = Guard(ApiKey.METADATA, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+CREATE_GUARD = Guard(ApiKey.METADATA, AclOperation.CREATE, ResourceType.CLUSTER, is_silent=True)
+CREATE_TOPIC_GUARD = Guard(ApiKey.METADATA, AclOperation.CREATE, ResourceType.TOPIC)
 
 
 class _Seen:
-    """The cluster as the client of a request sees it: by the listener that it uses, in the version that it speaks."""
+    """The cluster as the client of a request sees it: by the listener that it uses, in the version that it speaks.
 
-    def __init__(self, view: ClusterView, request: Request) -> None:
+    `hidden` are those of the topics asked for that the client may not describe, whether they exist or not.
+    """
+
+    def __init__(self, view: ClusterView, request: Request, hidden: frozenset[str] = NONE_HIDDEN) -> None:
         self.view = view
+        self.session = request.session
         self.reached = reachable(view, request.session.listener)
         self.version = request.version
+        self.hidden = hidden
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes brokers and topics, and first creates the topics that are missing and may be created."""
     message = METADATA.decode_request(request.version, request.body)
-    seen = _Seen(services.metadata.view, request)
+    view = services.metadata.view
     if message.topics is None or (request.version == 0 and not message.topics):
-        return _answer(services, seen, message, [_known(topic, seen) for topic in seen.view.topics.values()])
+        seen, session = _Seen(view, request), request.session
+        permitted = [topic for topic in view.topics.values() if ALL_GUARD.permits(services, session, topic.name)]
+        return _answer(services, seen, message, [_known(topic, seen) for topic in permitted])
     if request.version < FIRST_VERSION_BY_ID and any(_topic_id(one) or one.name is None for one in message.topics):
         return _invalid(services, request.version, message.topics)
-    names = _names_asked(message.topics)
-    missing = [name for name in names if name not in seen.view.topics and name not in INTERNAL_TOPICS]
+    hidden = _hidden(services, request, _topics_asked(view, message.topics))
+    names = [name for name in _names_asked(message.topics) if name not in hidden]
+    missing = [name for name in names if name not in view.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
-        request = request._replace(body=memoryview(b""))  # which is not valid any more when the topics are there
-        mutations = Mutations(services, request, NEVER_STRICT)
-        return asyncio.ensure_future(_create_and_answer(services, request, message, missing, mutations))
+        return asyncio.ensure_future(_create_and_answer(services, request.without_body(), message, missing, hidden))
+    seen = _Seen(view, request, hidden)
     return _answer(services, seen, message, _described(seen, message.topics, {}))
 
 
+def _topics_asked(view: ClusterView, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
+    """Returns the names that are asked for, also those of topics that are asked for by id."""
+    ids = set(filter(None, map(_topic_id, topics)))
+    return [topic.name for topic in view.topics.values() if topic.topic_id in ids] if ids else _names_asked(topics)
+
+
+def _hidden(services: Services, request: Request, names: Iterable[str]) -> frozenset[str]:
+    """Returns those of the topics that the client may not describe, whether they exist or not."""
+    if services.authorizer is None:
+        return NONE_HIDDEN
+    return frozenset(name for name in names if not GUARD.permits(services, request.session, name))
+
+
 async def _create_and_answer(
-    services: Services, request: Request, message: MetadataRequest, missing: Sequence[str], mutations: Mutations
+    services: Services, request: Request, message: MetadataRequest, missing: Sequence[str], hidden: frozenset[str]
 ) -> Parts:
+    mutations = Mutations(services, request, NEVER_STRICT)
     failures: dict[str, ErrorCode] = {}
+    may_create_all = CREATE_GUARD.permits(services, request.session)
     for name in missing:
         try:
+            if not may_create_all:
+                CREATE_TOPIC_GUARD.check(services, request.session, name)
             await services.topics.create(name, charge=mutations.charge)
         except TopicExistsError:
             continue
         except MillraceError as error:
             failures[name] = error.code
-    seen = _Seen(services.metadata.view, request)
+    seen = _Seen(services.metadata.view, request, hidden)
     return _answer(services, seen, message, _described(seen, message.topics or (), failures))
 
 
@@ -103,11 +135,25 @@ def _answer(services: Services, seen: _Seen, message: MetadataRequest, topics: l
     view = seen.view
     brokers = [BrokerMetadata(one, at.host, at.port, view.brokers[one].rack) for one, at in seen.reached.items()]
     if message.include_topic_authorized_operations:
-        topics = [topic._replace(authorized_operations=TOPIC_OPERATIONS) for topic in topics]
+        topics = [_with_operations(services, seen.session, topic) for topic in topics]
     cluster = ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics)
     if message.include_cluster_authorized_operations:
-        cluster = cluster._replace(authorized_operations=CLUSTER_OPERATIONS)
+        cluster = cluster._replace(authorized_operations=_cluster_operations(services, seen.session))
     return _encoded(services, seen.version, cluster)
+
+
+def _with_operations(services: Services, session: ClientSession, topic: TopicMetadata) -> TopicMetadata:
+    """Returns a topic with what the client may do; of a topic that is hidden, nothing is told."""
+    if topic.error_code == GUARD.error:
+        return topic
+    operations = authorized_operations(services, session, ResourceType.TOPIC, topic.name or "")
+    return topic._replace(authorized_operations=operations)
+
+
+def _cluster_operations(services: Services, session: ClientSession) -> int:
+    if CLUSTER_GUARD.permits(services, session):
+        return authorized_operations(services, session, ResourceType.CLUSTER)
+    return NO_OPERATIONS
 
 
 def _invalid(services: Services, version: int, topics: Sequence[MetadataRequestTopic]) -> Parts:
@@ -145,10 +191,14 @@ def _described(
 
 
 def _described_by_id(seen: _Seen, topic_id: UUID, topic: TopicInfo | None) -> TopicMetadata:
+    if topic is not None and topic.name in seen.hidden:
+        return TopicMetadata(GUARD.error, None, topic_id, False, [])
     return TopicMetadata(UnknownTopicIdError.code, None, topic_id, False, []) if topic is None else _known(topic, seen)
 
 
 def _described_by_name(seen: _Seen, name: str, failures: Mapping[str, ErrorCode]) -> TopicMetadata:
+    if name in seen.hidden:
+        return TopicMetadata(GUARD.error, name, NO_TOPIC_ID, False, [])
     topic = seen.view.topics.get(name)
     if topic is not None:
         return _known(topic, seen)
@@ -191,4 +241,5 @@ API = Api(
     VersionRange(0, 13),
     handle,
     refuses="topics by id, or without a name, before v12 (INVALID_REQUEST)",
+    guards=(GUARD, ALL_GUARD, CLUSTER_GUARD, CREATE_GUARD, CREATE_TOPIC_GUARD),
 )

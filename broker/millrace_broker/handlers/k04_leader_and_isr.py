@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import LEADER_AND_ISR
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.replication.partition_roles import Outcomes
 from millrace_broker.replication.roles import PartitionState
 from millrace_broker.storage import TopicPartition
@@ -34,18 +35,21 @@ if TYPE_CHECKING:
     )
 
 FIRST_VERSION_WITH_TOPIC_IDS = 5
+GUARD = Guard(ApiKey.LEADER_AND_ISR, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Does what the controller says, when its requests before this one are done."""
     message = LEADER_AND_ISR.decode_request(request.version, request.body)
-    return services.roles.in_turn(partial(_obey, services, request.version, message))
+    return services.roles.in_turn(partial(_obey, services, request, message))
 
 
-async def _obey(services: Services, version: int, message: LeaderAndIsrRequest) -> Parts:
+async def _obey(services: Services, request: Request, message: LeaderAndIsrRequest) -> Parts:
+    version = request.version
     states = list(_states(message))
     code = ErrorCode.NONE
     try:
+        GUARD.check(services, request.session)
         services.fence.check(message.controller_epoch, message.broker_epoch)
         outcomes = await services.roles.become(states)
     except MillraceError as error:
@@ -96,4 +100,4 @@ def _fields(
     }
 
 
-API = Api(ApiKey.LEADER_AND_ISR, VersionRange(0, 7), handle)
+API = Api(ApiKey.LEADER_AND_ISR, VersionRange(0, 7), handle, guards=(GUARD,))

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millrace.errors import ErrorCode, MillraceError
+from millrace.errors import ClusterAuthorizationError, ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import STOP_REPLICA
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.replication.partition_roles import Outcomes
 from millrace_broker.replication.roles import NO_EPOCH, StopState
 from millrace_broker.storage import TopicPartition
@@ -27,18 +28,24 @@ from millrace_broker.storage import TopicPartition
 if TYPE_CHECKING:
     from millrace.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponseFields
 
+GUARD = Guard(ApiKey.STOP_REPLICA, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Does what the controller says, when its requests before this one are done."""
     message = STOP_REPLICA.decode_request(request.version, request.body)
-    return services.roles.in_turn(partial(_obey, services, request.version, message))
+    return services.roles.in_turn(partial(_obey, services, request, message))
 
 
-async def _obey(services: Services, version: int, message: StopReplicaRequest) -> Parts:
+async def _obey(services: Services, request: Request, message: StopReplicaRequest) -> Parts:
     code, outcomes = ErrorCode.NONE, Outcomes()
+    states = list(_states(message))
     try:
+        GUARD.check(services, request.session)
         services.fence.check(message.controller_epoch, message.broker_epoch)
-        outcomes = await services.roles.stop(list(_states(message)))
+        outcomes = await services.roles.stop(states)
+    except ClusterAuthorizationError as error:
+        code, outcomes = error.code, {one.topic_partition: error.code for one in states}
     except MillraceError as error:
         code = error.code
     fields: StopReplicaResponseFields = {
@@ -48,7 +55,7 @@ async def _obey(services: Services, version: int, message: StopReplicaRequest) -
             for one, outcome in outcomes.items()
         ],
     }
-    return answer(services, STOP_REPLICA, version, fields)
+    return answer(services, STOP_REPLICA, request.version, fields)
 
 
 def _states(message: StopReplicaRequest) -> Iterator[StopState]:
@@ -67,4 +74,4 @@ def _states(message: StopReplicaRequest) -> Iterator[StopState]:
             )
 
 
-API = Api(ApiKey.STOP_REPLICA, VersionRange(0, 4), handle)
+API = Api(ApiKey.STOP_REPLICA, VersionRange(0, 4), handle, guards=(GUARD,))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.security.protocols import SecurityProtocol
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
@@ -22,7 +23,7 @@ from millrace.wire.messages import UPDATE_METADATA
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id
 from millrace_broker.cluster.view import BrokerInfo, PartitionInfo
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.update_metadata import (
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
         UpdateMetadataResponseFields,
     )
 
+GUARD = Guard(ApiKey.UPDATE_METADATA, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Takes the update, unless it comes from a controller that is one no longer."""
@@ -39,6 +42,7 @@ def handle(services: Services, request: Request) -> Reply:
     assert services.take_update is not None, "served in a cluster alone"
     code = ErrorCode.NONE
     try:
+        GUARD.check(services, request.session)
         services.fence.check(message.controller_epoch, message.broker_epoch)
     except MillraceError as error:
         code = error.code
@@ -85,4 +89,4 @@ def _partition(state: UpdateMetadataPartitionState) -> PartitionInfo:
     )
 
 
-API = Api(ApiKey.UPDATE_METADATA, VersionRange(0, 8), handle)
+API = Api(ApiKey.UPDATE_METADATA, VersionRange(0, 8), handle, guards=(GUARD,))

@@ -8,28 +8,39 @@ The answer has the partitions that the broker still leads, though they have othe
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CONTROLLED_SHUTDOWN
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked
+from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
     from millrace.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponseFields
+
+GUARD = Guard(ApiKey.CONTROLLED_SHUTDOWN, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Returns what the broker still leads."""
     message = CONTROLLED_SHUTDOWN.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        return _answer(services, request.version, GUARD.error)
     return asyncio.ensure_future(_shut_down(services, request.version, message))
 
 
 async def _shut_down(services: Services, version: int, message: ControlledShutdownRequest) -> Parts:
     left = await asked(services, lambda controller: controller.shut_down(message.broker_id, message.broker_epoch))
+    return _answer(services, version, left)
+
+
+def _answer(services: Services, version: int, left: Collection[TopicPartition] | ErrorCode) -> Parts:
     fields: ControlledShutdownResponseFields = {
         "error_code": left if isinstance(left, ErrorCode) else ErrorCode.NONE,
         "remaining_partitions": []
@@ -40,5 +51,9 @@ async def _shut_down(services: Services, version: int, message: ControlledShutdo
 
 
 API = Api(
-    ApiKey.CONTROLLED_SHUTDOWN, VersionRange(0, 3), handle, refuses="all where the broker is not the controller (41)"
+    ApiKey.CONTROLLED_SHUTDOWN,
+    VersionRange(0, 3),
+    handle,
+    refuses="all where the broker is not the controller (41)",
+    guards=(GUARD,),
 )

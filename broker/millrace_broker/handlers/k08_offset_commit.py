@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.records.batch import NO_TIMESTAMP
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
@@ -29,7 +30,7 @@ from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.answers import answer, count_errors, error_codes
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 LAST_LEGACY_VERSION = 1
 DEFAULT_RETENTION_MS = -1
+GUARD = Guard(ApiKey.OFFSET_COMMIT, AclOperation.READ, ResourceType.GROUP)
+TOPIC_GUARD = Guard(ApiKey.OFFSET_COMMIT, AclOperation.READ, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -51,11 +54,7 @@ def handle(services: Services, request: Request) -> Reply:
         message: OffsetCommitRequest = decode_offset_commit(version, request.body)
     else:
         message = OFFSET_COMMIT.decode_request(version, request.body)
-    errors = {
-        TopicPartition(topic.name, one.partition_index): _existence(services, topic.name, one.partition_index)
-        for topic in message.topics
-        for one in topic.partitions
-    }
+    errors = _refusals(services, request, message)
     existing = [
         _commit(topic.name, one)
         for topic in message.topics
@@ -63,7 +62,7 @@ def handle(services: Services, request: Request) -> Reply:
         if not errors[TopicPartition(topic.name, one.partition_index)]
     ]
     committing: asyncio.Future[commits.Errors] | None = None
-    if version == 0 and services.zookeeper_offsets is not None:
+    if version == 0 and services.zookeeper_offsets is not None and existing:
         work = asyncio.to_thread(_into_zookeeper, services.zookeeper_offsets, message.group_id, existing)
         committing = asyncio.ensure_future(work)
     elif existing:
@@ -130,6 +129,19 @@ def _into_zookeeper(offsets: ZooKeeperOffsets, group_id: str, existing: Sequence
     return errors
 
 
+def _refusals(services: Services, request: Request, message: OffsetCommitRequest) -> commits.Errors:
+    """Returns the error of each partition to which nothing can be committed, and NONE for the others."""
+    errors: commits.Errors = {}
+    is_denied = not GUARD.permits(services, request.session, message.group_id)
+    for topic in message.topics:
+        denied = GUARD.error if is_denied else TOPIC_GUARD.error
+        is_denied_here = is_denied or not TOPIC_GUARD.permits(services, request.session, topic.name)
+        for one in topic.partitions:
+            error = denied if is_denied_here else _existence(services, topic.name, one.partition_index)
+            errors[TopicPartition(topic.name, one.partition_index)] = error
+    return errors
+
+
 def _existence(services: Services, topic: str, partition: int) -> ErrorCode:
     known = services.metadata.view.topics.get(topic)
     exists = known is not None and 0 <= partition < len(known.partitions)
@@ -146,4 +158,4 @@ def _commit(topic: str, one: OffsetCommitRequestPartition | OffsetToCommit) -> C
     )
 
 
-API = Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 9), handle)
+API = Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 9), handle, guards=(GUARD, TOPIC_GUARD))

@@ -10,11 +10,12 @@ A partition without a committed offset is answered with offset -1 and no error, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.records.batch import NO_OFFSET
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import OffsetFetchRequest as LegacyRequest
@@ -24,7 +25,7 @@ from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Fetched
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.answers import answer, count_errors, error_codes
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 NO_MEMBER_EPOCH = -1
+GUARD = Guard(ApiKey.OFFSET_FETCH, AclOperation.DESCRIBE, ResourceType.GROUP)
+TOPIC_GUARD = Guard(ApiKey.OFFSET_FETCH, AclOperation.DESCRIBE, ResourceType.TOPIC)
+ALL_GUARD = TOPIC_GUARD._replace(is_silent=True)
 
 
 class _Topic(NamedTuple):
@@ -60,27 +64,27 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns the committed offsets of one group or of many."""
     version = request.version
     if version == 0:
-        return _legacy(services, decode_offset_fetch(request.body))
+        return _legacy(services, request, decode_offset_fetch(request.body))
     message = OFFSET_FETCH.decode_request(version, request.body)
     require_stable = message.require_stable
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
         asked = {group.group_id: group for group in message.groups}  # a group that is named twice is answered once
         groups = [
             _group(
-                services, version, group, _Member(group.member_id, group.member_epoch), require_stable=require_stable
+                services, request, group, _Member(group.member_id, group.member_epoch), require_stable=require_stable
             )
             for group in asked.values()
         ]
         fields: OffsetFetchResponseFields = {"throttle_time": 0, "groups": groups}
     else:
-        group = _group(services, version, message, _Member(), require_stable=require_stable)
+        group = _group(services, request, message, _Member(), require_stable=require_stable)
         fields = {"throttle_time": 0, "topics": group["topics"], "error_code": group["error_code"]}
     return answer(services, OFFSET_FETCH, version, fields)
 
 
 def _group(
     services: Services,
-    version: int,
+    request: Request,
     group: OffsetFetchRequest | OffsetFetchRequestGroup,
     member: _Member,
     *,
@@ -88,7 +92,11 @@ def _group(
 ) -> OffsetFetchResponseGroupFields:
     topics = group.topics
     asked = None if topics is None else _once([_Topic(topic.name, topic.partition_indexes) for topic in topics])
-    wanted = None if asked is None else [TopicPartition(one.name, index) for one in asked for index in one.partitions]
+    if not GUARD.permits(services, request.session, group.group_id):
+        return _refused(request.version, group.group_id, asked, GUARD.error)
+    hidden = _hidden(services, request, asked or ())
+    seen = None if asked is None else [one for one in asked if one.name not in hidden]
+    wanted = None if seen is None else [TopicPartition(one.name, index) for one in seen for index in one.partitions]
     try:
         error, fetched = commits.fetch(
             services.groups,
@@ -101,10 +109,25 @@ def _group(
     except GroupError as refused:
         error, fetched = refused.code, []
     if error:
-        failed = _failed(asked or (), error) if version < FIRST_VERSION_WITH_GROUP_ERROR else []
-        return {"group_id": group.group_id, "topics": failed, "error_code": error}
-    found = _all(fetched) if asked is None else _asked(asked, fetched)
+        return _refused(request.version, group.group_id, asked, error)
+    if asked is None or seen is None:
+        found = [topic for topic in _all(fetched) if ALL_GUARD.permits(services, request.session, topic["name"])]
+    else:
+        found = _asked(seen, fetched) + _failed([one for one in asked if one.name in hidden], TOPIC_GUARD.error)
     return {"group_id": group.group_id, "topics": found, "error_code": error}
+
+
+def _refused(
+    version: int, group_id: str, asked: Sequence[_Topic] | None, error: ErrorCode
+) -> OffsetFetchResponseGroupFields:
+    failed = _failed(asked or (), error) if version < FIRST_VERSION_WITH_GROUP_ERROR else []
+    return {"group_id": group_id, "topics": failed, "error_code": error}
+
+
+def _hidden(services: Services, request: Request, topics: Iterable[_Topic]) -> frozenset[str]:
+    """Returns the topics that the client may not describe."""
+    names = dict.fromkeys(topic.name for topic in topics)
+    return frozenset(name for name in names if not TOPIC_GUARD.permits(services, request.session, name))
 
 
 def _once(topics: Sequence[_Topic]) -> list[_Topic]:
@@ -149,19 +172,24 @@ def _partition(one: Fetched) -> OffsetFetchResponsePartitionFields:
     }
 
 
-def _legacy(services: Services, message: LegacyRequest) -> Reply:
+def _legacy(services: Services, request: Request, message: LegacyRequest) -> Reply:
     """Handles a request of v0."""
-    asked = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics]
-    wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
+    every = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics]
+    if not GUARD.permits(services, request.session, message.group_id):
+        return _legacy_parts(services, _failed(every, GUARD.error))
+    hidden = _hidden(services, request, every)
+    asked = [topic for topic in every if topic.name not in hidden]
+    denied = _failed([topic for topic in every if topic.name in hidden], TOPIC_GUARD.error)
     if services.zookeeper_offsets is not None:
         return asyncio.ensure_future(
-            _legacy_answer(services, services.zookeeper_offsets, message.group_id, asked, wanted)
+            _legacy_answer(services, services.zookeeper_offsets, message.group_id, asked, denied)
         )
+    wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     try:
         _, fetched = commits.fetch(services.groups, message.group_id, wanted)
     except GroupError as refused:
-        return _legacy_parts(services, _failed(asked, refused.code))
-    return _legacy_parts(services, _asked(asked, [_known(one) for one in fetched]))
+        return _legacy_parts(services, [*_failed(asked, refused.code), *denied])
+    return _legacy_parts(services, [*_asked(asked, [_known(one) for one in fetched]), *denied])
 
 
 async def _legacy_answer(
@@ -169,10 +197,11 @@ async def _legacy_answer(
     offsets: ZooKeeperOffsets,
     group_id: str,
     asked: Sequence[_Topic],
-    wanted: Sequence[TopicPartition],
+    denied: Sequence[OffsetFetchResponseTopicFields],
 ) -> Parts:
+    wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     fetched = [await asyncio.to_thread(_from_zookeeper, offsets, group_id, one) for one in wanted]
-    return _legacy_parts(services, _asked(asked, [_known(one) for one in fetched]))
+    return _legacy_parts(services, [*_asked(asked, [_known(one) for one in fetched]), *denied])
 
 
 def _legacy_parts(services: Services, topics: Sequence[OffsetFetchResponseTopicFields]) -> Parts:
@@ -193,4 +222,4 @@ def _known(one: Fetched) -> Fetched:
     return one._replace(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_missing else one
 
 
-API = Api(ApiKey.OFFSET_FETCH, VersionRange(0, 9), handle)
+API = Api(ApiKey.OFFSET_FETCH, VersionRange(0, 9), handle, guards=(GUARD, TOPIC_GUARD, ALL_GUARD))

@@ -10,16 +10,18 @@ INVALID_REQUEST. A coordinator without the listener by which the request came is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from millrace.error_sentences import error_sentence
 from millrace.errors import CoordinatorNotAvailableError, ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import FIND_COORDINATOR
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.find_coordinator import CoordinatorFields, FindCoordinatorResponseFields
@@ -28,21 +30,49 @@ FIRST_BATCHED_VERSION = 4
 NO_ERROR = "NONE"  # what Kafka's message says up to version 3 where there is no error
 GROUP = 0
 TRANSACTION = 1
+GUARD = Guard(ApiKey.FIND_COORDINATOR, AclOperation.DESCRIBE, ResourceType.GROUP)
+TRANSACTION_GUARD = Guard(ApiKey.FIND_COORDINATOR, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+
+
+class _Search(NamedTuple):
+    """The keys whose coordinators are asked for by a listener, and those that the client may not know of."""
+
+    topic: CoordinatorTopic
+    listener: str
+    keys: Sequence[str]
+    denied: Collection[str]
+    denial: ErrorCode
+
+    def found(self) -> list[CoordinatorFields]:
+        """Returns the coordinator of each key."""
+        topic, listener = self.topic, self.listener
+        return [self._denied(key) if key in self.denied else _located(topic, key, listener) for key in self.keys]
+
+    def failed(self, message: str) -> list[CoordinatorFields]:
+        """Returns that there is none yet."""
+        none = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return [self._denied(key) if key in self.denied else _none(key, none, message) for key in self.keys]
+
+    def _denied(self, key: str) -> CoordinatorFields:
+        return _none(key, self.denial, error_sentence(self.denial))
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Returns the coordinator of each key."""
     message = FIND_COORDINATOR.decode_request(request.version, request.body)
     keys = message.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else (message.key,)
-    key_type, listener = message.key_type, request.session.listener
+    key_type = message.key_type
     topic = _topic(services, key_type)
     if topic is None:
         message_text = f"key type {key_type}: expected 0 (group) or 1 (transaction)"
         refused = [_none(key, ErrorCode.INVALID_REQUEST, message_text) for key in keys]
         return _answer(services, request.version, refused)
-    if not topic.exists:
-        return asyncio.ensure_future(_create_and_answer(services, request.version, listener, topic, keys))
-    return _answer(services, request.version, [_located(topic, key, listener) for key in keys])
+    guard = GUARD if key_type == GROUP else TRANSACTION_GUARD
+    denied = {key for key in keys if not guard.permits(services, request.session, key)}
+    search = _Search(topic, request.session.listener, keys, denied, guard.error)
+    if topic.exists or len(denied) == len(set(keys)):
+        return _answer(services, request.version, search.found())
+    return asyncio.ensure_future(_create_and_answer(services, request.version, search))
 
 
 def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
@@ -51,15 +81,12 @@ def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
     return services.txns.topic if key_type == TRANSACTION else None
 
 
-async def _create_and_answer(
-    services: Services, version: int, listener: str, topic: CoordinatorTopic, keys: Sequence[str]
-) -> Parts:
+async def _create_and_answer(services: Services, version: int, search: _Search) -> Parts:
     try:
-        await topic.create()
+        await search.topic.create()
     except MillraceError as error:
-        message = f"{topic.name} can't be created: {error}"
-        return _answer(services, version, [_none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for key in keys])
-    return _answer(services, version, [_located(topic, key, listener) for key in keys])
+        return _answer(services, version, search.failed(f"{search.topic.name} can't be created: {error}"))
+    return _answer(services, version, search.found())
 
 
 def _answer(services: Services, version: int, coordinators: list[CoordinatorFields]) -> Parts:
@@ -102,4 +129,4 @@ def _none(key: str, code: ErrorCode, message: str) -> CoordinatorFields:
     return {"key": key, "node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
 
 
-API = Api(ApiKey.FIND_COORDINATOR, VersionRange(0, 6), handle)
+API = Api(ApiKey.FIND_COORDINATOR, VersionRange(0, 6), handle, guards=(GUARD, TRANSACTION_GUARD))

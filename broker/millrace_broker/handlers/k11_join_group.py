@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
@@ -18,7 +19,7 @@ from millrace.wire.messages import JOIN_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseFields
@@ -30,12 +31,16 @@ FIRST_VERSION_WITH_REQUIRED_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 MAX_ID_CHARACTERS = 1000  # of a client's or an instance's id, in the member id that is made of it
+GUARD = Guard(ApiKey.JOIN_GROUP, AclOperation.READ, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Lets a member join, and answers once the rebalance is complete."""
     message = JOIN_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+    if not GUARD.permits(services, request.session, message.group_id):
+        ticket.set_result(JoinResult(GUARD.error, ""))
+        return asyncio.ensure_future(_answer(services, request.version, ticket))
     join = _join(request, message, ticket)
     logger.info(
         "group %s: %s joins: %s",
@@ -88,4 +93,4 @@ async def _answer(services: Services, version: int, ticket: asyncio.Future[JoinR
     return answer(services, JOIN_GROUP, version, fields)
 
 
-API = Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle)
+API = Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle, guards=(GUARD,))

@@ -6,12 +6,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LEAVE_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Leaving
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.leave_group import LeaveGroupResponseFields, MemberResponseFields
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_MEMBERS = 3
+GUARD = Guard(ApiKey.LEAVE_GROUP, AclOperation.READ, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -28,10 +30,10 @@ def handle(services: Services, request: Request) -> Reply:
         leaving = [Leaving(one.member_id, one.group_instance_id, one.reason) for one in message.members]
     else:
         leaving = [Leaving(message.member_id)]
-    for one in leaving:
-        name, reason = one.instance_id or one.member_id, one.reason or "no reason given"
-        logger.info("group %s: %s leaves: %s", message.group_id, name, reason)
-    error, errors = _leave(services, message.group_id, leaving)
+    if GUARD.permits(services, request.session, message.group_id):
+        error, errors = _leave(services, message.group_id, leaving)
+    else:
+        error, errors = GUARD.error, []
     if request.version < FIRST_VERSION_WITH_MEMBERS:
         error = error or errors[0]
     members: list[MemberResponseFields] = [
@@ -43,6 +45,9 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:
+    for one in leaving:
+        name, reason = one.instance_id or one.member_id, one.reason or "no reason given"
+        logger.info("group %s: %s leaves: %s", group_id, name, reason)
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID, []
     try:
@@ -51,4 +56,4 @@ def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[E
         return error.code, []
 
 
-API = Api(ApiKey.LEAVE_GROUP, VersionRange(0, 5), handle)
+API = Api(ApiKey.LEAVE_GROUP, VersionRange(0, 5), handle, guards=(GUARD,))

@@ -6,18 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import SYNC_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Sync, SyncResult
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.sync_group import SyncGroupResponseFields
 
 FIRST_VERSION_WITH_PROTOCOL = 5
+GUARD = Guard(ApiKey.SYNC_GROUP, AclOperation.READ, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -35,6 +37,8 @@ def handle(services: Services, request: Request) -> Reply:
     )
     if request.version >= FIRST_VERSION_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol_name):
         sync.ticket.set_result(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    elif not GUARD.permits(services, request.session, message.group_id):
+        sync.ticket.set_result(SyncResult(GUARD.error))
     else:
         membership.sync(services.groups, message.group_id, sync)
     return asyncio.ensure_future(_answer(services, request.version, ticket))
@@ -52,4 +56,4 @@ async def _answer(services: Services, version: int, ticket: asyncio.Future[SyncR
     return answer(services, SYNC_GROUP, version, fields)
 
 
-API = Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle)
+API = Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle, guards=(GUARD,))

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_GROUPS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.description import Description
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import GROUP_OPERATIONS
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import authorized_operations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_groups import DescribedGroupFields, DescribeGroupsResponseFields
@@ -24,18 +25,29 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_NOT_FOUND = 6
 DEAD = Description("Dead", "", "", ())
 NONE_KNOWN = Description("", "", "", ())
+GUARD = Guard(ApiKey.DESCRIBE_GROUPS, AclOperation.DESCRIBE, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describes each group. Every operation is allowed, as there is no access control."""
+    """Describes each group."""
     message = DESCRIBE_GROUPS.decode_request(request.version, request.body)
-    operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
-    groups: list[DescribedGroupFields] = [
-        {**_group(services, request.version, group_id), "authorized_operations": operations}
+    groups = [
+        _answered(services, request, group_id, with_operations=message.include_authorized_operations)
         for group_id in dict.fromkeys(message.groups)  # a group that is named twice is answered once
     ]
     fields: DescribeGroupsResponseFields = {"throttle_time": 0, "groups": groups}
     return answer(services, DESCRIBE_GROUPS, request.version, fields)
+
+
+def _answered(services: Services, request: Request, group_id: str, *, with_operations: bool) -> DescribedGroupFields:
+    if not GUARD.permits(services, request.session, group_id):
+        return {**_fields(group_id, NONE_KNOWN, GUARD.error), "authorized_operations": OPERATIONS_NOT_ASKED}
+    operations = (
+        authorized_operations(services, request.session, ResourceType.GROUP, group_id)
+        if with_operations
+        else OPERATIONS_NOT_ASKED
+    )
+    return {**_group(services, request.version, group_id), "authorized_operations": operations}
 
 
 def _group(services: Services, version: int, group_id: str) -> DescribedGroupFields:
@@ -75,4 +87,4 @@ def _fields(
     }
 
 
-API = Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 6), handle)
+API = Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 6), handle, guards=(GUARD,))

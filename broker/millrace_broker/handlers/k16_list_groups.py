@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LIST_GROUPS
 from millrace_broker.groups.overview import Listed, list_groups
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.list_groups import ListedGroupFields, ListGroupsResponseFields
+
+GUARD = Guard(ApiKey.LIST_GROUPS, AclOperation.DESCRIBE, ResourceType.CLUSTER, is_silent=True)
+GROUP_GUARD = Guard(ApiKey.LIST_GROUPS, AclOperation.DESCRIBE, ResourceType.GROUP, is_silent=True)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -23,6 +27,7 @@ def handle(services: Services, request: Request) -> Reply:
         listed = list_groups(services.groups, message.states_filter, message.types_filter)
     except GroupError as refused:
         error = refused.code
+    sees_all = GUARD.permits(services, request.session)
     groups: list[ListedGroupFields] = [
         {
             "group_id": one.group_id,
@@ -31,9 +36,10 @@ def handle(services: Services, request: Request) -> Reply:
             "group_type": one.type,
         }
         for one in listed
+        if sees_all or GROUP_GUARD.permits(services, request.session, one.group_id)
     ]
     fields: ListGroupsResponseFields = {"throttle_time": 0, "error_code": error, "groups": groups}
     return answer(services, LIST_GROUPS, request.version, fields)
 
 
-API = Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle)
+API = Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle, guards=(GUARD, GROUP_GUARD))

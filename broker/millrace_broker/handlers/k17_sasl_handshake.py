@@ -12,7 +12,7 @@ from millrace.errors import ErrorCode, IllegalSaslStateError, UnsupportedSaslMec
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import SASL_HANDSHAKE
 from millrace_broker.handlers.answers import answer, answer_later
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.sasl_handshake import SaslHandshakeResponseFields
@@ -45,4 +45,5 @@ API = Api(
     handle,
     refuses="mechanisms that the listener does not offer (UNSUPPORTED_SASL_MECHANISM); "
     "where no authentication may begin (ILLEGAL_SASL_STATE)",
+    guards=UNGUARDED,
 )

@@ -18,7 +18,7 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import API_VERSIONS
 from millrace_broker.cluster.offered_features import GROUP_VERSION, SUPPORTED, OfferedFeatures
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.api_versions import ApiVersionFields, ApiVersionsResponseFields
@@ -89,4 +89,5 @@ API = Api(
     handle,
     refuses="other versions (UNSUPPORTED_VERSION in v0's form, with the versions of this API alone); "
     "names of client software outside of [a-zA-Z0-9.-] (INVALID_REQUEST)",
+    guards=UNGUARDED,
 )

@@ -15,7 +15,8 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from millrace.errors import ErrorCode, InvalidConfigError, InvalidRequestError, MillraceError
+from millrace.errors import ErrorCode, InvalidConfigError, InvalidRequestError, MillraceError, TopicAuthorizationError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -24,7 +25,7 @@ from millrace.wire.messages import CREATE_TOPICS
 from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.cluster.view import TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
-from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.mutations import Mutations
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     )
 
 DEFAULT = -1
+GUARD = Guard(ApiKey.CREATE_TOPICS, AclOperation.CREATE, ResourceType.CLUSTER, is_silent=True)
+TOPIC_GUARD = Guard(ApiKey.CREATE_TOPICS, AclOperation.CREATE, ResourceType.TOPIC)
+CONFIG_GUARD = Guard(ApiKey.CREATE_TOPICS, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, is_silent=True)
 FIRST_STRICT_VERSION = 6
 
 
@@ -43,28 +47,39 @@ def handle(services: Services, request: Request) -> Reply:
     """Creates each topic."""
     message = decode_request(CREATE_TOPICS, request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
-    return asyncio.ensure_future(_create(services, request.version, message, mutations))
+    return asyncio.ensure_future(_create(services, request.without_body(), message, mutations))
 
 
 async def _create(
-    services: Services, version: int, message: CreateTopicsRequest, mutations: Mutations
+    services: Services, request: Request, message: CreateTopicsRequest, mutations: Mutations
 ) -> Parts | Throttled:
+    may_create_all = GUARD.permits(services, request.session)
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
     new_partitions = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in asked.values())
     results: list[CreatableTopicResultFields] = []
     for topic in asked.values():
+        shows = CONFIG_GUARD.permits(services, request.session, topic.name)
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"duplicate topic name: {topic.name} is named {times[topic.name]} times")
+            if not may_create_all:
+                TOPIC_GUARD.check(services, request.session, topic.name)
             check_new_partitions(new_partitions)
             created = await _create_topic(services, topic, message, mutations)
-            results.append(_created(services, created, validate_only=message.validate_only))
+            results.append(
+                _created(services, created, validate_only=message.validate_only)
+                if shows
+                else _without_config(topic.name, ErrorCode.NONE, None, CONFIG_GUARD.error)
+            )
+        except TopicAuthorizationError as error:
+            denied = ErrorCode.NONE if shows else CONFIG_GUARD.error
+            results.append(_without_config(topic.name, error.code, str(error), denied))
         except MillraceError as error:
-            results.append(_failed(topic.name, error))
+            results.append(_without_config(topic.name, error.code, str(error)))
     fields: CreateTopicsResponseFields = {"throttle_time": 0, "topics": results}
     count_errors(services, ApiKey.CREATE_TOPICS, error_codes(fields))
-    return mutations.answer([await asyncio.to_thread(encode_response, CREATE_TOPICS, version, fields)])
+    return mutations.answer([await asyncio.to_thread(encode_response, CREATE_TOPICS, request.version, fields)])
 
 
 async def _create_topic(
@@ -91,12 +106,16 @@ async def _create_topic(
     )
 
 
-def _failed(name: str, error: MillraceError) -> CreatableTopicResultFields:
+def _without_config(
+    name: str, code: ErrorCode, message: str | None, config_code: ErrorCode = ErrorCode.NONE
+) -> CreatableTopicResultFields:
+    """Returns the result for a topic that is not created, or whose creator may not see its configuration."""
     return {
         "name": name,
         "topic_id": NO_TOPIC_ID,
-        "error_code": error.code,
-        "error_message": str(error),
+        "error_code": code,
+        "error_message": message,
+        "topic_config_error_code": config_code,
         "num_partitions": -1,
         "replication_factor": -1,
         "configs": (),
@@ -129,4 +148,5 @@ API = Api(
     VersionRange(0, 7),
     handle,
     refuses="more than 10,000 partitions in one request (POLICY_VIOLATION)",
+    guards=(GUARD, TOPIC_GUARD, CONFIG_GUARD),
 )

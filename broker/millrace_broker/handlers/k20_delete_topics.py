@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnknownTopicIdError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import DELETE_TOPICS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.mutations import Mutations
+from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
     from millrace.wire.messages.delete_topics import DeletableTopicResultFields, DeleteTopicsResponseFields
@@ -30,38 +32,44 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_STRICT_VERSION = 5
 FIRST_VERSION_WITH_TOPIC_IDS = 6
+GUARD = Guard(ApiKey.DELETE_TOPICS, AclOperation.DELETE, ResourceType.TOPIC)
+DESCRIBE_GUARD = Guard(ApiKey.DELETE_TOPICS, AclOperation.DESCRIBE, ResourceType.TOPIC)
+
+_Asked = tuple[str | None, UUID | None]  # a topic's name, or its id
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Deletes each topic."""
     message = decode_request(DELETE_TOPICS, request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        asked: list[tuple[str | None, UUID | None]] = [(topic.name, topic.topic_id) for topic in message.topics]
+        asked: list[_Asked] = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, None) for name in message.topic_names]
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
-    return asyncio.ensure_future(_delete(services, request.version, asked, message.timeout, mutations))
+    return asyncio.ensure_future(_delete(services, request.without_body(), asked, message.timeout, mutations))
 
 
 async def _delete(
     services: Services,
-    version: int,
-    asked: list[tuple[str | None, UUID | None]],
+    request: Request,
+    asked: list[_Asked],
     within: timedelta,
     mutations: Mutations,
 ) -> Parts | Throttled:
-    delete = partial(_delete_topic, services, mutations, within)
-    results = [await delete(*one, times=count) for one, count in Counter(asked).items()]
+    delete = partial(_delete_topic, services, request.session, mutations, within)
+    results = [await delete(one, times=count) for one, count in Counter(asked).items()]
     for result in results:
-        if result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
+        is_disabled = result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED
+        if is_disabled and request.version < FIRST_VERSION_WITH_DELETION_DISABLED:
             result["error_code"] = ErrorCode.INVALID_REQUEST
     fields: DeleteTopicsResponseFields = {"throttle_time": 0, "responses": results}
-    return mutations.answer(answer(services, DELETE_TOPICS, version, fields))
+    return mutations.answer(answer(services, DELETE_TOPICS, request.version, fields))
 
 
 async def _delete_topic(
-    services: Services, mutations: Mutations, within: timedelta, name: str | None, topic_id: UUID | None, *, times: int
+    services: Services, session: ClientSession, mutations: Mutations, within: timedelta, asked: _Asked, *, times: int
 ) -> DeletableTopicResultFields:
+    name, topic_id = asked
     result: DeletableTopicResultFields = {
         "name": name,
         "topic_id": topic_id or NO_TOPIC_ID,
@@ -71,8 +79,12 @@ async def _delete_topic(
     try:
         if times > 1:
             raise InvalidRequestError(f"duplicate topic: {name or topic_id} is named {times} times")
-        named = _name_of(services, name, topic_id)
-        deleted = await services.topics.delete(named, within=within, charge=mutations.charge)
+        found = _name_of(services, name, topic_id)
+        if topic_id and DESCRIBE_GUARD.permits(services, session, found):
+            result["name"] = found
+        if services.config.delete_topic_enable:  # otherwise that is what is told
+            GUARD.check(services, session, found)
+        deleted = await services.topics.delete(found, within=within, charge=mutations.charge)
         result |= {"name": deleted.name, "topic_id": deleted.topic_id}
     except MillraceError as error:
         result |= {"error_code": error.code, "error_message": str(error)}
@@ -88,4 +100,4 @@ def _name_of(services: Services, name: str | None, topic_id: UUID | None) -> str
     return found
 
 
-API = Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), handle)
+API = Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), handle, guards=(GUARD, DESCRIBE_GUARD))

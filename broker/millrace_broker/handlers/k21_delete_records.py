@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetOutOfRangeError, PolicyViolationError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import NO_OFFSET
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_RECORDS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import led_partition
 from millrace_broker.replication.delayed_delete_records import Deleted, Outcomes, until_all_have_deleted
 from millrace_broker.storage import TopicPartition
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     )
 
 HIGH_WATERMARK = -1
+GUARD = Guard(ApiKey.DELETE_RECORDS, AclOperation.DELETE, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -41,7 +43,7 @@ def handle(services: Services, request: Request) -> Reply:
         {
             "name": topic.name,
             "partitions": [
-                _delete(services, TopicPartition(topic.name, partition.partition_index), partition.offset)
+                _delete(services, request, TopicPartition(topic.name, partition.partition_index), partition.offset)
                 for partition in topic.partitions
             ],
         }
@@ -79,9 +81,12 @@ async def _all_deleted(
     return await until_all_have_deleted(services.replicas, offsets, wait_ms)
 
 
-def _delete(services: Services, topic_partition: TopicPartition, offset: int) -> DeleteRecordsPartitionResultFields:
+def _delete(
+    services: Services, request: Request, topic_partition: TopicPartition, offset: int
+) -> DeleteRecordsPartitionResultFields:
     """Returns the answer, in which the low watermark is the offset at which the leader's log begins."""
     try:
+        GUARD.check(services, request.session, topic_partition.topic)
         low_watermark, code = _raise_log_start(services, topic_partition, offset), ErrorCode.NONE
     except MillraceError as error:
         low_watermark, code = NO_OFFSET, error.code
@@ -102,4 +107,4 @@ def _raise_log_start(services: Services, topic_partition: TopicPartition, offset
     return partition.log.log_start_offset
 
 
-API = Api(ApiKey.DELETE_RECORDS, VersionRange(0, 2), handle)
+API = Api(ApiKey.DELETE_RECORDS, VersionRange(0, 2), handle, guards=(GUARD,))

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import INIT_PRODUCER_ID
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import NOBODY, Producer
 from millrace_broker.txns.transaction import InitProducer
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
+GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+CLUSTER_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_silent=True)
+TOPIC_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.WRITE, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Returns a producer id and its epoch."""
     message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
+    if denied := _denied(services, request, message.transactional_id):
+        return _answer(services, request.version, denied)
     has_id = message.producer_id != NO_PRODUCER_ID
     has_epoch = message.producer_epoch != NO_PRODUCER_EPOCH
     if has_id != has_epoch:
@@ -46,6 +52,17 @@ def handle(services: Services, request: Request) -> Reply:
     init = InitProducer(milliseconds(message.transaction_timeout), expected)
     initialized = services.txns.init_producer(message.transactional_id, init)
     return asyncio.ensure_future(_given(services, request.version, initialized))
+
+
+def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:
+    """Returns NONE for a client that may write; for idempotent writes the right to write to any topic will do."""
+    if transactional_id is not None:
+        permitted = GUARD.permits(services, request.session, transactional_id)
+        return ErrorCode.NONE if permitted else GUARD.error
+    permitted = CLUSTER_GUARD.permits(services, request.session) or TOPIC_GUARD.permits_on_any(
+        services, request.session
+    )
+    return ErrorCode.NONE if permitted else CLUSTER_GUARD.error
 
 
 async def _idempotent(services: Services) -> Result:
@@ -73,4 +90,4 @@ def _answer(services: Services, version: int, code: ErrorCode, producer: Produce
     return answer(services, INIT_PRODUCER_ID, version, fields)
 
 
-API = Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle)
+API = Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle, guards=(GUARD, CLUSTER_GUARD, TOPIC_GUARD))

@@ -8,18 +8,31 @@ After a change of leaders a consumer asks this to learn whether the records that
 from __future__ import annotations
 
 from millrace.errors import MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.offset_for_leader_epoch import EpochEnd, EpochWanted, decode_epoch_request, encode_epoch_response
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import led_partition
 from millrace_broker.storage import TopicPartition
+
+GUARD = Guard(ApiKey.OFFSET_FOR_LEADER_EPOCH, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_silent=True)
+TOPIC_GUARD = Guard(ApiKey.OFFSET_FOR_LEADER_EPOCH, AclOperation.DESCRIBE, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Looks up the end offset of each partition's epoch."""
     topics = decode_epoch_request(request.version, request.body)
-    ends = [(name, [_end(services, name, one) for one in wanted]) for name, wanted in topics]
+    is_broker = GUARD.permits(services, request.session)
+    ends = [
+        (
+            name,
+            [_end(services, name, one) for one in wanted]
+            if is_broker or TOPIC_GUARD.permits(services, request.session, name)
+            else [EpochEnd(one.partition_index, TOPIC_GUARD.error) for one in wanted],
+        )
+        for name, wanted in topics
+    ]
     count_errors(services, ApiKey.OFFSET_FOR_LEADER_EPOCH, (end.error_code for _, each in ends for end in each))
     return encode_epoch_response(request.version, ends)
 
@@ -33,4 +46,4 @@ def _end(services: Services, topic: str, wanted: EpochWanted) -> EpochEnd:
     return EpochEnd(wanted.partition_index, 0, *partition.end_of_epoch(wanted.leader_epoch))
 
 
-API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(0, 4), handle)
+API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(0, 4), handle, guards=(GUARD, TOPIC_GUARD))

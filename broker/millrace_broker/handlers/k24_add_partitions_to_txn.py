@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.internal_topics import INTERNAL_TOPICS
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
@@ -39,15 +40,21 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_BATCHED_VERSION = 4
 Errors = Mapping[TopicPartition, ErrorCode]
 
+GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+TOPIC_GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.WRITE, ResourceType.TOPIC)
+BROKER_GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Adds the partitions to each transaction, or verifies that they are in it."""
     version = request.version
     message = ADD_PARTITIONS_TO_TXN.decode_request(version, request.body)
     if version >= FIRST_BATCHED_VERSION:
-        return asyncio.ensure_future(_answer_all(services, version, message))
+        return _take_brokers(services, request, message)
     keys = _keys(message.v3_and_below_topics)
-    if missing := _missing(services, version, keys):
+    if not GUARD.permits(services, request.session, message.v3_and_below_transactional_id):
+        return _answer_one(services, version, message, dict.fromkeys(keys, GUARD.error))
+    if missing := _missing(services, request, keys):
         return _answer_one(services, version, message, missing)
     producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
     adding = services.txns.add_partitions(message.v3_and_below_transactional_id, producer, keys, NO_CLIENT_VERSION)
@@ -74,26 +81,37 @@ def _answer_one(services: Services, version: int, message: AddPartitionsToTxnReq
     return answer(services, ADD_PARTITIONS_TO_TXN, version, fields)
 
 
-async def _answer_all(services: Services, version: int, message: AddPartitionsToTxnRequest) -> Parts:
-    results = [await _batched(services, version, one) for one in message.transactions]
+def _take_brokers(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Reply:
+    if BROKER_GUARD.permits(services, request.session):
+        return asyncio.ensure_future(_answer_all(services, request.without_body(), message))
+    fields: AddPartitionsToTxnResponseFields = {
+        "throttle_time": 0,
+        "error_code": BROKER_GUARD.error,
+        "results_by_transaction": (),
+    }
+    return answer(services, ADD_PARTITIONS_TO_TXN, request.version, fields)
+
+
+async def _answer_all(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Parts:
+    results = [await _batched(services, request, one) for one in message.transactions]
     fields: AddPartitionsToTxnResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "results_by_transaction": results,
     }
-    return answer(services, ADD_PARTITIONS_TO_TXN, version, fields)
+    return answer(services, ADD_PARTITIONS_TO_TXN, request.version, fields)
 
 
 async def _batched(
-    services: Services, version: int, one: AddPartitionsToTxnTransaction
+    services: Services, request: Request, one: AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResultFields:
     producer, keys = Producer(one.producer_id, one.producer_epoch), _keys(one.topics)
-    errors = _missing(services, version, keys)
+    errors = _missing(services, request, keys)
     if not errors and one.verify_only:
         errors = services.txns.verify(one.transactional_id, producer, keys)
     elif not errors:
         added = await services.txns.add_partitions(one.transactional_id, producer, keys, EPOCH_BUMP_VERSION)
-        errors = _errors(version, keys, added)
+        errors = _errors(request.version, keys, added)
     return {"transactional_id": one.transactional_id, "topic_results": _topics(one.topics, errors)}
 
 
@@ -104,15 +122,17 @@ def _errors(version: int, keys: Sequence[TopicPartition], added: Result) -> Erro
     return dict.fromkeys(keys, error)
 
 
-def _missing(services: Services, version: int, keys: Sequence[TopicPartition]) -> Errors:
+def _missing(services: Services, request: Request, keys: Sequence[TopicPartition]) -> Errors:
     """Returns an error for every partition if one can't be added; clients can't add those of internal topics."""
-    errors = {key: error for key in keys if (error := _refusal(services, version, key))}
+    errors = {key: error for key in keys if (error := _refusal(services, request, key))}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors if errors else {}
 
 
-def _refusal(services: Services, version: int, key: TopicPartition) -> ErrorCode:
-    if version < FIRST_BATCHED_VERSION and key.topic in INTERNAL_TOPICS:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+def _refusal(services: Services, request: Request, key: TopicPartition) -> ErrorCode:
+    if request.version < FIRST_BATCHED_VERSION and (
+        key.topic in INTERNAL_TOPICS or not TOPIC_GUARD.permits(services, request.session, key.topic)
+    ):
+        return TOPIC_GUARD.error
     return ErrorCode.NONE if is_known(services, key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -127,4 +147,4 @@ def _topics(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[A
     return [{"name": topic, "results_by_partition": partitions} for topic, partitions in results.items()]
 
 
-API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 5), handle)
+API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 5), handle, guards=(GUARD, TOPIC_GUARD, BROKER_GUARD))

@@ -14,11 +14,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_OFFSETS_TO_TXN
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import NO_CLIENT_VERSION, Producer
@@ -29,11 +30,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+GROUP_GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.READ, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Adds the group's partition to the transaction."""
     message = ADD_OFFSETS_TO_TXN.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session, message.transactional_id):
+        return _answer(services, request.version, GUARD.error)
+    if not GROUP_GUARD.permits(services, request.session, message.group_id):
+        return _answer(services, request.version, GROUP_GUARD.error)
     if not services.groups.topic.exists:
         return asyncio.ensure_future(_create_and_answer(services, request.version, message))
     adding = _add(services, message)
@@ -71,4 +78,4 @@ def _answer(services: Services, version: int, error: ErrorCode) -> Parts:
     return answer(services, ADD_OFFSETS_TO_TXN, version, fields)
 
 
-API = Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), handle)
+API = Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), handle, guards=(GUARD, GROUP_GUARD))

@@ -13,12 +13,13 @@ import asyncio
 import logging
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.end_txn import encode_end_txn_response
 from millrace.wire.messages import END_TXN
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
 from millrace_broker.txns.transaction import End
@@ -27,12 +28,15 @@ logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_WITH_EPOCH_BUMP = 5
+GUARD = Guard(ApiKey.END_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Ends the transaction."""
     version = request.version
     message = END_TXN.decode_request(version, request.body)
+    if not GUARD.permits(services, request.session, message.transactional_id):
+        return _answer(services, version, Result(GUARD.error))
     client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_WITH_EPOCH_BUMP else NO_CLIENT_VERSION
     producer = Producer(message.producer_id, message.producer_epoch)
     ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
@@ -58,4 +62,4 @@ def _answer(services: Services, version: int, result: Result) -> Parts:
     return [encode_end_txn_response(version, error, *producer)]
 
 
-API = Api(ApiKey.END_TXN, VersionRange(0, 5), handle)
+API = Api(ApiKey.END_TXN, VersionRange(0, 5), handle, guards=(GUARD,))

@@ -10,12 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_markers import decode_write_txn_markers, encode_write_txn_markers
 from millrace.wire.messages import WRITE_TXN_MARKERS
 from millrace_broker.handlers.answers import answer, count_errors, error_codes
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.markers import Marker
 from millrace_broker.txns.metadata import Producer
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
         WriteTxnMarkersResponseFields,
     )
 
+GUARD = Guard(ApiKey.WRITE_TXN_MARKERS, AclOperation.ALTER, ResourceType.CLUSTER, is_silent=True)
+BROKER_GUARD = Guard(ApiKey.WRITE_TXN_MARKERS, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Writes all markers, and answers once the in-sync replicas have each of them."""
@@ -36,17 +40,19 @@ def handle(services: Services, request: Request) -> Reply:
         message: WriteTxnMarkersRequest = decode_write_txn_markers(request.body)
     else:
         message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, message))
+    permitted = GUARD.permits(services, request.session) or BROKER_GUARD.permits(services, request.session)
+    return asyncio.ensure_future(_answer(services, request.version, message, permitted=permitted))
 
 
-async def _answer(services: Services, version: int, message: WriteTxnMarkersRequest) -> Parts:
+async def _answer(services: Services, version: int, message: WriteTxnMarkersRequest, *, permitted: bool) -> Parts:
     written: dict[int, dict[TopicPartition, asyncio.Future[ErrorCode]]] = {}
     for one in message.markers:
         marker = Marker(Producer(one.producer_id, one.producer_epoch), one.transaction_result, one.coordinator_epoch)
         for topic in one.topics:
             for index in topic.partition_indexes:
                 key = TopicPartition(topic.name, index)
-                written.setdefault(one.producer_id, {})[key] = _written(services, key, marker)
+                writing = _written(services, key, marker) if permitted else _denied()
+                written.setdefault(one.producer_id, {})[key] = writing
     markers = [
         _result(producer_id, {key: await error for key, error in errors.items()})
         for producer_id, errors in written.items()
@@ -69,6 +75,12 @@ def _written(services: Services, key: TopicPartition, marker: Marker) -> asyncio
     return ticket
 
 
+def _denied() -> asyncio.Future[ErrorCode]:
+    denied: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    denied.set_result(BROKER_GUARD.error)
+    return denied
+
+
 def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResultFields:
     topics: dict[str, list[WritableTxnMarkerPartitionResultFields]] = {}
     for key, error in errors.items():
@@ -79,4 +91,4 @@ def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> Writab
     return {"producer_id": producer_id, "topics": named}
 
 
-API = Api(ApiKey.WRITE_TXN_MARKERS, VersionRange(0, 1), handle)
+API = Api(ApiKey.WRITE_TXN_MARKERS, VersionRange(0, 1), handle, guards=(GUARD, BROKER_GUARD))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.records.record import BatchProducer
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import TXN_OFFSET_COMMIT
@@ -22,7 +23,7 @@ from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.metadata import Producer
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
 FIRST_VERSION_WITH_GENERIC_ERRORS = 4
 FIRST_VERSION_WITH_EPOCH_BUMP = 5
+GUARD = Guard(ApiKey.TXN_OFFSET_COMMIT, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+GROUP_GUARD = Guard(ApiKey.TXN_OFFSET_COMMIT, AclOperation.READ, ResourceType.GROUP)
+TOPIC_GUARD = Guard(ApiKey.TXN_OFFSET_COMMIT, AclOperation.READ, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -47,11 +51,22 @@ def handle(services: Services, request: Request) -> Reply:
     asked = {
         TopicPartition(topic.name, one.partition_index): one for topic in message.topics for one in topic.partitions
     }
-    existing = [_commit(key, one) for key, one in asked.items() if is_known(services, key)]
-    errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    errors = {key: _refusal(services, request, message, key) for key in asked}
+    existing = [_commit(key, one) for key, one in asked.items() if not errors[key]]
     # At once where it can be, not in a task: the next request on this connection must find the offsets.
     committing = _into_group(services, request.version, message, existing) if existing else None
     return asyncio.ensure_future(_answer(services, request.version, message, errors, committing))
+
+
+def _refusal(services: Services, request: Request, message: TxnOffsetCommitRequest, key: TopicPartition) -> ErrorCode:
+    """Returns the error of a partition to which nothing can be committed, and NONE for another."""
+    if not GUARD.permits(services, request.session, message.transactional_id):
+        return GUARD.error
+    if not GROUP_GUARD.permits(services, request.session, message.group_id):
+        return GROUP_GUARD.error
+    if not TOPIC_GUARD.permits(services, request.session, key.topic):
+        return TOPIC_GUARD.error
+    return ErrorCode.NONE if is_known(services, key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _answer(
@@ -147,4 +162,4 @@ def _commit(key: TopicPartition, one: TxnOffsetCommitRequestPartition) -> Commit
     return Commit(key, one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
 
 
-API = Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 5), handle)
+API = Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 5), handle, guards=(GUARD, GROUP_GUARD, TOPIC_GUARD))

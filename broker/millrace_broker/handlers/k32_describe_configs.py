@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security import acls
+from millrace.security.acls import AclOperation
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.describe_configs import (
     ConfigDescribed,
@@ -25,38 +27,43 @@ from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import DESCRIBE_CONFIGS
 from millrace_broker.cluster.config_sources import ConfigEntry
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.config_resources import ResourceType, unserved
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.config_resources import ConfigGuards, ResourceType, check_access, unserved
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 RESOURCES_AT_ONCE = 20
+GUARD = Guard(ApiKey.DESCRIBE_CONFIGS, AclOperation.DESCRIBE_CONFIGS, acls.ResourceType.CLUSTER)
+TOPIC_GUARD = Guard(ApiKey.DESCRIBE_CONFIGS, AclOperation.DESCRIBE_CONFIGS, acls.ResourceType.TOPIC)
+GROUP_GUARD = Guard(ApiKey.DESCRIBE_CONFIGS, AclOperation.DESCRIBE_CONFIGS, acls.ResourceType.GROUP)
+GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes each resource, and lets other requests have their turn now and then."""
     message = decode_request(DESCRIBE_CONFIGS, request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, message))
+    return asyncio.ensure_future(_answer(services, request.without_body(), message))
 
 
-async def _answer(services: Services, version: int, message: DescribeConfigsRequest) -> Parts:
+async def _answer(services: Services, request: Request, message: DescribeConfigsRequest) -> Parts:
     results = []
     asked = {(one.resource_type, one.resource_name): one for one in message.resources}  # each is answered once
     for index, resource in enumerate(asked.values(), 1):
-        results.append(_describe(services, message, resource))
+        results.append(_describe(services, request, message, resource))
         if index % RESOURCES_AT_ONCE == 0:
             await asyncio.sleep(0)
     count_errors(services, ApiKey.DESCRIBE_CONFIGS, (result.error_code for result in results))
-    return [await asyncio.to_thread(encode_describe_configs_response, version, results)]
+    return [await asyncio.to_thread(encode_describe_configs_response, request.version, results)]
 
 
 def _describe(
-    services: Services, message: DescribeConfigsRequest, resource: DescribeConfigsResource
+    services: Services, request: Request, message: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> ResourceDescribed:
     entries: Sequence[ConfigEntry] = ()
     code, text = ErrorCode.NONE, ""
     try:
+        check_access(GUARDS, services, request.session, resource)
         entries = _entries(services, resource)
     except MillraceError as error:
         code, text = error.code, str(error)
@@ -93,4 +100,4 @@ def _config(message: DescribeConfigsRequest, entry: ConfigEntry) -> ConfigDescri
     )
 
 
-API = Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(0, 4), handle)
+API = Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(0, 4), handle, guards=GUARDS)

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import ALTER_REPLICA_LOG_DIRS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import MAX_NAME_BYTES, future_dir_name
@@ -38,16 +39,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+GUARD = Guard(ApiKey.ALTER_REPLICA_LOG_DIRS, AclOperation.ALTER, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Begins or drops the move of each partition."""
     message = decode_request(ALTER_REPLICA_LOG_DIRS, request.version, request.body)
+    permitted = GUARD.permits(services, request.session)
     directories = services.replicas.logs_by_data_dir()
     codes: defaultdict[str, dict[int, ErrorCode]] = defaultdict(dict)
     for wanted in message.dirs:
         for topic in wanted.topics:
             for index in topic.partitions:
-                codes[topic.name][index] = _place(services, directories, wanted.path, TopicPartition(topic.name, index))
+                key = TopicPartition(topic.name, index)
+                code = _place(services, directories, wanted.path, key) if permitted else GUARD.error
+                codes[topic.name][index] = code
     results: list[AlterReplicaLogDirTopicResultFields] = [
         {
             "topic_name": name,
@@ -89,4 +95,4 @@ def _place(
     return ErrorCode.NONE
 
 
-API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, VersionRange(0, 2), handle)
+API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, VersionRange(0, 2), handle, guards=(GUARD,))

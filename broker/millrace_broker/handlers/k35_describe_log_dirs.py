@@ -16,12 +16,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace.wire.messages import DESCRIBE_LOG_DIRS
 from millrace_broker.handlers.answers import count_errors, error_codes
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,10 +36,14 @@ UNKNOWN_BYTES = -1
 
 Topics: TypeAlias = "defaultdict[str, list[DescribeLogDirsPartitionFields]]"
 
+GUARD = Guard(ApiKey.DESCRIBE_LOG_DIRS, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes every data folder, with the partitions that are asked for, or all."""
     message = decode_request(DESCRIBE_LOG_DIRS, request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        return asyncio.ensure_future(_answer(services, request.version, [], GUARD.error))
     asked = None
     if message.topics is not None:
         asked = {TopicPartition(topic.topic, index) for topic in message.topics for index in topic.partitions}
@@ -50,8 +55,10 @@ def handle(services: Services, request: Request) -> Reply:
     return asyncio.ensure_future(_answer(services, request.version, results))
 
 
-async def _answer(services: Services, version: int, results: list[DescribeLogDirsResultFields]) -> Parts:
-    fields: DescribeLogDirsResponseFields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
+async def _answer(
+    services: Services, version: int, results: list[DescribeLogDirsResultFields], error: ErrorCode = ErrorCode.NONE
+) -> Parts:
+    fields: DescribeLogDirsResponseFields = {"throttle_time": 0, "error_code": error, "results": results}
     encoded = await asyncio.to_thread(_measured, version, fields, results)
     count_errors(services, ApiKey.DESCRIBE_LOG_DIRS, error_codes(fields))
     return [encoded]
@@ -110,4 +117,4 @@ def _measure(results: Iterable[DescribeLogDirsResultFields]) -> None:
                 result |= {"total_bytes": usage.total, "usable_bytes": usage.free}
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(0, 4), handle)
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(0, 4), handle, guards=(GUARD,))

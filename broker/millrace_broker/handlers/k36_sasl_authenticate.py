@@ -12,7 +12,7 @@ from millrace.errors import ErrorCode, IllegalSaslStateError, SaslAuthentication
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import SASL_AUTHENTICATE
 from millrace_broker.handlers.answers import answer, answer_later
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.sasl_authenticate import SaslAuthenticateResponseFields
@@ -53,4 +53,5 @@ API = Api(
     VersionRange(0, 2),
     handle,
     refuses="tokens that prove nothing (SASL_AUTHENTICATION_FAILED); where none is expected (ILLEGAL_SASL_STATE)",
+    guards=UNGUARDED,
 )

@@ -10,12 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_PARTITIONS
 from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.mutations import Mutations
 
 if TYPE_CHECKING:
@@ -27,17 +28,18 @@ if TYPE_CHECKING:
     )
 
 FIRST_STRICT_VERSION = 3
+GUARD = Guard(ApiKey.CREATE_PARTITIONS, AclOperation.ALTER, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Extends each topic, or only checks whether it could be extended."""
     message = CREATE_PARTITIONS.decode_request(request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
-    return asyncio.ensure_future(_answer(services, request.version, message, mutations))
+    return asyncio.ensure_future(_answer(services, request.without_body(), message, mutations))
 
 
 async def _answer(
-    services: Services, version: int, message: CreatePartitionsRequest, mutations: Mutations
+    services: Services, request: Request, message: CreatePartitionsRequest, mutations: Mutations
 ) -> Parts | Throttled:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
@@ -50,13 +52,14 @@ async def _answer(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"duplicate topic name: {topic.name} is named {times[topic.name]} times")
+            GUARD.check(services, request.session, topic.name)
             check_new_partitions(new_partitions)
             await _create(services, topic, message, mutations)
         except MillraceError as error:
             code, text = error.code, str(error)
         results.append({"name": topic.name, "error_code": code, "error_message": text})
     fields: CreatePartitionsResponseFields = {"throttle_time": 0, "results": results}
-    return mutations.answer(answer(services, CREATE_PARTITIONS, version, fields))
+    return mutations.answer(answer(services, CREATE_PARTITIONS, request.version, fields))
 
 
 async def _create(
@@ -78,4 +81,5 @@ API = Api(
     VersionRange(0, 3),
     handle,
     refuses="more than 10,000 new partitions in one request (POLICY_VIOLATION)",
+    guards=(GUARD,),
 )

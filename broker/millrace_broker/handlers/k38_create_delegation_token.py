@@ -6,12 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import MillraceError
-from millrace.security_errors import DelegationTokenAuthorizationError, InvalidPrincipalTypeError
+from millrace.security.acls import AclOperation, ResourceType
+from millrace.security_errors import InvalidPrincipalTypeError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_DELEGATION_TOKEN
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.delegation_tokens import NO_TIME_MS, check_allowed
 from millrace_broker.security.client_session import ClientSession, Principal
 from millrace_broker.security.tokens.token import DelegationToken, IssuedToken, TokenRequest
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         CreateDelegationTokenRequest,
         CreateDelegationTokenResponseFields,
     )
+
+GUARD = Guard(ApiKey.CREATE_DELEGATION_TOKEN, AclOperation.CREATE_TOKENS, ResourceType.USER)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -54,9 +57,7 @@ def _asked(principal: Principal, message: CreateDelegationTokenRequest) -> Token
 def _check(services: Services, session: ClientSession, asked: TokenRequest) -> None:
     check_allowed(session)
     if asked.owner != asked.requester:
-        authorizer = services.token_authorizer
-        if authorizer is None or not authorizer.may_create_for(session, asked.owner):
-            raise DelegationTokenAuthorizationError(f"{asked.requester} may make no token for {asked.owner}")
+        GUARD.check(services, session, str(asked.owner))
     if not asked.has_only_users:
         raise InvalidPrincipalTypeError("renewers of a delegation token are users")
 
@@ -93,4 +94,4 @@ def _fields(issued: IssuedToken) -> CreateDelegationTokenResponseFields:
     }
 
 
-API = Api(ApiKey.CREATE_DELEGATION_TOKEN, VersionRange(0, 3), handle)
+API = Api(ApiKey.CREATE_DELEGATION_TOKEN, VersionRange(0, 3), handle, guards=(GUARD,))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from millrace.error_codes import ErrorCode
 from millrace.errors import MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_DELEGATION_TOKEN
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.delegation_tokens import check_allowed
 from millrace_broker.security.client_session import ClientSession, Principal
 from millrace_broker.security.tokens.token import DelegationToken, IssuedToken
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
         DescribedDelegationTokenFields,
         DescribeDelegationTokenResponseFields,
     )
+
+GUARD = Guard(ApiKey.DESCRIBE_DELEGATION_TOKEN, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, is_silent=True)
+OWNER_GUARD = Guard(ApiKey.DESCRIBE_DELEGATION_TOKEN, AclOperation.DESCRIBE_TOKENS, ResourceType.USER, is_silent=True)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -44,10 +48,11 @@ def handle(services: Services, request: Request) -> Reply:
 
 def _tokens(services: Services, session: ClientSession, owners: Sequence[Principal] | None) -> list[IssuedToken]:
     check_allowed(session)
-    authorizer = services.token_authorizer
 
     def may_describe(token: DelegationToken) -> bool:
-        return authorizer is not None and authorizer.may_describe(session, token)
+        return GUARD.permits(services, session, token.token_id) or OWNER_GUARD.permits(
+            services, session, str(token.owner)
+        )
 
     return services.tokens.describe(session.principal, owners, may_describe)
 
@@ -68,4 +73,4 @@ def _fields(issued: IssuedToken) -> DescribedDelegationTokenFields:
     }
 
 
-API = Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, VersionRange(0, 3), handle)
+API = Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, VersionRange(0, 3), handle, guards=(GUARD, OWNER_GUARD))

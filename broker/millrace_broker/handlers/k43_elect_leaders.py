@@ -10,17 +10,18 @@ partitions were asked for, those that need no election are left out of the answe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ELECT_LEADERS
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked, said
 from millrace_broker.storage import TopicPartition
 
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
 
 PREFERRED, UNCLEAN = 0, 1
 
+GUARD = Guard(ApiKey.ELECT_LEADERS, AclOperation.ALTER, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Says what the election of each partition came to."""
     message = ELECT_LEADERS.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        return _answer(services, request.version, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None and message.election_type in (PREFERRED, UNCLEAN):
         return asyncio.ensure_future(_elected(services, request.version, message))
     kind, view = message.election_type, services.metadata.view
@@ -45,12 +50,28 @@ def handle(services: Services, request: Request) -> Reply:
         results = [_results(view, kind, name, indexes, leave_out_unneeded=True) for name, indexes in everything]
     else:
         results = [_results(view, kind, one.topic, one.partitions) for one in message.topic_partitions]
+    return _answer(services, request.version, ErrorCode.NONE, [one for one in results if one["partition_result"]])
+
+
+def _answer(services: Services, version: int, code: ErrorCode, results: Sequence[ReplicaElectionResultFields]) -> Parts:
     fields: ElectLeadersResponseFields = {
         "throttle_time": 0,
-        "error_code": ErrorCode.NONE,
-        "replica_election_results": [one for one in results if one["partition_result"]],
+        "error_code": code,
+        "replica_election_results": results,
     }
-    return answer(services, ELECT_LEADERS, request.version, fields)
+    return answer(services, ELECT_LEADERS, version, fields)
+
+
+def _all_with(message: ElectLeadersRequest, code: ErrorCode) -> list[ReplicaElectionResultFields]:
+    return [
+        {
+            "topic": one.topic,
+            "partition_result": [
+                {"partition_id": index, "error_code": code, "error_message": said(code)} for index in one.partitions
+            ],
+        }
+        for one in message.topic_partitions or ()
+    ]
 
 
 async def _elected(services: Services, version: int, message: ElectLeadersRequest) -> Parts:
@@ -72,10 +93,7 @@ async def _elected(services: Services, version: int, message: ElectLeadersReques
         }
         for topic, found in groupby(sorted(told.items()), lambda item: item[0].topic)
     ]
-    fields: ElectLeadersResponseFields = {
-        "throttle_time": 0, "error_code": failure, "replica_election_results": results,
-    }  # fmt: skip
-    return answer(services, ELECT_LEADERS, version, fields)
+    return _answer(services, version, failure, results)
 
 
 def _results(
@@ -107,4 +125,4 @@ def _outcome(view: ClusterView, kind: int, name: str, index: int) -> tuple[Error
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message
 
 
-API = Api(ApiKey.ELECT_LEADERS, VersionRange(0, 2), handle)
+API = Api(ApiKey.ELECT_LEADERS, VersionRange(0, 2), handle, guards=(GUARD,))

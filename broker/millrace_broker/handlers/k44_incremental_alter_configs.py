@@ -8,13 +8,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from millrace.security import acls
+from millrace.security.acls import AclOperation
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import INCREMENTAL_ALTER_CONFIGS
 from millrace_broker.cluster.config_changes import Operation, OperationType
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.config_resources import Resource, ResourceType, alter_each, unserved
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.config_resources import (
+    ConfigGuards,
+    Resource,
+    ResourceType,
+    alter_each,
+    check_access,
+    unserved,
+)
+from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
     from millrace.wire.messages.incremental_alter_configs import (
@@ -23,24 +33,32 @@ if TYPE_CHECKING:
         IncrementalAlterConfigsResponseFields,
     )
 
+GUARD = Guard(ApiKey.INCREMENTAL_ALTER_CONFIGS, AclOperation.ALTER_CONFIGS, acls.ResourceType.CLUSTER)
+TOPIC_GUARD = Guard(ApiKey.INCREMENTAL_ALTER_CONFIGS, AclOperation.ALTER_CONFIGS, acls.ResourceType.TOPIC)
+GROUP_GUARD = Guard(ApiKey.INCREMENTAL_ALTER_CONFIGS, AclOperation.ALTER_CONFIGS, acls.ResourceType.GROUP)
+GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Alters each resource, or only checks whether it could be altered."""
     message = INCREMENTAL_ALTER_CONFIGS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, message))
+    return asyncio.ensure_future(_answer(services, request.without_body(), message))
 
 
-async def _answer(services: Services, version: int, message: IncrementalAlterConfigsRequest) -> Parts:
+async def _answer(services: Services, request: Request, message: IncrementalAlterConfigsRequest) -> Parts:
     results = await alter_each(
         message.resources,
-        lambda resource: _alter(services, resource, validate_only=message.validate_only),
+        lambda resource: _alter(services, request.session, resource, validate_only=message.validate_only),
         null_is_allowed=lambda one: one.config_operation == OperationType.DELETE,
     )
     fields: IncrementalAlterConfigsResponseFields = {"throttle_time": 0, "responses": results}
-    return answer(services, INCREMENTAL_ALTER_CONFIGS, version, fields)
+    return answer(services, INCREMENTAL_ALTER_CONFIGS, request.version, fields)
 
 
-async def _alter(services: Services, resource: Resource[AlterableConfig], *, validate_only: bool) -> None:
+async def _alter(
+    services: Services, session: ClientSession, resource: Resource[AlterableConfig], *, validate_only: bool
+) -> None:
+    check_access(GUARDS, services, session, resource)
     operations = [Operation(one.name, one.config_operation, one.value) for one in resource.configs]
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -53,4 +71,4 @@ async def _alter(services: Services, resource: Resource[AlterableConfig], *, val
             raise unserved(number)
 
 
-API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), handle)
+API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), handle, guards=GUARDS)

@@ -12,12 +12,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked, said
 from millrace_broker.storage import TopicPartition
 
@@ -30,10 +31,14 @@ if TYPE_CHECKING:
         ReassignableTopicResponseFields,
     )
 
+GUARD = Guard(ApiKey.ALTER_PARTITION_REASSIGNMENTS, AclOperation.ALTER, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Says what came of each reassignment: its beginning, its end, or an error."""
     message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        return _answer(services, request.version, message, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None:
         return asyncio.ensure_future(_reassigned(services, request.version, message))
     view = services.metadata.view
@@ -42,6 +47,19 @@ def handle(services: Services, request: Request) -> Reply:
         for topic in message.topics
     ]
     return _answer(services, request.version, message, ErrorCode.NONE, responses)
+
+
+def _all_with(message: AlterPartitionReassignmentsRequest, code: ErrorCode) -> list[ReassignableTopicResponseFields]:
+    return [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": one.partition_index, "error_code": code, "error_message": said(code)}
+                for one in topic.partitions
+            ],
+        }
+        for topic in message.topics
+    ]
 
 
 async def _reassigned(services: Services, version: int, message: AlterPartitionReassignmentsRequest) -> Parts:
@@ -104,4 +122,4 @@ def _outcome(view: ClusterView, name: str, index: int, replicas: Sequence[int] |
     return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name}-{index} to {list(replicas)}: {reason}"
 
 
-API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, VersionRange(0, 1), handle)
+API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, VersionRange(0, 1), handle, guards=(GUARD,))

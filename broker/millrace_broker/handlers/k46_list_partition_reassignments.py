@@ -8,12 +8,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import LIST_PARTITION_REASSIGNMENTS
 from millrace_broker.controller.cluster_state import Assignment
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked, said
 from millrace_broker.storage import TopicPartition
 
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
         OngoingTopicReassignmentFields,
     )
 
+GUARD = Guard(ApiKey.LIST_PARTITION_REASSIGNMENTS, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Returns the reassignments under way of the partitions that are asked for, or of all."""
     message = LIST_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        return _answer(services, request.version, GUARD.error, {})
     if services.controller is None:
         return _answer(services, request.version, ErrorCode.NONE, {})
     return asyncio.ensure_future(_listed(services, request.version, message))
@@ -68,4 +73,4 @@ def _answer(services: Services, version: int, code: ErrorCode, found: Mapping[To
     return answer(services, LIST_PARTITION_REASSIGNMENTS, version, fields)
 
 
-API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, VersionRange(0, 0), handle)
+API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, VersionRange(0, 0), handle, guards=(GUARD,))

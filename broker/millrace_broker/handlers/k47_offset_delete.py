@@ -6,12 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import OFFSET_DELETE
 from millrace_broker.groups import commits
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,25 +22,39 @@ if TYPE_CHECKING:
         OffsetDeleteResponseTopicFields,
     )
 
+GUARD = Guard(ApiKey.OFFSET_DELETE, AclOperation.DELETE, ResourceType.GROUP)
+TOPIC_GUARD = Guard(ApiKey.OFFSET_DELETE, AclOperation.READ, ResourceType.TOPIC)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Deletes each partition's offset."""
     message = OFFSET_DELETE.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_delete(services, request.version, message))
+    if not GUARD.permits(services, request.session, message.group_id):
+        return _answer(services, request.version, GUARD.error, [])
+    return asyncio.ensure_future(_delete(services, request.without_body(), message))
 
 
-async def _delete(services: Services, version: int, message: OffsetDeleteRequest) -> Parts:
+async def _delete(services: Services, request: Request, message: OffsetDeleteRequest) -> Parts:
     asked = [TopicPartition(topic.name, one.partition_index) for topic in message.topics for one in topic.partitions]
-    unknown = {one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in asked if not _exists(services, one)}
+    unknown = {one: code for one in asked if (code := _refusal(services, request, one))}
     try:
         error, errors = await commits.delete(
             services.groups, message.group_id, [one for one in asked if one not in unknown]
         )
     except GroupError as refused:
         error, errors = refused.code, {}
-    topics = [] if error else _answered(message, {**errors, **unknown})
+    return _answer(services, request.version, error, [] if error else _answered(message, {**errors, **unknown}))
+
+
+def _answer(services: Services, version: int, error: ErrorCode, topics: list[OffsetDeleteResponseTopicFields]) -> Parts:
     fields: OffsetDeleteResponseFields = {"error_code": error, "throttle_time": 0, "topics": topics}
     return answer(services, OFFSET_DELETE, version, fields)
+
+
+def _refusal(services: Services, request: Request, one: TopicPartition) -> ErrorCode:
+    if not TOPIC_GUARD.permits(services, request.session, one.topic):
+        return TOPIC_GUARD.error
+    return ErrorCode.NONE if _exists(services, one) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _exists(services: Services, one: TopicPartition) -> bool:
@@ -66,4 +81,4 @@ def _answered(
     ]
 
 
-API = Api(ApiKey.OFFSET_DELETE, VersionRange(0, 0), handle)
+API = Api(ApiKey.OFFSET_DELETE, VersionRange(0, 0), handle, guards=(GUARD, TOPIC_GUARD))

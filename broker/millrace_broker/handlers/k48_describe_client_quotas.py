@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLIENT_QUOTAS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.quotas.filters import Component, EntityQuotas, check_filter, found
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_client_quotas import DescribeClientQuotasResponseFields, EntryDataFields
+
+GUARD = Guard(ApiKey.DESCRIBE_CLIENT_QUOTAS, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -26,6 +29,7 @@ def handle(services: Services, request: Request) -> Reply:
         "entries": None,
     }
     try:
+        GUARD.check(services, request.session)
         check_filter(components)
         configs = services.metadata.view.client_configs
         fields["entries"] = [_entry(one) for one in found(configs, components, is_strict=message.strict)]
@@ -41,4 +45,4 @@ def _entry(one: EntityQuotas) -> EntryDataFields:
     }
 
 
-API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), handle)
+API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), handle, guards=(GUARD,))

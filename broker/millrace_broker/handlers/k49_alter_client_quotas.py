@@ -8,12 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CLIENT_QUOTAS
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.quotas.alterations import Operation, altered
 from millrace_broker.quotas.entities import Entity, path_of
 
@@ -25,20 +26,27 @@ if TYPE_CHECKING:
         EntryDataFields,
     )
 
+GUARD = Guard(ApiKey.ALTER_CLIENT_QUOTAS, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Alters the quotas of each entity."""
     message = ALTER_CLIENT_QUOTAS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, message))
+    denied = None if GUARD.permits(services, request.session) else GUARD.denied()
+    return asyncio.ensure_future(_answer(services, request.version, message, denied))
 
 
-async def _answer(services: Services, version: int, message: AlterClientQuotasRequest) -> Parts:
+async def _answer(
+    services: Services, version: int, message: AlterClientQuotasRequest, denied: MillraceError | None
+) -> Parts:
     entries: list[EntryDataFields] = []
     for entry in message.entries:
         entity = {one.entity_type: one.entity_name for one in entry.entity}
         operations = [Operation(one.key, None if one.remove else one.value) for one in entry.ops]
         code, text = ErrorCode.NONE, None
         try:
+            if denied is not None:
+                raise denied
             await _alter(services.configs, entity, operations, validate_only=message.validate_only)
         except MillraceError as error:
             code, text = error.code, str(error)
@@ -60,4 +68,5 @@ API = Api(
     VersionRange(0, 1),
     handle,
     refuses="quotas below 0, and names of hosts in place of addresses (INVALID_REQUEST)",
+    guards=(GUARD,),
 )

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from millrace.error_sentences import error_sentence
 from millrace.errors import DuplicateResourceError, ErrorCode, MillraceError, ResourceNotFoundError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.security.sasl.scram import SCRAM_TYPES, parse_credential
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_USER_SCRAM_CREDENTIALS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.security.authentication.credentials import users_of
 
 if TYPE_CHECKING:
@@ -23,11 +25,20 @@ if TYPE_CHECKING:
 
 Users = Mapping[str, Mapping[str, str]]
 MECHANISMS = frozenset(SCRAM_TYPES.values())
+GUARD = Guard(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, AclOperation.DESCRIBE, ResourceType.CLUSTER)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes the users that are named, or all that have credentials."""
     message = DESCRIBE_USER_SCRAM_CREDENTIALS.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        denied: DescribeUserScramCredentialsResponseFields = {
+            "throttle_time": 0,
+            "error_code": GUARD.error,
+            "error_message": error_sentence(GUARD.error),
+            "results": (),
+        }
+        return answer(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, denied)
     users = users_of(services.metadata.view.client_configs)
     times = Counter(user.name for user in message.users or ())
     if not times:
@@ -64,4 +75,4 @@ def _infos(user: str, times: int, config: Mapping[str, str]) -> list[CredentialI
     return found
 
 
-API = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, VersionRange(0, 0), handle)
+API = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, VersionRange(0, 0), handle, guards=(GUARD,))

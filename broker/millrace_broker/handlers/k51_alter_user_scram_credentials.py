@@ -8,12 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_USER_SCRAM_CREDENTIALS
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.security.authentication.credentials import user_entity
 from millrace_broker.security.authentication.scram_changes import Change, Deletion, Upsertion, altered, by_user
 
@@ -24,29 +25,44 @@ if TYPE_CHECKING:
         AlterUserScramCredentialsResultFields,
     )
 
+GUARD = Guard(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, AclOperation.ALTER, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Alters the credentials of each user."""
     message = ALTER_USER_SCRAM_CREDENTIALS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, by_user(_changes(message))))
+    users = by_user(_changes(message))
+    if not GUARD.permits(services, request.session):
+        denied = GUARD.denied()
+        return _answered(services, request.version, [_result(user, denied) for user in sorted(users)])
+    return asyncio.ensure_future(_answer(services, request.version, users))
 
 
 async def _answer(services: Services, version: int, users: dict[str, list[Change]]) -> Parts:
     results = [await _alter(services.configs, user, changes) for user, changes in users.items()]
+    return _answered(services, version, results)
+
+
+def _answered(services: Services, version: int, results: list[AlterUserScramCredentialsResultFields]) -> Parts:
     fields: AlterUserScramCredentialsResponseFields = {"throttle_time": 0, "results": results}
     return answer(services, ALTER_USER_SCRAM_CREDENTIALS, version, fields)
 
 
 async def _alter(configs: ConfigManager, user: str, changes: Sequence[Change]) -> AlterUserScramCredentialsResultFields:
-    code, text = ErrorCode.NONE, None
     try:
         if user:
             await configs.change_client(user_entity(user), partial(altered, changes=changes), validate_only=False)
         else:
             altered({}, changes)  # which refuses it
     except MillraceError as error:
-        code, text = error.code, str(error)
-    return {"user": user, "error_code": code, "error_message": text}
+        return _result(user, error)
+    return _result(user, None)
+
+
+def _result(user: str, error: MillraceError | None) -> AlterUserScramCredentialsResultFields:
+    if error is None:
+        return {"user": user, "error_code": ErrorCode.NONE, "error_message": None}
+    return {"user": user, "error_code": error.code, "error_message": str(error)}
 
 
 def _changes(message: AlterUserScramCredentialsRequest) -> list[Change]:
@@ -62,4 +78,5 @@ API = Api(
     VersionRange(0, 0),
     handle,
     refuses="fewer than 4096 iterations or more than 16384, and users without a name (UNACCEPTABLE_CREDENTIAL)",
+    guards=(GUARD,),
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -28,7 +29,7 @@ from millrace_broker.controller.alter_partition import (
 )
 from millrace_broker.controller.cluster_state import LeaderAndIsr
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked
 from millrace_broker.storage import TopicPartition
 
@@ -47,10 +48,14 @@ NO_STATE = LeaderAndIsr(0, 0, ())
 
 Outcome = LeaderAndIsr | ErrorCode
 
+GUARD = Guard(ApiKey.ALTER_PARTITION, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Returns the state of each partition, or the error."""
     message = ALTER_PARTITION.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        return _answer(services, request.version, GUARD.error)
     return asyncio.ensure_future(_altered(services, request.version, message))
 
 
@@ -64,6 +69,10 @@ async def _altered(services: Services, version: int, message: AlterPartitionRequ
         services,
         lambda controller: controller.alter_partitions(message.broker_id, message.broker_epoch, proposals),
     )
+    return _answer(services, version, outcomes)
+
+
+def _answer(services: Services, version: int, outcomes: Mapping[AskedPartition, Outcome] | ErrorCode) -> Parts:
     fields: AlterPartitionResponseFields = {
         "throttle_time_ms": 0,
         "error_code": outcomes if isinstance(outcomes, ErrorCode) else ErrorCode.NONE,
@@ -110,4 +119,10 @@ def _partition(key: AskedPartition, outcome: Outcome) -> AlteredPartitionFields:
     }
 
 
-API = Api(ApiKey.ALTER_PARTITION, VersionRange(0, 3), handle, refuses="all where the broker is not the controller (41)")
+API = Api(
+    ApiKey.ALTER_PARTITION,
+    VersionRange(0, 3),
+    handle,
+    refuses="all where the broker is not the controller (41)",
+    guards=(GUARD,),
+)

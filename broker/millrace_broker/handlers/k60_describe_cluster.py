@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLUSTER
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.view import reachable
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_cluster import (
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 
 BROKERS, CONTROLLERS = 1, 2
 
+GUARD = Guard(ApiKey.DESCRIBE_CLUSTER, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes the cluster: its id, its controller and its live brokers."""
     message = DESCRIBE_CLUSTER.decode_request(request.version, request.body)
     endpoint_type = message.endpoint_type
     if endpoint_type == BROKERS:
-        fields = _described(services, message, request.session.listener)
+        fields = _described(services, request, message)
     elif endpoint_type == CONTROLLERS:
         fields = _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for, and this is a broker")
     else:
@@ -41,11 +44,11 @@ def handle(services: Services, request: Request) -> Reply:
     return answer(services, DESCRIBE_CLUSTER, request.version, fields)
 
 
-def _described(services: Services, message: DescribeClusterRequest, listener: str) -> DescribeClusterResponseFields:
+def _described(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponseFields:
     view = services.metadata.view
     brokers: list[DescribeClusterBrokerFields] = [
         {"broker_id": one, "host": at.host, "port": at.port, "rack": view.brokers[one].rack, "is_fenced": False}
-        for one, at in reachable(view, listener).items()
+        for one, at in reachable(view, request.session.listener).items()
     ]
     return {
         **_refused(ErrorCode.NONE, None),
@@ -53,9 +56,15 @@ def _described(services: Services, message: DescribeClusterRequest, listener: st
         "controller_id": view.controller_id,
         "brokers": brokers,
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            _operations(services, request) if message.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     }
+
+
+def _operations(services: Services, request: Request) -> int:
+    if GUARD.permits(services, request.session):
+        return authorized_operations(services, request.session, ResourceType.CLUSTER)
+    return NO_OPERATIONS
 
 
 def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFields:
@@ -71,4 +80,4 @@ def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFie
     }
 
 
-API = Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 2), handle)
+API = Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 2), handle, guards=(GUARD,))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_PRODUCERS
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         TopicResponseFields,
     )
 
+GUARD = Guard(ApiKey.DESCRIBE_PRODUCERS, AclOperation.READ, ResourceType.TOPIC)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes each partition's producers."""
@@ -27,7 +30,7 @@ def handle(services: Services, request: Request) -> Reply:
         {
             "name": topic.name,
             "partitions": [
-                _described(services, TopicPartition(topic.name, index))
+                _described(services, request, TopicPartition(topic.name, index))
                 for index in dict.fromkeys(topic.partition_indexes)
             ],
         }
@@ -37,7 +40,7 @@ def handle(services: Services, request: Request) -> Reply:
     return answer(services, DESCRIBE_PRODUCERS, request.version, fields)
 
 
-def _described(services: Services, topic_partition: TopicPartition) -> PartitionResponseFields:
+def _described(services: Services, request: Request, topic_partition: TopicPartition) -> PartitionResponseFields:
     result: PartitionResponseFields = {
         "partition_index": topic_partition.partition,
         "error_code": ErrorCode.NONE,
@@ -46,6 +49,7 @@ def _described(services: Services, topic_partition: TopicPartition) -> Partition
     }
     try:
         check_topic_name(topic_partition.topic)
+        GUARD.check(services, request.session, topic_partition.topic)
         entries = services.replicas.partition(topic_partition).log.producers.entries.values()
     except MillraceError as error:
         return result | {"error_code": error.code, "error_message": str(error)}
@@ -64,4 +68,4 @@ def _described(services: Services, topic_partition: TopicPartition) -> Partition
     }
 
 
-API = Api(ApiKey.DESCRIBE_PRODUCERS, VersionRange(0, 0), handle)
+API = Api(ApiKey.DESCRIBE_PRODUCERS, VersionRange(0, 0), handle, guards=(GUARD,))

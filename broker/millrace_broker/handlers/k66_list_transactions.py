@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LIST_TRANSACTIONS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.txns.overview import Filter, list_transactions
 
 if TYPE_CHECKING:
     from millrace.wire.messages.list_transactions import ListTransactionsResponseFields
+
+GUARD = Guard(ApiKey.LIST_TRANSACTIONS, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -35,9 +38,10 @@ def handle(services: Services, request: Request) -> Reply:
                 "transaction_state": str(one.state),
             }
             for one in listed
+            if GUARD.permits(services, request.session, one.transactional_id)
         ],
     }
     return answer(services, LIST_TRANSACTIONS, request.version, fields)
 
 
-API = Api(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 2), handle)
+API = Api(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 2), handle, guards=(GUARD,))

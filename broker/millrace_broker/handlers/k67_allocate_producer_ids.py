@@ -6,11 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALLOCATE_PRODUCER_IDS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked
 
 if TYPE_CHECKING:
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
         AllocateProducerIdsResponseFields,
     )
 
+GUARD = Guard(ApiKey.ALLOCATE_PRODUCER_IDS, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Returns a block that no broker has got before."""
     message = ALLOCATE_PRODUCER_IDS.decode_request(request.version, request.body)
+    if not GUARD.permits(services, request.session):
+        return _answer(services, request.version, GUARD.error)
     return asyncio.ensure_future(_allocated(services, request.version, message))
 
 
@@ -30,6 +35,10 @@ async def _allocated(services: Services, version: int, message: AllocateProducer
     block = await asked(
         services, lambda controller: controller.allocate_producer_ids(message.broker_id, message.broker_epoch)
     )
+    return _answer(services, version, block)
+
+
+def _answer(services: Services, version: int, block: range | ErrorCode) -> Parts:
     fields: AllocateProducerIdsResponseFields = {
         "throttle_time": 0,
         "error_code": block if isinstance(block, ErrorCode) else ErrorCode.NONE,
@@ -40,5 +49,9 @@ async def _allocated(services: Services, version: int, message: AllocateProducer
 
 
 API = Api(
-    ApiKey.ALLOCATE_PRODUCER_IDS, VersionRange(0, 0), handle, refuses="all where the broker is not the controller (41)"
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    VersionRange(0, 0),
+    handle,
+    refuses="all where the broker is not the controller (41)",
+    guards=(GUARD,),
 )

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from millrace.error_sentences import error_sentence
 from millrace.errors import ErrorCode
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
@@ -20,7 +22,7 @@ from millrace.wire.messages import CONSUMER_GROUP_HEARTBEAT
 from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
 from millrace_broker.groups.consumer.member import JOINING_EPOCH, Assignment, assignment_of, by_topic
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
     from millrace.wire.messages.consumer_group_heartbeat import (
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
+GUARD = Guard(ApiKey.CONSUMER_GROUP_HEARTBEAT, AclOperation.READ, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -40,6 +43,9 @@ def handle(services: Services, request: Request) -> Reply:
     message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
     ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
     heartbeat = _heartbeat(request, message)
+    if services.consumer_groups.config.is_served and not GUARD.permits(services, request.session, message.group_id):
+        ticket.set_result(Refusal(GUARD.error, error_sentence(GUARD.error)))
+        return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
     services.consumer_groups.heartbeat(services.groups, heartbeat, ticket)
     return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
 
@@ -116,4 +122,4 @@ def _accepted(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponseFields:
     return fields
 
 
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle)
+API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle, guards=(GUARD,))

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from millrace.error_sentences import error_sentence
 from millrace.errors import ErrorCode, GroupError
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import CONSUMER_GROUP_DESCRIBE
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
@@ -14,8 +16,8 @@ from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import GROUP_OPERATIONS
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import authorized_operations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.consumer_group_describe import (
@@ -27,17 +29,23 @@ if TYPE_CHECKING:
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
+GUARD = Guard(ApiKey.CONSUMER_GROUP_DESCRIBE, AclOperation.DESCRIBE, ResourceType.GROUP)
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describes each group. Every operation is allowed, as there is no access control."""
+    """Describes each group."""
     message = CONSUMER_GROUP_DESCRIBE.decode_request(request.version, request.body)
-    operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
-    groups = [_group(services, group_id, operations) for group_id in dict.fromkeys(message.group_ids)]
+    groups = [
+        _group(services, request, group_id, with_operations=message.include_authorized_operations)
+        for group_id in dict.fromkeys(message.group_ids)
+    ]
     fields: ConsumerGroupDescribeResponseFields = {"throttle_time": 0, "groups": groups}
     return answer(services, CONSUMER_GROUP_DESCRIBE, request.version, fields)
 
 
-def _group(services: Services, group_id: str, operations: int) -> DescribedGroupFields:
+def _group(services: Services, request: Request, group_id: str, *, with_operations: bool) -> DescribedGroupFields:
+    if services.consumer_groups.config.is_served and not GUARD.permits(services, request.session, group_id):
+        return _refused(group_id, GUARD.error, error_sentence(GUARD.error))
     if not group_id:
         return _refused(group_id, ErrorCode.INVALID_GROUP_ID, None)
     try:
@@ -45,6 +53,11 @@ def _group(services: Services, group_id: str, operations: int) -> DescribedGroup
     except GroupError as error:
         return _refused(group_id, error.code, str(error))
     default = services.consumer_groups.config.default_assignor
+    operations = (
+        authorized_operations(services, request.session, ResourceType.GROUP, group_id)
+        if with_operations
+        else OPERATIONS_NOT_ASKED
+    )
     return {**_described(group_id, group, default, services.metadata.view), "authorized_operations": operations}
 
 
@@ -105,4 +118,4 @@ def _assignment(assignment: Assignment, names: Mapping[UUID, str]) -> Assignment
     }
 
 
-API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), handle)
+API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), handle, guards=(GUARD,))

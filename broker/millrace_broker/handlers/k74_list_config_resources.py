@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.security import acls
+from millrace.security.acls import AclOperation
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LIST_CONFIG_RESOURCES
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_TYPES = 1
 CLIENT_METRICS = 16
 LISTED = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)
+GUARD = Guard(ApiKey.LIST_CONFIG_RESOURCES, AclOperation.DESCRIBE_CONFIGS, acls.ResourceType.CLUSTER)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -29,14 +32,16 @@ def handle(services: Services, request: Request) -> Reply:
     message = LIST_CONFIG_RESOURCES.decode_request(request.version, request.body)
     types = message.resource_types if request.version >= FIRST_VERSION_WITH_TYPES else (CLIENT_METRICS,)
     asked = set(types or LISTED)
-    is_served = asked.issubset(LISTED)
+    error = ErrorCode.NONE if asked.issubset(LISTED) else ErrorCode.UNSUPPORTED_VERSION
+    if not GUARD.permits(services, request.session):
+        error = GUARD.error
     fields: ListConfigResourcesResponseFields = {
         "throttle_time": 0,
-        "error_code": ErrorCode.NONE if is_served else ErrorCode.UNSUPPORTED_VERSION,
+        "error_code": error,
         "config_resources": [
             {"resource_name": name, "resource_type": kind}
             for kind in LISTED
-            if is_served and kind in asked
+            if not error and kind in asked
             for name in _names(services, kind)
         ],
     }
@@ -52,4 +57,4 @@ def _names(services: Services, kind: int) -> Iterable[str]:
     return map(str, view.brokers) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else ()
 
 
-API = Api(ApiKey.LIST_CONFIG_RESOURCES, VersionRange(0, 1), handle)
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, VersionRange(0, 1), handle, guards=(GUARD,))

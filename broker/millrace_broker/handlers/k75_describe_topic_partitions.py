@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
+from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -24,9 +25,10 @@ from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.handlers.answers import count_errors, error_codes
-from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import authorized_operations
 from millrace_broker.handlers.partitions import told_leader
+from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_topic_partitions import (
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
         DescribeTopicPartitionsResponsePartitionFields,
         DescribeTopicPartitionsResponseTopicFields,
     )
+
+GUARD = Guard(ApiKey.DESCRIBE_TOPIC_PARTITIONS, AclOperation.DESCRIBE, ResourceType.TOPIC)
+ALL_GUARD = GUARD._replace(is_silent=True)
 
 
 class Cursor(NamedTuple):
@@ -43,10 +48,13 @@ class Cursor(NamedTuple):
     partition: int
 
 
-class Page(NamedTuple):
-    """The partitions `[first, end)` of each topic, and where the next page begins."""
+Place = tuple[str, int, int]  # a topic's name and its partitions, [first, end)
 
-    topics: list[tuple[str, int, int]]
+
+class Page(NamedTuple):
+    """The partitions of each topic, and where the next page begins."""
+
+    topics: list[Place]
     next: Cursor | None
 
 
@@ -58,14 +66,19 @@ def handle(services: Services, request: Request) -> Reply:
     cursor = None if message.cursor is None else Cursor(message.cursor.topic_name, message.cursor.partition_index)
     named = [topic.name for topic in message.topics]
     try:
-        names = _names(view, named, cursor)
+        asked = _names(view, named, cursor)
     except InvalidRequestError as error:
-        refused = [_missing(name, error.code, operations=OPERATIONS_NOT_ASKED) for name in named]
+        refused = [_missing(name, error.code, OPERATIONS_NOT_ASKED) for name in named]
         fields: DescribeTopicPartitionsResponseFields = {"throttle_time": 0, "topics": refused}
     else:
+        guard = GUARD if named else ALL_GUARD
+        names = [name for name in asked if guard.permits(services, request.session, name)]
         page = paged([(name, _count(view, name)) for name in names], cursor, limit)
         reached = reachable(view, request.session.listener)
-        fields = {"throttle_time": 0, "topics": [_topic(view, reached, *place) for place in page.topics]}
+        topics = [_topic(services, request.session, reached, place) for place in page.topics]
+        denied = sorted(set(asked).difference(names)) if named else ()
+        topics += [_missing(name, GUARD.error, OPERATIONS_NOT_ASKED) for name in denied]
+        fields = {"throttle_time": 0, "topics": topics}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
     return asyncio.ensure_future(_answer(services, request.version, fields))
@@ -82,7 +95,7 @@ def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) 
 
     `topics` are (name, number of partitions), sorted; a topic that does not exist has none.
     """
-    page: list[tuple[str, int, int]] = []
+    page: list[Place] = []
     for name, count in topics:
         if limit == 0:
             return Page(page, Cursor(name, 0))
@@ -111,28 +124,31 @@ def _count(view: ClusterView, name: str) -> int:
 
 
 def _topic(
-    view: ClusterView, reached: Mapping[int, Endpoint], name: str, first: int, end: int
+    services: Services, session: ClientSession, reached: Mapping[int, Endpoint], place: Place
 ) -> DescribeTopicPartitionsResponseTopicFields:
+    view, (name, first, end) = services.metadata.view, place
     topic = view.topics.get(name)
+    operations = authorized_operations(services, session, ResourceType.TOPIC, name)
     if topic is not None:
-        return _described(view, reached, topic, topic.partitions[first:end])
+        partitions = [_partition(view, reached, one) for one in topic.partitions[first:end]]
+        return _described(topic, partitions, operations)
     try:
         check_topic_name(name)
     except InvalidTopicError as error:
-        return _missing(name, error.code)
-    return _missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _missing(name, error.code, operations)
+    return _missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations)
 
 
 def _described(
-    view: ClusterView, reached: Mapping[int, Endpoint], topic: TopicInfo, partitions: Sequence[PartitionInfo]
+    topic: TopicInfo, partitions: Sequence[DescribeTopicPartitionsResponsePartitionFields], operations: int
 ) -> DescribeTopicPartitionsResponseTopicFields:
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.name in INTERNAL_TOPICS,
-        "partitions": [_partition(view, reached, one) for one in partitions],
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "partitions": partitions,
+        "topic_authorized_operations": operations,
     }
 
 
@@ -153,9 +169,7 @@ def _partition(
     }
 
 
-def _missing(
-    name: str, code: ErrorCode, *, operations: int = TOPIC_OPERATIONS
-) -> DescribeTopicPartitionsResponseTopicFields:
+def _missing(name: str, code: ErrorCode, operations: int) -> DescribeTopicPartitionsResponseTopicFields:
     return {
         "error_code": code,
         "name": name,
@@ -166,4 +180,4 @@ def _missing(
     }
 
 
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, VersionRange(0, 0), handle)
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, VersionRange(0, 0), handle, guards=(GUARD, ALL_GUARD))

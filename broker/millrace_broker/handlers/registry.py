@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from millrace.errors import InvalidConfigError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import warm
 from millrace.wire.fetch_request import FOLLOWERS_VERSION
@@ -31,6 +34,9 @@ from millrace_broker.handlers import (
     k26_end_txn,
     k27_write_txn_markers,
     k28_txn_offset_commit,
+    k29_describe_acls,
+    k30_create_acls,
+    k31_delete_acls,
     k32_describe_configs,
     k33_alter_configs,
     k34_alter_replica_log_dirs,
@@ -90,6 +96,9 @@ APIS: dict[int, Api] = {
         k26_end_txn.API,
         k27_write_txn_markers.API,
         k28_txn_offset_commit.API,
+        k29_describe_acls.API,
+        k30_create_acls.API,
+        k31_delete_acls.API,
         k32_describe_configs.API,
         k33_alter_configs.API,
         k34_alter_replica_log_dirs.API,
@@ -120,6 +129,14 @@ APIS: dict[int, Api] = {
         k75_describe_topic_partitions.API,
     )
 }
+
+
+def check_guarded(apis: Mapping[int, Api]) -> None:
+    """Raises InvalidConfigError where an API names no guards, which an authorizer could not protect."""
+    open_to_all = [ApiKey(key).name for key, api in apis.items() if api.guards is None]
+    if open_to_all:
+        raise InvalidConfigError(f"authorizer.class.name can't be obeyed: {', '.join(open_to_all)} has no guards")
+
 
 # The first requests of librdkafka, of Apache Kafka's clients and of followers, for whom a new leader is not to take its
 # time; other codecs are made when they are needed.

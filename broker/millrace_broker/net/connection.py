@@ -337,8 +337,8 @@ class Connection(asyncio.BufferedProtocol):
         """Returns the answers with their throttle times, once all of them are there, and mutes the connection."""
         if any(isinstance(answer, asyncio.Future) for answer in answers):
             return answers
-        quotas, now_ms = self._owner.services.quotas, self._owner.clock.monotonic_ms()
-        told, throttle_ms = throttled(slot, answers, quotas, self.session.principal.name, now_ms)
+        services, now_ms = self._owner.services, self._owner.clock.monotonic_ms()
+        told, throttle_ms = throttled(slot, answers, services, self.session, now_ms)
         if throttle_ms:
             self.mute(throttle_ms)
         return told

@@ -2,7 +2,7 @@
 
     Produce                       its bytes; its time, unless acks=0 leaves no answer to tell of it
     Fetch                         by its handler, as a throttled fetch is answered empty; a replica's never
-    requests among brokers        not at all
+    requests among brokers        not at all, where the client may do the cluster's actions
     all others                    their time, and by their handlers the topics that they change
 
 The longest of these times counts. It is written into the answer, which leaves at once, and the connection is muted for
@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.errors import WireError
+from millrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from millrace.wire.api import ApiKey
 from millrace.wire.throttle_time import with_throttle_time
-from millrace_broker.handlers.api import Reply, Throttled
+from millrace_broker.handlers.api import Reply, Services, Throttled
 from millrace_broker.net.slot import Slot
-from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.quotas.limits import Client
+from millrace_broker.security.client_session import ClientSession
 
-EXEMPT = frozenset(
+AMONG_BROKERS = frozenset(
     (
-        ApiKey.FETCH,
         ApiKey.LEADER_AND_ISR,
         ApiKey.STOP_REPLICA,
         ApiKey.UPDATE_METADATA,
@@ -34,11 +34,17 @@ EXEMPT = frozenset(
     )
 )
 
+CLUSTER_ACTION = frozenset((AclOperation.CLUSTER_ACTION,))
+
 Answers = Sequence[Reply | WireError]
 
 
-def throttled(slot: Slot, answers: Answers, quotas: ClientQuotas, user: str, now_ms: int) -> tuple[Answers, int]:
+def throttled(
+    slot: Slot, answers: Answers, services: Services, session: ClientSession, now_ms: int
+) -> tuple[Answers, int]:
     """Returns the answers of a slot with their throttle times, and the longest of these in milliseconds."""
+    quotas, user = services.quotas, session.principal.name
+    is_exempt = _is_exempt(slot.api_key, services, session)
     seconds = (slot.times.handled - slot.times.started) / len(slot.headers)
     told: list[Reply | WireError] = []
     longest_ms = 0
@@ -50,10 +56,18 @@ def throttled(slot: Slot, answers: Answers, quotas: ClientQuotas, user: str, now
         client = Client(user, header.client_id or "")
         if slot.api_key == ApiKey.PRODUCE:
             throttle_ms = quotas.produced(client, header.size_bytes, now_ms)
-        if slot.api_key not in EXEMPT and parts is not None:
+        if not is_exempt and parts is not None:
             throttle_ms = max(throttle_ms, quotas.used(client, seconds, now_ms))
         if throttle_ms and isinstance(parts, list):
             parts = with_throttle_time(slot.api_key, slot.version, parts, throttle_ms)
         told.append(parts)
         longest_ms = max(longest_ms, throttle_ms)
     return told, longest_ms
+
+
+def _is_exempt(api_key: int, services: Services, session: ClientSession) -> bool:
+    """Returns whether the time of a client's requests is not recorded; whom an authorizer denies it gets no favour."""
+    if api_key not in AMONG_BROKERS:
+        return api_key == ApiKey.FETCH
+    access = services.authorizer
+    return access is None or bool(access.operations(session, CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME))

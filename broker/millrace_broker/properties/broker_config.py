@@ -57,6 +57,13 @@ class BrokerConfig:
     sasl_mechanism_inter_broker_protocol: str = setting(
         "GSSAPI", "The mechanism by which a broker logs in to others: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."
     )
+    authorizer_class_name: str = setting(
+        "", "What decides who may do what: Kafka's AclAuthorizer or StandardAuthorizer for ACLs, or MODULE:CLASS."
+    )
+    super_users: str = setting("", "Principals who may do everything: User:NAME;User:NAME.", has_default=False)
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, "Let everyone do everything on a resource without an ACL.", has_default=False
+    )
     log_dirs: str = setting("", "The folders of the logs.", has_default=False)
     log_dir: str = setting("", "The folders of the logs where log.dirs says none.", has_default=False)
     zookeeper_connect: str = setting("", "The cluster's ZooKeeper.", has_default=False)

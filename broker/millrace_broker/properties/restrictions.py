@@ -1,8 +1,8 @@
 """Refuses properties that restrict access or encrypt and are not obeyed: a value that asks for it stops the start.
 
 A broker that ignored such a property would be open although its operator believes it closed. A value that restricts
-nothing is accepted: Kafka's default, the empty text, and `true` for `allow.everyone.if.no.acl.found`. What is given
-for one listener, as `listener.name.NAME.PROPERTY`, is judged as the property itself.
+nothing is accepted: Kafka's default, and the empty text. What is given for one listener, as
+`listener.name.NAME.PROPERTY`, is judged as the property itself.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ LISTENER_PROPERTIES = frozenset({
     "security.inter.broker.protocol",
     "sasl.mechanism.inter.broker.protocol",
 })  # fmt: skip
-OBEYED = LISTENER_PROPERTIES | OF_ONE_LISTENER
+AUTHORIZER_PROPERTIES = frozenset({"authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"})
+OBEYED = LISTENER_PROPERTIES | OF_ONE_LISTENER | AUTHORIZER_PROPERTIES
 """The properties that restrict access, or say where and how, and are obeyed."""
 
 # What properties ask for, by the beginning of their names; the first entry that fits counts. An entry that ends with a
 # dot stands for all names that begin with it.
 RESTRICTIONS = {
-    "authorizer.": "access control",
-    "super.users": "access control",
-    "allow.everyone.if.no.acl.found": "access control",
+    "authorizer.zookeeper.": "access control in another ZooKeeper",
     "principal.builder.class": "authentication",
     "sasl.": "this property of SASL",
     "ssl.": "this property of TLS",
@@ -49,7 +48,6 @@ OBEYED_BEGINNINGS = (
     "zookeeper.ssl.",
 )
 """The beginnings of names of other such properties."""
-HARMLESS = {"allow.everyone.if.no.acl.found": "true"}
 SECRET = re.compile(r"password$|secret|jaas|passphrase|\.key$")
 
 
@@ -74,7 +72,7 @@ def restricts(name: str) -> bool:
 def check_unrestricted(name: str, text: str) -> None:
     """Raises InvalidConfigError for a value that asks for what is not served; the message has no secret in it."""
     what = restriction(name)
-    if what is None or not text.strip() or text.strip().lower() == HARMLESS.get(name):
+    if what is None or not text.strip():
         return
     own = override(name)
     row = kafka_properties().get((BROKER, name if own is None else own.name))

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
         consumer_group_describe,
         consumer_group_heartbeat,
         controlled_shutdown,
+        create_acls,
         create_delegation_token,
         create_partitions,
         create_topics,
+        delete_acls,
         delete_groups,
         delete_records,
         delete_topics,
+        describe_acls,
         describe_client_quotas,
         describe_cluster,
         describe_configs,
@@ -151,6 +154,12 @@ CONTROLLED_SHUTDOWN: ApiMessages[
     controlled_shutdown.ControlledShutdownResponse,
     controlled_shutdown.ControlledShutdownResponseFields,
 ] = ApiMessages(ApiKey.CONTROLLED_SHUTDOWN)
+CREATE_ACLS: ApiMessages[
+    create_acls.CreateAclsRequest,
+    create_acls.CreateAclsRequestFields,
+    create_acls.CreateAclsResponse,
+    create_acls.CreateAclsResponseFields,
+] = ApiMessages(ApiKey.CREATE_ACLS)
 CREATE_DELEGATION_TOKEN: ApiMessages[
     create_delegation_token.CreateDelegationTokenRequest,
     create_delegation_token.CreateDelegationTokenRequestFields,
@@ -169,6 +178,12 @@ CREATE_TOPICS: ApiMessages[
     create_topics.CreateTopicsResponse,
     create_topics.CreateTopicsResponseFields,
 ] = ApiMessages(ApiKey.CREATE_TOPICS)
+DELETE_ACLS: ApiMessages[
+    delete_acls.DeleteAclsRequest,
+    delete_acls.DeleteAclsRequestFields,
+    delete_acls.DeleteAclsResponse,
+    delete_acls.DeleteAclsResponseFields,
+] = ApiMessages(ApiKey.DELETE_ACLS)
 DELETE_GROUPS: ApiMessages[
     delete_groups.DeleteGroupsRequest,
     delete_groups.DeleteGroupsRequestFields,
@@ -187,6 +202,12 @@ DELETE_TOPICS: ApiMessages[
     delete_topics.DeleteTopicsResponse,
     delete_topics.DeleteTopicsResponseFields,
 ] = ApiMessages(ApiKey.DELETE_TOPICS)
+DESCRIBE_ACLS: ApiMessages[
+    describe_acls.DescribeAclsRequest,
+    describe_acls.DescribeAclsRequestFields,
+    describe_acls.DescribeAclsResponse,
+    describe_acls.DescribeAclsResponseFields,
+] = ApiMessages(ApiKey.DESCRIBE_ACLS)
 DESCRIBE_CLIENT_QUOTAS: ApiMessages[
     describe_client_quotas.DescribeClientQuotasRequest,
     describe_client_quotas.DescribeClientQuotasRequestFields,

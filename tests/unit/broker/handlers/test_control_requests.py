@@ -38,7 +38,9 @@ class Roles:
 def asked(api, version, fields, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPOCH):
     """Returns (what reached the roles, the answer, the errors that were counted)."""
     roles = Roles()
-    services = SimpleNamespace(roles=roles, fence=ControllerFence(lambda: OWN_BROKER_EPOCH), errors=Counter())
+    services = SimpleNamespace(
+        roles=roles, fence=ControllerFence(lambda: OWN_BROKER_EPOCH), errors=Counter(), authorizer=None
+    )
     services.fence.check(CONTROLLER_EPOCH, OWN_BROKER_EPOCH)
     epochs = {"controller_id": 9, "controller_epoch": controller_epoch, "broker_epoch": broker_epoch}
     handler, messages = (

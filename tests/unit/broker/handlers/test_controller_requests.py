@@ -53,7 +53,7 @@ class Controller:
 
 
 def ask(handler, messages, version, fields, controller):
-    services = SimpleNamespace(controller=controller, errors=Counter())
+    services = SimpleNamespace(controller=controller, errors=Counter(), authorizer=None)
     body = memoryview(messages.encode_request(version, fields))
 
     async def handled():

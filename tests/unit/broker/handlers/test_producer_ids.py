@@ -139,7 +139,7 @@ def test_a_client_tries_again_where_that_may_help(error, code):
     async def ask():
         fields = {"transactional_id": None, "transaction_timeout": 0, "producer_id": -1, "producer_epoch": -1}
         body = encode(ApiKey.INIT_PRODUCER_ID, 4, Direction.REQUEST, fields)
-        services = SimpleNamespace(producer_ids=ProducerIds(reserve, lambda: 0), errors=Counter())
+        services = SimpleNamespace(producer_ids=ProducerIds(reserve, lambda: 0), errors=Counter(), authorizer=None)
         return await k22_init_producer_id.handle(services, Request(4, "client", memoryview(body)))
 
     answer = decode(ApiKey.INIT_PRODUCER_ID, 4, Direction.RESPONSE, b"".join(asyncio.run(ask())))

@@ -31,6 +31,7 @@ def asked(api, handle, version, fields, listener):
     services = SimpleNamespace(
         metadata=MetadataCache(VIEW),
         errors=Counter(),
+        authorizer=None,
         config=SimpleNamespace(auto_create_topics_enable=False),
         groups=SimpleNamespace(topic=CoordinatorOfTwo()),
     )

@@ -25,7 +25,7 @@ def told(version, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPO
     """Returns the updates that the broker has taken, and the error that it has answered."""
     taken, fence = [], ControllerFence(lambda: OWN_BROKER_EPOCH)
     fence.check(CONTROLLER_EPOCH, OWN_BROKER_EPOCH)
-    services = SimpleNamespace(fence=fence, take_update=taken.append, errors=Counter())
+    services = SimpleNamespace(fence=fence, take_update=taken.append, errors=Counter(), authorizer=None)
     partition = {
         "topic_name": "t", "partition_index": 0, "controller_epoch": 5, "leader": 1, "leader_epoch": 3,
         "isr": (1,), "zk_version": 4, "replicas": (1, 2), "offline_replicas": (2,),

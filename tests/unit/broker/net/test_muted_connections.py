@@ -81,7 +81,7 @@ class Home:
         await self.services.configs.change_client(entity, lambda _: quotas, validate_only=False)
 
     async def connect(self, client_id="app"):
-        address = self.server._listener.sockets[0].getsockname()
+        address = self.server._listening[0].sockets[0].getsockname()
         known = set(self.server._connections)
         peer = Peer(*await asyncio.open_connection(*address), client_id)
         return peer, (await until(lambda: self.server._connections - known)).pop()

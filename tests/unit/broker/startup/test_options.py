@@ -75,9 +75,7 @@ def test_a_file_of_a_kraft_node_is_called_one(refused):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "access control"),
-        ("super.users=User:admin", "access control"),
-        ("allow.everyone.if.no.acl.found=false", "access control"),
+        ("authorizer.zookeeper.url=other:2181", "access control in another ZooKeeper"),
         ("ssl.provider=BC", "TLS"),
         ("ssl.client.auth=required", "no listener has TLS"),
         ("listener.name.plaintext.max.connections=5", "property of one listener"),
@@ -108,6 +106,7 @@ def test_what_would_restrict_access_stops_the_start(refused, lines, said, argume
         ("allow.everyone.if.no.acls.found=false", "allow.everyone.if.no.acl.found"),
         ("zookeeper.ssl.client.enabled=true", "zookeeper.ssl.client.enable"),
         ("super.user=User:admin", "super.users"),
+        ("authorizer.class.names=x:y", "authorizer.class.name"),
     ],
 )
 def test_a_slip_in_the_name_of_a_restriction_is_not_passed_over(refused, slip, meant):

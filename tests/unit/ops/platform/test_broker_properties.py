@@ -25,7 +25,7 @@ def test_assignments_override_the_file(file):
         ("log.dirs=/data", "FILE:2: log.dirs=/data: give --dir instead"),
         ("zk.connect=zk:2181", "FILE:2: zookeeper.connect=zk:2181: give --zookeeper instead"),
         ("node.id=7", "FILE:2: broker.id=7: the brokers of a platform have the ids 1, 2, …"),
-        ("sasl.enabled.mechanisms=PLAIN", "FILE:2: sasl.enabled.mechanisms"),
+        ("sasl.kerberos.service.name=kafka", "FILE:2: sasl.kerberos.service.name"),
     ],
 )
 def test_an_error_names_line_and_key(file, line, message):

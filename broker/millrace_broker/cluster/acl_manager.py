@@ -1,0 +1,111 @@
+"""Creates, finds and deletes access control lists while the broker runs.
+
+The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: the new lists are
+in the view of its `MetadataCache`, which takes a view only after the authorizer has. Each resource is changed by
+itself, so a failure of one does not undo the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from millrace.errors import MetadataTimeoutError, MillraceError
+from millrace.security.acls import Acl, AclBinding, AclFilter, ResourcePattern
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.cluster.view import ClusterView
+
+CHANGE_TIMEOUT_S = 15.0
+
+
+class Deleted(NamedTuple):
+    """A binding that a filter has found, and the error where it could not be deleted."""
+
+    binding: AclBinding
+    error: MillraceError | None
+
+
+class AclManager:
+    """Changes the access control lists of a cluster, one request after the other."""
+
+    def __init__(self, store: MetadataStore, metadata: MetadataCache) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._changing = asyncio.Lock()
+
+    def find(self, wanted: AclFilter) -> list[AclBinding]:
+        """Returns the bindings that a filter finds, those of one resource together."""
+        return list(wanted.found(self._metadata.view.acls))
+
+    async def create(self, bindings: Iterable[AclBinding]) -> dict[AclBinding, MillraceError]:
+        """Adds bindings, and returns those that could not be added, each with its error."""
+        failed: dict[AclBinding, MillraceError] = {}
+        async with self._changing:
+            for pattern, some in groupby(sorted(bindings), lambda one: one.pattern):
+                added = frozenset(one.acl for one in some)
+                try:
+                    await asyncio.to_thread(self._store.change_acls, pattern, added.union)
+                    await self._until_seen(pattern, added)
+                except MillraceError as error:
+                    failed |= {AclBinding(pattern, acl): error for acl in added}
+        return failed
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[Deleted]]:
+        """Deletes what filters find, and returns it by filter; what several find is told of with the first of them."""
+        deleted: list[list[Deleted]] = [[] for _ in filters]
+        async with self._changing:
+            for pattern in self._patterns(filters):
+                removal = _Removal(filters, pattern)
+                error: MillraceError | None = None
+                try:
+                    await asyncio.to_thread(self._store.change_acls, pattern, removal)
+                    await self._until_gone(pattern, removal.found)
+                except MillraceError as failure:
+                    error = failure
+                for acl, index in removal.found.items():
+                    deleted[index].append(Deleted(AclBinding(pattern, acl), error))
+        return deleted
+
+    def _patterns(self, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
+        """Returns the resources to look at: what filters name is looked up in the store, as views may not have it."""
+        named = {pattern for one in filters for pattern in one.named_resources()}
+        known = {pattern for pattern in self._metadata.view.acls if any(one.finds_resource(pattern) for one in filters)}
+        return sorted(named | known)
+
+    async def _until_seen(self, pattern: ResourcePattern, added: frozenset[Acl]) -> None:
+        await self._until(pattern, lambda acls: added <= acls)
+
+    async def _until_gone(self, pattern: ResourcePattern, removed: Collection[Acl]) -> None:
+        await self._until(pattern, lambda acls: acls.isdisjoint(removed))
+
+    async def _until(self, pattern: ResourcePattern, holds: Callable[[frozenset[Acl]], bool]) -> None:
+        def has_come(view: ClusterView) -> bool:
+            return holds(view.acls.get(pattern, frozenset()))
+
+        try:
+            await self._metadata.until(has_come, CHANGE_TIMEOUT_S)
+        except TimeoutError:
+            name = f"{pattern.resource_type.pascal} {pattern.name}"
+            raise MetadataTimeoutError(f"the ACLs of {name} were changed but are not seen yet") from None
+
+
+class _Removal:
+    """A change that removes what filters find on a resource; `found` has the first filter of each entry.
+
+    It is called again where another broker was faster, and then finds what is there now.
+    """
+
+    def __init__(self, filters: Sequence[AclFilter], pattern: ResourcePattern) -> None:
+        self._filters = [(index, one) for index, one in enumerate(filters) if one.finds_resource(pattern)]
+        self.found: dict[Acl, int] = {}
+
+    def __call__(self, before: frozenset[Acl]) -> frozenset[Acl]:
+        self.found = {}
+        for acl in sorted(before):
+            for index, one in self._filters:
+                if one.finds_acl(acl):
+                    self.found.setdefault(acl, index)
+        return before.difference(self.found)
