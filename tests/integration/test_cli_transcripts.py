@@ -2,7 +2,7 @@
 
     # A remark.
     broker                          a standalone broker with its data in HERE/broker, which the commands find by
-                                    MILLRACE_BOOTSTRAP
+                                    MILLRACE_BOOTSTRAP; NAME=VALUE behind it are its properties
     file server.properties          a file of these lines, in the working directory
     | listeners=PLAINTEXT://127.0.0.1:PORT
     > millrace topics list          a line for the shell; what follows from it is indented below:
@@ -35,6 +35,7 @@ from millrace.testing.broker import BrokerProcess
 
 TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts" / "cli").rglob("*.txt"))
 TIMEOUT_S = 120
+BROKER = re.compile(r"^broker((?: \S+=\S+)*)$", re.MULTILINE)
 PLACE = re.compile(r"\b(BROKER|ZOOKEEPER|PORT\d?|HERE)\b")
 MASKS = [
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "ID"),
@@ -125,8 +126,9 @@ def stage(request, tmp_path, warm_millrace):
         places = {name: str(free_port()) for name in named if name.startswith("PORT")}
         folder = tmp_path / "here"
         folder.mkdir()
-        if "broker" in script.splitlines():
-            brokers.append(BrokerProcess(folder / "broker"))
+        if started := BROKER.search(script):
+            properties = dict(one.split("=", 1) for one in started[1].split())
+            brokers.append(BrokerProcess(folder / "broker", properties=properties))
             places["BROKER"] = brokers[0].bootstrap
         if "ZOOKEEPER" in named:
             places["ZOOKEEPER"] = f"{request.getfixturevalue('zookeeper').address}/{uuid.uuid4().hex}"

@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 from millrace import __version__, kernel
 from millrace_ops.cli import (
+    acls,
     bench,
     broker,
     brokers,
@@ -59,6 +60,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(users.app, name="users")
+app.add_typer(acls.app, name="acls")
 app.add_typer(groups.app, name="groups")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(tokens.app, name="tokens")

@@ -76,6 +76,9 @@ CLIENT_VERSIONS = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: VersionRange(0, 3),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 0),  # the next one only adds a restriction
+    ApiKey.DESCRIBE_ACLS: VersionRange(1, 3),
+    ApiKey.CREATE_ACLS: VersionRange(1, 3),
+    ApiKey.DELETE_ACLS: VersionRange(1, 3),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: VersionRange(0, 1),

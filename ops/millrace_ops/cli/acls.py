@@ -1,0 +1,169 @@
+"""`millrace acls`: lists, adds and removes access control lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.complete import complete_group, complete_topic
+from millrace_ops.cli.confirm import confirm
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
+from millrace_ops.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millrace.client import Cluster
+    from millrace.security.acls import AclBinding, AclFilter
+
+app = Commands(help="List, add and remove access control lists: who may do what.")
+COLUMNS = ("type", "name", "pattern", "principal", "host", "operation", "permission")
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="A topic, * for all; repeatable.", autocompletion=complete_topic),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="GROUP", help="A group, * for all; repeatable.", autocompletion=complete_group),
+]
+Ids = Annotated[
+    list[str] | None, typer.Option("--transactional-id", metavar="ID", help="A transactional id; repeatable.")
+]
+Users = Annotated[
+    list[str] | None,
+    typer.Option("--user", metavar="PRINCIPAL", help="A user, for whom others may have tokens; repeatable."),
+]
+OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+Hosts = Annotated[
+    list[str] | None, typer.Option("--host", metavar="ADDRESS", help="An address of clients; repeatable.")
+]
+Operations = Annotated[
+    list[str] | None, typer.Option("--operation", metavar="NAME", help="Read, Write, All, …; repeatable.")
+]
+Principals = Annotated[
+    list[str] | None, typer.Option("--principal", metavar="PRINCIPAL", help="User:NAME; repeatable.")
+]
+Pattern = Annotated[
+    str, typer.Option(metavar="NAME", help="literal, prefixed, any, or match: all that decides about a name.")
+]
+
+
+@app.command("list")
+def list_(
+    *,
+    topics: Topics = None,
+    groups: Groups = None,
+    transactional_ids: Ids = None,
+    users: Users = None,
+    cluster: OfCluster = False,
+    principals: Principals = None,
+    hosts: Hosts = None,
+    operations: Operations = None,
+    pattern: Pattern = "any",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """List entries: all, or those on what is named."""
+    from millrace.client import Cluster
+    from millrace_ops.cli.acl_words import filters, resources
+
+    named = resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
+    wanted = filters(named, pattern, principals or (), hosts or (), operations or ())
+    with Cluster(bootstrap) as connected:
+        _show(_found(connected, wanted), as_json=as_json)
+
+
+@app.command()
+def add(
+    *,
+    allowed: Annotated[
+        list[str] | None, typer.Option("--allow", metavar="PRINCIPAL", help="User:NAME is allowed; repeatable.")
+    ] = None,
+    denied: Annotated[
+        list[str] | None, typer.Option("--deny", metavar="PRINCIPAL", help="User:NAME is denied; repeatable.")
+    ] = None,
+    topics: Topics = None,
+    groups: Groups = None,
+    transactional_ids: Ids = None,
+    users: Users = None,
+    cluster: OfCluster = False,
+    prefixed: Annotated[bool, typer.Option("--prefixed", help="All resources whose names begin so.")] = False,
+    hosts: Hosts = None,
+    operations: Operations = None,
+    producer: Annotated[bool, typer.Option("--producer", help="What a producer needs.")] = False,
+    consumer: Annotated[bool, typer.Option("--consumer", help="What a consumer needs, of its group too.")] = False,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Add entries, one for each combination of what is given, and show them."""
+    from millrace.client import Cluster
+    from millrace.client.acls import create_acls
+    from millrace_ops.cli import acl_words as words
+
+    named = words.resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
+    if not named:
+        raise typer.BadParameter("a resource is needed", param_hint="--topic / --group / --cluster / …")
+    if not (allowed or denied):
+        raise typer.BadParameter("one of the two is needed", param_hint="--allow / --deny")
+    wanted = words.operations(named, operations or (), producer=producer, consumer=consumer)
+    who = words.Who(allowed or (), denied or (), hosts or ())
+    bindings = words.bindings(named, wanted, who, prefixed=prefixed)
+    if not dry_run:
+        with Cluster(bootstrap) as connected:
+            create_acls(connected, bindings)
+    _show(bindings, as_json=as_json)
+
+
+@app.command()
+def remove(
+    *,
+    topics: Topics = None,
+    groups: Groups = None,
+    transactional_ids: Ids = None,
+    users: Users = None,
+    cluster: OfCluster = False,
+    principals: Principals = None,
+    hosts: Hosts = None,
+    operations: Operations = None,
+    pattern: Pattern = "any",
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Remove entries, after showing which."""
+    from millrace.client import Cluster
+    from millrace.client.acls import delete_acls
+    from millrace_ops.cli.acl_words import filters, resources
+
+    named = resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
+    wanted = filters(named, pattern, principals or (), hosts or (), operations or ())
+    with Cluster(bootstrap) as connected:
+        found = _found(connected, wanted)
+        _show(found, as_json=as_json)
+        question = f"Remove {len(found)} entries?"
+        if found and confirm(question, is_confirmed=yes):
+            delete_acls(connected, wanted)
+
+
+def _found(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
+    from millrace.client.acls import find_acls
+
+    return sorted({binding for one in wanted for binding in find_acls(cluster, one)})
+
+
+def _show(bindings: Sequence[AclBinding], *, as_json: bool) -> None:
+    rows = [_row(one) for one in bindings]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(COLUMNS, (tuple(row.values()) for row in rows))
+
+
+def _row(binding: AclBinding) -> dict[str, object]:
+    (kind, name, pattern), (principal, host, operation, permission) = binding
+    texts = (kind.pascal, name, pattern.pascal, principal, host, operation.pascal, permission.pascal)
+    return dict(zip(COLUMNS, texts, strict=True))
