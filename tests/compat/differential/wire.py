@@ -17,12 +17,12 @@ class ConnectionClosedError(MillraceError):
 
 
 class Wire:
-    """Requests in order on one socket."""
+    """Requests in order on one socket, from an address of the loopback interface."""
 
-    def __init__(self, messages, bootstrap):
+    def __init__(self, messages, bootstrap, source="127.0.0.1"):
         host, _, port = bootstrap.rpartition(":")
         self._messages = messages
-        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S, (source, 0))
         self._correlation_ids = count(1)
 
     def close(self):

@@ -53,7 +53,7 @@ class AuditLog:
         line = (
             f"Principal = {_shown(str(session.principal))} is {'Allowed' if permitted else 'Denied'} "
             f"Operation = {operation.pascal} from host = {_shown(session.host)} "
-            f"on resource = {resource_type.pascal}:LITERAL:{_shown(name)} for request = {request}"
+            f"on resource = {resource_type.pascal}:LITERAL:{_shown(name)} for request = {_pascal(request)}"
         )
         if line in self._written or len(self._written) >= MAX_LINES:
             self._left_out += 1
@@ -69,6 +69,11 @@ class AuditLog:
             logger.info("%d more decisions, most of them the same, were left out", self._left_out)
         self._began_ms, self._left_out = now, 0
         self._written.clear()
+
+
+def _pascal(name: str) -> str:
+    """Returns the name of an API as Kafka's log has it: `LIST_OFFSETS` is ListOffsets."""
+    return name.title().replace("_", "")
 
 
 def _shown(text: str) -> str:

@@ -35,7 +35,7 @@ def access(time):
 
 
 def ask(access, name, **options):
-    return access.permits(ALICE, AclOperation.READ, ResourceType.TOPIC, name, "FETCH", **options)
+    return access.permits(ALICE, AclOperation.READ, ResourceType.TOPIC, name, "LIST_OFFSETS", **options)
 
 
 def test_what_is_denied_is_told(access, lines):
@@ -43,7 +43,7 @@ def test_what_is_denied_is_told(access, lines):
     (line,) = lines()
     assert line == (
         "Principal = User:alice is Denied Operation = Read from host = 10.0.0.1 "
-        "on resource = Topic:LITERAL:orders for request = FETCH"
+        "on resource = Topic:LITERAL:orders for request = ListOffsets"
     )
 
 

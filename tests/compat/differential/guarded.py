@@ -1,0 +1,161 @@
+"""What each API asks for, as rows: a request, and the rights that Kafka wants for it.
+
+    rights    (type of the resource, name, operation), the most general first; None: only tried by who may do nothing
+    fields    of the request, by Kafka's names; those that a version lacks are left out
+
+Rows that would change what others look at name what does not exist.
+"""
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from differential.session import record
+
+from millrace.records.record import encode_batch
+
+TOPIC, OTHER, GROUP, TXN = "orders", "missing", "readers", "writer"
+CLUSTER = ("Cluster", "kafka-cluster")
+BROKER = (*CLUSTER, "ClusterAction")
+NO_ID = UUID(int=0)
+PRODUCER = {"producerId": 1, "producerEpoch": 0}
+OFFSETS = [{"name": TOPIC, "partitions": [{"partitionIndex": 0, "committedOffset": 0}]}]
+
+
+class Row(NamedTuple):
+    """One request."""
+
+    api: str
+    fields: Any
+    rights: Any
+    first: int = 0
+    last: int = 99
+
+
+def topic(*operations, name=TOPIC):
+    return [("Topic", name, one) for one in operations]
+
+
+def group(operation):
+    return [("Group", GROUP, operation)]
+
+
+def txn(operation):
+    return [("TransactionalId", TXN, operation)]
+
+
+def cluster(operation):
+    return [(*CLUSTER, operation)]
+
+
+def partitions(**fields):
+    return [{"name": TOPIC, "partitions": [{"partitionIndex": 0, **fields}]}]
+
+
+def produce(**fields):
+    data = [{"name": TOPIC, "partitionData": [{"index": 0, "records": encode_batch([record(0)])}]}]
+    return {"acks": 1, "timeoutMs": 1000, "topicData": data, **fields}
+
+
+ROWS = [
+    Row("Produce", produce(), topic("Write"), first=3),
+    Row("Fetch", {"replicaId": -1, "maxBytes": 1000,
+                  "topics": [{"topic": TOPIC, "partitions": [{"partition": 0, "partitionMaxBytes": 100}]}]},
+        topic("Read"), last=12),
+    Row("Fetch", {"replicaId": 7, "maxBytes": 1000,
+                  "topics": [{"topic": TOPIC, "partitions": [{"partition": 0, "partitionMaxBytes": 100}]}]},
+        None, last=12),
+    Row("ListOffsets", {"replicaId": -1, "topics": partitions(timestamp=-1)}, topic("Describe"), first=1),
+    Row("ListOffsets", {"replicaId": -1, "topics": partitions(timestamp=-1, maxNumOffsets=1)}, topic("Read"), last=0),
+    Row("Metadata", {"topics": [{"name": TOPIC}]}, topic("Describe")),
+    Row("Metadata", {"topics": [{"name": OTHER}], "allowAutoTopicCreation": False}, topic("Describe", name=OTHER), 4),
+    Row("Metadata", {"topics": [{"name": OTHER}]}, None),
+    Row("Metadata", {"topics": None}, topic("Read"), first=1),
+    Row("Metadata", {"topics": [{"name": TOPIC}], "includeTopicAuthorizedOperations": True,
+                     "includeClusterAuthorizedOperations": True}, [*cluster("Describe"), *topic("Read")], 8, 10),
+    Row("LeaderAndIsr", {"controllerId": 1, "controllerEpoch": 1}, None),
+    Row("StopReplica", {"controllerId": 1, "controllerEpoch": 1}, None),
+    Row("UpdateMetadata", {"controllerId": 1, "controllerEpoch": 1}, None),
+    Row("ControlledShutdown", {"brokerId": 7}, None, first=1),
+    Row("OffsetCommit", {"groupId": GROUP, "topics": OFFSETS}, [*group("Read"), *topic("Read")], first=2),
+    Row("OffsetFetch", {"groupId": GROUP, "topics": [{"name": TOPIC, "partitionIndexes": [0]}]},
+        [*group("Describe"), *topic("Describe")], first=2, last=7),
+    Row("OffsetFetch", {"groups": [{"groupId": GROUP, "topics": None}]},
+        [*group("Describe"), *topic("Describe")], first=8),
+    Row("OffsetFetch", {"groups": [{"groupId": GROUP, "topics": [{"name": TOPIC, "partitionIndexes": [0]}]}]},
+        [*group("Describe"), *topic("Describe")], first=8),
+    Row("FindCoordinator", {"key": GROUP}, group("Describe"), last=3),
+    Row("FindCoordinator", {"coordinatorKeys": [GROUP]}, group("Describe"), first=4),
+    Row("FindCoordinator", {"keyType": 1, "coordinatorKeys": [TXN]}, txn("Describe"), first=4),
+    Row("JoinGroup", {"groupId": GROUP, "sessionTimeoutMs": 6000, "rebalanceTimeoutMs": 6000, "memberId": "nobody",
+                      "protocolType": "consumer", "protocols": []}, group("Read")),
+    Row("Heartbeat", {"groupId": GROUP, "memberId": "nobody"}, group("Read")),
+    Row("LeaveGroup", {"groupId": GROUP, "memberId": "nobody"}, group("Read"), last=2),
+    Row("LeaveGroup", {"groupId": GROUP, "members": [{"memberId": "nobody"}]}, group("Read"), first=3),
+    Row("SyncGroup", {"groupId": GROUP, "memberId": "nobody", "protocolType": "consumer", "protocolName": "range"},
+        group("Read")),
+    Row("DescribeGroups", {"groups": [GROUP]}, group("Describe")),
+    Row("DescribeGroups", {"groups": [GROUP], "includeAuthorizedOperations": True}, group("Delete"), first=3),
+    Row("ListGroups", {}, group("Describe")),
+    Row("ListGroups", {}, cluster("Describe")),
+    Row("CreateTopics", {"topics": [{"name": "new topic", "numPartitions": 1, "replicationFactor": 1}]},
+        topic("Create", "DescribeConfigs", name="new topic")),
+    Row("CreateTopics", {"topics": [{"name": "new", "numPartitions": 1, "replicationFactor": 1}],
+                         "validateOnly": True}, [*cluster("Create"), *topic("DescribeConfigs", name="new")], first=5),
+    Row("DeleteTopics", {"topicNames": [OTHER]}, topic("Delete", name=OTHER), last=5),
+    Row("DeleteTopics", {"topics": [{"name": OTHER, "topicId": NO_ID}]}, topic("Delete", name=OTHER), first=6),
+    Row("DeleteTopics", {"topicNames": [TOPIC]}, None, last=5),
+    Row("DeleteRecords", {"topics": partitions(offset=0), "timeoutMs": 1000}, topic("Delete")),
+    Row("InitProducerId", {"transactionalId": None, "transactionTimeoutMs": 1000}, topic("Write")),
+    Row("InitProducerId", {"transactionalId": None, "transactionTimeoutMs": 1000}, cluster("IdempotentWrite")),
+    Row("InitProducerId", {"transactionalId": TXN, "transactionTimeoutMs": 1000}, txn("Write")),
+    Row("OffsetForLeaderEpoch", {"replicaId": -1, "topics": [
+        {"topic": TOPIC, "partitions": [{"partition": 0, "leaderEpoch": 0}]}]}, topic("Describe")),
+    Row("AddPartitionsToTxn", {"v3AndBelowTransactionalId": TXN, "v3AndBelowProducerId": 1,
+                               "v3AndBelowProducerEpoch": 0, "v3AndBelowTopics": [{"name": TOPIC, "partitions": [0]}]},
+        [*txn("Write"), *topic("Write")], last=3),
+    Row("AddPartitionsToTxn", {"transactions": [{"transactionalId": TXN, **PRODUCER, "verifyOnly": True,
+                                                 "topics": [{"name": TOPIC, "partitions": [0]}]}]}, None, first=4),
+    Row("AddOffsetsToTxn", {"transactionalId": TXN, **PRODUCER, "groupId": GROUP}, [*txn("Write"), *group("Read")]),
+    Row("EndTxn", {"transactionalId": TXN, **PRODUCER, "committed": True}, txn("Write")),
+    Row("WriteTxnMarkers", {"markers": [{"producerId": 1, "producerEpoch": 0, "transactionResult": False,
+                                         "topics": [{"name": TOPIC, "partitionIndexes": [0]}]}]}, None),
+    Row("TxnOffsetCommit", {"transactionalId": TXN, "groupId": GROUP, **PRODUCER, "topics": OFFSETS},
+        [*txn("Write"), *group("Read")]),
+    Row("DescribeAcls", {"resourceTypeFilter": 1, "patternTypeFilter": 3, "operation": 1, "permissionType": 2},
+        cluster("Describe")),
+    Row("CreateAcls", {"creations": [{"resourceType": 4, "resourceName": "no", "principal": "User:x", "host": "*",
+                                      "operation": 3, "permissionType": 3}]}, cluster("Alter")),
+    Row("DeleteAcls", {"filters": [{"resourceTypeFilter": 2, "resourceNameFilter": OTHER, "operation": 1,
+                                    "permissionType": 1}]}, cluster("Alter")),
+    Row("DescribeConfigs", {"resources": [{"resourceType": 2, "resourceName": TOPIC,
+                                           "configurationKeys": ["retention.ms"]}]}, topic("DescribeConfigs")),
+    Row("DescribeConfigs", {"resources": [{"resourceType": 4, "resourceName": "", "configurationKeys": None}]},
+        cluster("AlterConfigs")),
+    Row("AlterConfigs", {"resources": [{"resourceType": 2, "resourceName": TOPIC, "configs": []}],
+                         "validateOnly": True}, topic("AlterConfigs")),
+    Row("AlterConfigs", {"resources": [{"resourceType": 4, "resourceName": "", "configs": []}], "validateOnly": True},
+        cluster("AlterConfigs")),
+    Row("AlterReplicaLogDirs", {"dirs": [{"path": "/no", "topics": [{"name": TOPIC, "partitions": [0]}]}]},
+        cluster("Alter")),
+    Row("DescribeLogDirs", {"topics": []}, cluster("Describe")),
+    Row("CreatePartitions", {"topics": [{"name": OTHER, "count": 2, "assignments": None}], "timeoutMs": 1000},
+        topic("Alter", name=OTHER)),
+    Row("DeleteGroups", {"groupsNames": [OTHER]}, [("Group", OTHER, "Delete")]),
+    Row("ElectLeaders", {"topicPartitions": [{"topic": TOPIC, "partitions": [0]}], "timeoutMs": 1000},
+        cluster("Alter")),
+    Row("IncrementalAlterConfigs", {"resources": [{"resourceType": 2, "resourceName": TOPIC, "configs": []}],
+                                    "validateOnly": True}, topic("AlterConfigs")),
+    Row("AlterPartitionReassignments", {"topics": [{"name": TOPIC, "partitions": [
+        {"partitionIndex": 0, "replicas": [99]}]}]}, cluster("Alter")),
+    Row("ListPartitionReassignments", {"topics": None}, cluster("Describe")),
+    Row("OffsetDelete", {"groupId": OTHER, "topics": [{"name": TOPIC, "partitions": [{"partitionIndex": 0}]}]},
+        [("Group", OTHER, "Delete"), *topic("Read")]),
+    Row("DescribeClientQuotas", {"components": []}, cluster("DescribeConfigs")),
+    Row("DescribeUserScramCredentials", {"users": []}, cluster("Describe")),
+    Row("AlterPartition", {"brokerId": 7, "topics": []}, None),
+    Row("DescribeCluster", {"includeClusterAuthorizedOperations": True}, cluster("Describe")),
+    Row("DescribeProducers", {"topics": [{"name": TOPIC, "partitionIndexes": [0]}]}, topic("Read")),
+    Row("DescribeTransactions", {"transactionalIds": [TXN]}, txn("Describe")),
+    Row("ListTransactions", {}, txn("Describe")),
+    Row("AllocateProducerIds", {"brokerId": 7}, None),
+]  # fmt: skip
