@@ -25,6 +25,8 @@ CLUSTER_NAME = "kafka-cluster"
 class _Named(IntEnum):
     """Numbers of the protocol with names in two forms: `TRANSACTIONAL_ID` and `TransactionalId`."""
 
+    __hash__ = int.__hash__  # decisions look entries up: an enumeration's own hash takes many times as long
+
     @property
     def pascal(self) -> str:
         """The name as ZooKeeper has it."""
