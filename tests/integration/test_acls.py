@@ -127,3 +127,40 @@ def test_who_may_not_change_lists_changes_none(start):
         assert create(connection, 3, creation()) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
         answer = connection.request(ApiKey.DELETE_ACLS, 3, {"filters": [wanted()]})
         assert [one.error_code for one in answer.filter_results] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+def heartbeat(connection, *topics):
+    fields = {
+        "group_id": "g", "member_id": "m", "member_epoch": 0, "instance_id": None, "rack_id": None,
+        "rebalance_timeout": 60_000, "subscribed_topic_names": list(topics), "subscribed_topic_regex": None,
+        "server_assignor": None, "topic_partitions": [],
+    }  # fmt: skip
+    return ErrorCode(connection.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, fields).error_code)
+
+
+def described_group(connection):
+    fields = {"group_ids": ["g"], "include_authorized_operations": False}
+    (group,) = connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, fields).groups
+    return ErrorCode(group.error_code)
+
+
+def anonymous(kind, name, operation):
+    return creation(name, operation=operation, resource_type=kind, principal="User:ANONYMOUS")
+
+
+def test_a_member_needs_the_group_and_the_topics_that_it_subscribes(start):
+    """Kafka 3.9 serves this with KRaft alone, so no comparison has it; the rules are those of 4.1."""
+    cluster = [anonymous(ResourceType.CLUSTER, "kafka-cluster", AclOperation.ALTER)]
+    with RawConnection(start({**ACLS, "allow.everyone.if.no.acl.found": "true"}).bootstrap) as connection:
+        hidden = [creation("hidden"), creation("*", operation=AclOperation.DESCRIBE, principal="User:other")]
+        create(connection, 3, *cluster, *hidden, anonymous(ResourceType.GROUP, "g", AclOperation.DELETE))
+        assert heartbeat(connection, "hidden") == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        create(connection, 3, anonymous(ResourceType.GROUP, "g", AclOperation.READ))
+        connection.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        assert heartbeat(connection, "hidden") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        create(connection, 3, anonymous(ResourceType.TOPIC, "hidden", AclOperation.READ))
+        assert heartbeat(connection, "hidden") == ErrorCode.NONE
+        assert described_group(connection) == ErrorCode.NONE
+        wanted_entries = wanted(resource_name_filter="hidden", principal_filter="User:ANONYMOUS")
+        connection.request(ApiKey.DELETE_ACLS, 3, {"filters": [wanted_entries]})
+        assert described_group(connection) == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -131,18 +131,19 @@ def _into_zookeeper(offsets: ZooKeeperOffsets, group_id: str, existing: Sequence
 
 def _refusals(services: Services, request: Request, message: OffsetCommitRequest) -> commits.Errors:
     """Returns the error of each partition to which nothing can be committed, and NONE for the others."""
-    errors: commits.Errors = {}
     is_denied = not GUARD.permits(services, request.session, message.group_id)
-    for topic in message.topics:
-        denied = GUARD.error if is_denied else TOPIC_GUARD.error
-        is_denied_here = is_denied or not TOPIC_GUARD.permits(services, request.session, topic.name)
-        for one in topic.partitions:
-            error = denied if is_denied_here else _existence(services, topic.name, one.partition_index)
-            errors[TopicPartition(topic.name, one.partition_index)] = error
-    return errors
+    return {
+        TopicPartition(topic.name, one.partition_index): GUARD.error
+        if is_denied
+        else _refusal(services, request, topic.name, one.partition_index)
+        for topic in message.topics
+        for one in topic.partitions
+    }
 
 
-def _existence(services: Services, topic: str, partition: int) -> ErrorCode:
+def _refusal(services: Services, request: Request, topic: str, partition: int) -> ErrorCode:
+    if not TOPIC_GUARD.permits(services, request.session, topic):
+        return TOPIC_GUARD.error
     known = services.metadata.view.topics.get(topic)
     exists = known is not None and 0 <= partition < len(known.partitions)
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

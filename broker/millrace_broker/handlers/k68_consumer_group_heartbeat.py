@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
 GUARD = Guard(ApiKey.CONSUMER_GROUP_HEARTBEAT, AclOperation.READ, ResourceType.GROUP)
+TOPIC_GUARD = Guard(ApiKey.CONSUMER_GROUP_HEARTBEAT, AclOperation.DESCRIBE, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -43,11 +44,21 @@ def handle(services: Services, request: Request) -> Reply:
     message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
     ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
     heartbeat = _heartbeat(request, message)
-    if services.consumer_groups.config.is_served and not GUARD.permits(services, request.session, message.group_id):
-        ticket.set_result(Refusal(GUARD.error, error_sentence(GUARD.error)))
+    denied = _denied(services, request, message) if services.consumer_groups.config.is_served else ErrorCode.NONE
+    if denied:
+        ticket.set_result(Refusal(denied, error_sentence(denied)))
         return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
     services.consumer_groups.heartbeat(services.groups, heartbeat, ticket)
     return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
+
+
+def _denied(services: Services, request: Request, message: ConsumerGroupHeartbeatRequest) -> ErrorCode:
+    """Returns the error of a client that may not read as the group, or not know of a topic that it subscribes."""
+    if not GUARD.permits(services, request.session, message.group_id):
+        return GUARD.error
+    names = message.subscribed_topic_names or ()
+    is_permitted = all(TOPIC_GUARD.permits(services, request.session, name) for name in names)
+    return ErrorCode.NONE if is_permitted else TOPIC_GUARD.error
 
 
 def _heartbeat(request: Request, message: ConsumerGroupHeartbeatRequest) -> Heartbeat:
@@ -122,4 +133,4 @@ def _accepted(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponseFields:
     return fields
 
 
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle, guards=(GUARD,))
+API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle, guards=(GUARD, TOPIC_GUARD))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 GUARD = Guard(ApiKey.CONSUMER_GROUP_DESCRIBE, AclOperation.DESCRIBE, ResourceType.GROUP)
+TOPIC_GUARD = Guard(ApiKey.CONSUMER_GROUP_DESCRIBE, AclOperation.DESCRIBE, ResourceType.TOPIC)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -52,6 +53,9 @@ def _group(services: Services, request: Request, group_id: str, *, with_operatio
         group = services.consumer_groups.find(services.groups, group_id)
     except GroupError as error:
         return _refused(group_id, error.code, str(error))
+    topics = {name for member in group.state.members.values() for name in member.metadata.topic_names}
+    if not all(TOPIC_GUARD.permits(services, request.session, name) for name in sorted(topics)):
+        return _refused(group_id, TOPIC_GUARD.error, "the group reads topics that the client may not describe")
     default = services.consumer_groups.config.default_assignor
     operations = (
         authorized_operations(services, request.session, ResourceType.GROUP, group_id)
@@ -118,4 +122,4 @@ def _assignment(assignment: Assignment, names: Mapping[UUID, str]) -> Assignment
     }
 
 
-API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), handle, guards=(GUARD,))
+API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), handle, guards=(GUARD, TOPIC_GUARD))
