@@ -11,7 +11,8 @@ from uuid import UUID
 
 from differential.session import record
 
-from millrace.records.record import encode_batch
+from millrace.records.batch import TRANSACTIONAL_FLAG
+from millrace.records.record import BatchProducer, encode_batch
 
 TOPIC, OTHER, GROUP, TXN = "orders", "missing", "readers", "writer"
 CLUSTER = ("Cluster", "kafka-cluster")
@@ -56,8 +57,15 @@ def produce(**fields):
     return {"acks": 1, "timeoutMs": 1000, "topicData": data, **fields}
 
 
+def produce_in_transaction():
+    records = encode_batch([record(0)], producer=BatchProducer(1, 0, 0), flags=TRANSACTIONAL_FLAG)
+    data = [{"name": TOPIC, "partitionData": [{"index": 0, "records": records}]}]
+    return produce(transactionalId=TXN, acks=-1, topicData=data)
+
+
 ROWS = [
     Row("Produce", produce(), topic("Write"), first=3),
+    Row("Produce", produce_in_transaction(), [*txn("Write"), *topic("Write")], first=3),
     Row("Fetch", {"replicaId": -1, "maxBytes": 1000,
                   "topics": [{"topic": TOPIC, "partitions": [{"partition": 0, "partitionMaxBytes": 100}]}]},
         topic("Read"), last=12),
