@@ -61,11 +61,12 @@ class Credentials:
     def find(self, mechanism: str, name: str, *, is_by_token: bool) -> Known:
         """Returns what is known of a user, or of a token's id."""
         table = self._newest()[mechanism]
-        made_up = Known(table.unknown.credential(name), None)
+        made_up = table.unknown.credential(name)
         if is_by_token:
-            return self._find_token(mechanism, name) or made_up
-        credential = table.known.get(name)
-        return made_up if credential is None else Known(credential, Authenticated(name))
+            return self._find_token(mechanism, name) or Known(made_up, None)
+        authenticated, credential = Authenticated(name), table.known.get(name)  # made for every name, as all above
+        is_known = credential is not None
+        return Known(credential or made_up, authenticated if is_known else None)
 
     def _newest(self) -> Mapping[str, Table]:
         configs = self._configs()
