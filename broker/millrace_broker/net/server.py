@@ -14,6 +14,7 @@ import logging
 import resource
 import sys
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
 from millrace.clock import Clock
@@ -28,10 +29,12 @@ from millrace_broker.net.connection import Connection, NewGate
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.tls import RECEIVE_BYTES, TlsLayer
-from millrace_broker.net.tls_listener import TlsListener
 from millrace_broker.properties.listeners import Listener
 from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates
 from millrace_broker.quotas.sampled_rate import QuotaWindows
+
+if TYPE_CHECKING:
+    from millrace_broker.net.tls_listener import TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +115,9 @@ class Server:
         """Returns what makes the protocol of each connection of a listener."""
         if not listener.protocol.uses_tls:
             return lambda: Connection(self, listener.name, new_gate)
+        # A broker without TLS is spared the time and memory of what reads certificates.
+        from millrace_broker.net.tls_listener import TlsListener  # noqa: PLC0415
+
         try:
             secured = await asyncio.to_thread(TlsListener, listener)
         except InvalidConfigError as error:

@@ -10,6 +10,7 @@ at least the protocol, of `security.inter.broker.protocol`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -58,7 +59,7 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
     _check_used(given, secured.values())
     told = _told(given, named)
     properties = {name: one.value for name, one in given.items()}
-    return tuple(
+    listeners = tuple(
         Listener(
             name=name,
             address=address,
@@ -69,6 +70,10 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
         )
         for name, address in named
     )
+    for one in listeners:
+        if one.protocol.uses_tls:
+            _check_certificates(one, given)
+    return listeners
 
 
 def authentications(listeners: Sequence[Listener]) -> dict[str, ListenerSecurity]:
@@ -182,6 +187,22 @@ def _check_used(given: Mapping[str, Given], protocols: Collection[SecurityProtoc
 
 def _can_obey(name: str, protocol: SecurityProtocol) -> bool:
     return protocol.uses_tls if name in TLS_CONFIG.keys else protocol.uses_sasl
+
+
+def _check_certificates(listener: Listener, given: Mapping[str, Given]) -> None:
+    """Raises InvalidConfigError where what secures a listener can't be used, before anything else is started."""
+    # A broker without TLS is spared the time and memory of what reads certificates.
+    from millrace.security.tls import server_context  # noqa: PLC0415
+    from millrace_broker.security import principal_mapping  # noqa: PLC0415
+
+    try:
+        server_context(listener.properties)
+        principal_mapping.parse_rules(listener.properties.get(principal_mapping.PROPERTY, "DEFAULT"))
+    except InvalidConfigError as error:
+        name = re.split("[=:]", str(error))[0]
+        own = f"listener.name.{listener.name.lower()}.{name}"
+        place = given.get(own, given.get(name, Given(""))).place
+        raise InvalidConfigError(f"{place}listener {listener.name}: {error}") from None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace_broker.startup.options import parse_options
+from millrace_support.certificates import PASSWORD, Authority
 
 # The uncommented lines of config/server.properties as Kafka 3.9 ships it.
 SHIPPED = """
@@ -240,6 +241,47 @@ def test_a_property_of_a_listener_that_there_is_not_is_named_without_its_value(r
     assert refused("listener.name.outer.ssl.keystore.location=/k") == (
         "server.properties:1: listener.name.outer.ssl.keystore.location: Invalid value, listeners has no listener OUTER"
     )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return Authority().issue().write(tmp_path_factory.mktemp("certificates"))
+
+
+def test_a_listener_with_tls_has_its_own_properties_and_shows_no_secrets(options, certificates):
+    lines = (
+        "listeners=SSL://a:1,OUTER://b:2\nlistener.security.protocol.map=OUTER:SSL\nssl.keystore.type=PKCS12\n"
+        f"ssl.keystore.location={certificates.key_store_p12}\nssl.keystore.password={PASSWORD}\n"
+        f"ssl.truststore.location={certificates.trust_store_p12}\nssl.truststore.password={PASSWORD}\n"
+        "listener.name.outer.ssl.client.auth=required"
+    )
+    found = options(lines, "--standalone", "--data", "d")
+    assert [one.protocol.name for one in found.listeners] == ["SSL", "SSL"]
+    assert [one.properties.get("ssl.client.auth") for one in found.listeners] == [None, "required"]
+    assert PASSWORD not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("lines", "place", "said"),
+    [
+        ("", "", "listener SSL: ssl.keystore.location: Invalid value, a listener with TLS needs a key store"),
+        ("ssl.keystore.location=/no/such", "server.properties:2: ", "listener SSL: ssl.keystore.location=/no/such: "),
+        (
+            "listener.name.ssl.ssl.keystore.location=/no/such",
+            "server.properties:2: ",
+            "listener SSL: ssl.keystore.location=/no/such: ",
+        ),
+    ],
+)
+def test_certificates_that_can_not_be_used_stop_the_start(refused, lines, place, said):
+    assert refused(f"listeners=SSL://a:1\n{lines}").startswith(f"{place}{said}")
+
+
+@pytest.mark.parametrize("lines", ["security.inter.broker.protocol=SSL", "inter.broker.listener.name=SSL"])
+def test_brokers_reach_each_other_in_plaintext_alone(options, certificates, lines):
+    secured = f"ssl.keystore.type=PEM\nssl.keystore.location={certificates.key_store_pem}"
+    with pytest.raises(InvalidConfigError, match=f":4: {lines}: .*has the protocol SSL, and brokers"):
+        options(f"listeners=SSL://a:1\n{secured}\n{lines}", "--zookeeper", "z:1", "--data", "d")
 
 
 def test_an_argument_takes_the_place_of_all_listeners(options):
