@@ -17,6 +17,7 @@ import asyncio
 import logging
 import resource
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
+from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.security.acls.configured import configured_authorizer
 from millrace_broker.startup.identity import identified, named_cluster, registration
@@ -230,7 +232,10 @@ class Broker:
         self._configs.check_certificates = self._server.check_certificates
         self._vitals.shards = (services.groups.led, services.txns.led)
         self._closing.push_async_callback(self._server.drain, options.broker.shutdown_drain_timeout_ms / 1000)
-        bound = {one.name: await self._server.listen(one, self._gate(one.name)) for one in options.listeners}
+        bound = {
+            one.name: await self._server.listen(self._with_live_properties(one), self._gate(one.name))
+            for one in options.listeners
+        }
         self._closing.callback(services.groups.led.close)
         self._closing.callback(services.txns.led.close)
         return bound
@@ -245,6 +250,10 @@ class Broker:
         authentication.start()
         self._closing.push_async_callback(authentication.stop)
         return authentication.gate
+
+    def _with_live_properties(self, listener: Listener) -> Listener:
+        own = own_properties(listener.name, listener.protocol, self._configs.layers.effective())
+        return replace(listener, properties=own)
 
     async def _follow_cluster(self) -> None:
         publisher = MetadataPublisher(

@@ -305,7 +305,13 @@ def altered(admin, **properties):
     return done.exception(WAIT_S)
 
 
-def test_a_certificate_is_renewed_by_a_live_change_and_a_bad_one_is_refused(broker, files, tmp_path):
+def test_a_certificate_is_renewed_by_a_live_change_and_a_bad_one_is_refused(files, tmp_path):
+    broker = SecureBroker(tmp_path / "data", files)
+    with broker.process:
+        _live_changes(broker, files, tmp_path)
+
+
+def _live_changes(broker, files, tmp_path):
     renewed = AUTHORITY.issue()
     location = "listener.name.ssl.ssl.keystore.location"
     admin = AdminClient({"bootstrap.servers": broker.plain})
@@ -320,6 +326,8 @@ def test_a_certificate_is_renewed_by_a_live_change_and_a_bad_one_is_refused(brok
     assert described[location].value == str(tmp_path / "server.store.pem")
     assert "only per-listener using the listener prefix" in str(altered(admin, **{"ssl.keystore.location": "/x"}))
     assert "keeps no secrets" in str(altered(admin, **{"listener.name.ssl.ssl.key.password": "hush"}))
+    broker.process.restart()
+    assert presented(broker.secure, files) == renewed.certificate.serial_number
 
 
 def resident_kib(pid):
