@@ -110,15 +110,21 @@ def session(address):
     found.close()
 
 
-@pytest.mark.parametrize("entity", ["1", "<default>"])
-def test_a_restriction_that_the_cluster_has_stored_stops_the_start(tmp_path, zookeeper, entity):
+@pytest.mark.parametrize(
+    ("entity", "name", "value"),
+    [
+        ("1", "listeners", "SSL://127.0.0.1:9093"),
+        ("<default>", "create.topic.policy.class.name", "com.example.Policy"),
+    ],
+)
+def test_a_restriction_that_the_cluster_has_stored_stops_the_start(tmp_path, zookeeper, entity, name, value):
     address = f"{zookeeper.address}/{uuid4().hex}"
     with session(address) as zk:
-        zk.put(broker_config(entity), encode_config({"listener.name.internal.ssl.keystore.location": "/k"}))
+        zk.put(broker_config(entity), encode_config({name: value}))
         status, said = run("--zookeeper", address, "--data", tmp_path, "--id", "1")
         assert zk.get(broker(1)) is None
     assert status == 1
-    assert f"/config/brokers/{entity} of the cluster: listener.name.internal.ssl.keystore.location=/k: Invalid" in said
+    assert f"/config/brokers/{entity} of the cluster: {name}={value}: " in said
     assert not (tmp_path / "meta.properties").exists()
 
 
