@@ -96,47 +96,30 @@ class Foundation(NamedTuple):
         return self.metadata.topic_configs.get(name, {})
 
 
+class _Coordinators(NamedTuple):
+    """What coordinates groups and transactions."""
+
+    consumer_groups: ConsumerGroups
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    txns: TransactionCoordinator
+
+
 def new_services(base: Foundation) -> Services:
     """Returns the services of a broker, on whose event loop it is called."""
-    config, loop = base.configs.layers.broker_config(), asyncio.get_running_loop()
-    store, metadata, options = base.store, base.metadata, base.options
+    config = base.configs.layers.broker_config()
+    store, metadata = base.store, base.metadata
     apis = _apis(store)
     replicas = _replicas(base, config)
-    topics = TopicManager(options.broker, store, metadata, base.configs.check_topic_config)
-    consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)
-    groups = GroupCoordinator(
-        options.groups,
-        replicas,
-        metadata,
-        topics,
-        clock=base.clock,
-        call_later=loop.call_later,
-        replayers=consumer_groups.replayers,
-    )
-    producer_ids = ProducerIds(
-        partial(store.reserve_producer_ids, base.broker_id),
-        lambda: max(replicas.first_free_producer_id(), txns.first_free_producer_id()),
-    )
-    txns = TransactionCoordinator(
-        options.transactions,
-        replicas,
-        metadata,
-        topics,
-        _marker_sender(base, MarkerWriter(replicas, groups)),
-        deletions=DeletionLookup(metadata, store.has_partition),
-        broker_id=base.broker_id,
-        producer_ids=producer_ids,
-        clock=base.clock,
-        call_later=loop.call_later,
-        call_soon=loop.call_soon,
-    )
+    topics = TopicManager(base.options.broker, store, metadata, base.configs.check_topic_config)
+    consumer_groups, groups, producer_ids, txns = _coordinators(base, replicas, topics)
     mover = LogDirMover(
         base.logs,
         replicas,
         base.cleaner.follow,
         lambda: services.config.replica_alter_log_dirs_io_max_bytes_per_second,
     )
-    tokens = TokenManager(TokenConfig.from_properties(options.properties), store, base.clock)
+    tokens = TokenManager(TokenConfig.from_properties(base.options.properties), store, base.clock)
     follower_quota = _quota(base, config, lambda: services.config.follower_replication_throttled_rate)
     services = Services(
         config=config,
@@ -168,6 +151,38 @@ def new_services(base: Foundation) -> Services:
         take_update=None if isinstance(store, LocalStore) else store.update,
     )
     return services
+
+
+def _coordinators(base: Foundation, replicas: ReplicaManager, topics: TopicManager) -> _Coordinators:
+    store, metadata, options, loop = base.store, base.metadata, base.options, asyncio.get_running_loop()
+    consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)
+    groups = GroupCoordinator(
+        options.groups,
+        replicas,
+        metadata,
+        topics,
+        clock=base.clock,
+        call_later=loop.call_later,
+        replayers=consumer_groups.replayers,
+    )
+    producer_ids = ProducerIds(
+        partial(store.reserve_producer_ids, base.broker_id),
+        lambda: max(replicas.first_free_producer_id(), txns.first_free_producer_id()),
+    )
+    txns = TransactionCoordinator(
+        options.transactions,
+        replicas,
+        metadata,
+        topics,
+        _marker_sender(base, MarkerWriter(replicas, groups)),
+        deletions=DeletionLookup(metadata, store.has_partition),
+        broker_id=base.broker_id,
+        producer_ids=producer_ids,
+        clock=base.clock,
+        call_later=loop.call_later,
+        call_soon=loop.call_soon,
+    )
+    return _Coordinators(consumer_groups, groups, producer_ids, txns)
 
 
 def _token_login(tokens: TokenManager, mechanism: str, token_id: str) -> Known | None:
