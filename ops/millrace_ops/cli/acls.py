@@ -9,7 +9,8 @@ import typer
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group, complete_topic
 from millrace_ops.cli.confirm import confirm
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -64,15 +65,15 @@ def list_(
     operations: Operations = None,
     pattern: Pattern = "any",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """List entries: all, or those on what is named."""
-    from millrace.client import Cluster
     from millrace_ops.cli.acl_words import filters, resources
 
     named = resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
     wanted = filters(named, pattern, principals or (), hosts or (), operations or ())
-    with Cluster(bootstrap) as connected:
+    with open_cluster(bootstrap, client_config) as connected:
         _show(_found(connected, wanted), as_json=as_json)
 
 
@@ -97,10 +98,10 @@ def add(
     consumer: Annotated[bool, typer.Option("--consumer", help="What a consumer needs, of its group too.")] = False,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Add entries, one for each combination of what is given, and show them."""
-    from millrace.client import Cluster
     from millrace.client.acls import create_acls
     from millrace_ops.cli import acl_words as words
 
@@ -113,7 +114,7 @@ def add(
     who = words.Who(allowed or (), denied or (), hosts or ())
     bindings = words.bindings(named, wanted, who, prefixed=prefixed)
     if not dry_run:
-        with Cluster(bootstrap) as connected:
+        with open_cluster(bootstrap, client_config) as connected:
             create_acls(connected, bindings)
     _show(bindings, as_json=as_json)
 
@@ -132,16 +133,16 @@ def remove(
     pattern: Pattern = "any",
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove entries, after showing which."""
-    from millrace.client import Cluster
     from millrace.client.acls import delete_acls
     from millrace_ops.cli.acl_words import filters, resources
 
     named = resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
     wanted = filters(named, pattern, principals or (), hosts or (), operations or ())
-    with Cluster(bootstrap) as connected:
+    with open_cluster(bootstrap, client_config) as connected:
         found = _found(connected, wanted)
         _show(found, as_json=as_json)
         question = f"Remove {len(found)} entries?"

@@ -9,7 +9,8 @@ import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_client, complete_user
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -55,11 +56,13 @@ Values = Annotated[
 
 
 @app.command("list")
-def list_(*, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def list_(
+    *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """List all quotas."""
-    from millrace.client import Cluster, Quotas
+    from millrace.client import Quotas
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         found = Quotas(cluster).describe()
     _print(found, as_json=as_json)
 
@@ -75,6 +78,7 @@ def set_(
     default_client: DefaultClient = False,
     default_ip: DefaultIp = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Set quotas; others stay as they are."""
@@ -82,7 +86,7 @@ def set_(
 
     entity = _entity(user=(user, default_user), client=(client, default_client), ip=(ip, default_ip))
     numbers = {name: _number(name, text) for name, text in parse_assignments(values).items()}
-    _alter(bootstrap, entity, numbers, [], as_json=as_json)
+    _alter(bootstrap, client_config, entity, numbers, [], as_json=as_json)
 
 
 @app.command()
@@ -96,26 +100,28 @@ def unset(
     default_client: DefaultClient = False,
     default_ip: DefaultIp = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove quotas, so that what holds without them applies again."""
     entity = _entity(user=(user, default_user), client=(client, default_client), ip=(ip, default_ip))
     if unknown := [one for one in names if one not in QUOTAS]:
         raise typer.BadParameter(f"{', '.join(unknown)} is no quota; there are {', '.join(QUOTAS)}", param_hint="QUOTA")
-    _alter(bootstrap, entity, {}, names, as_json=as_json)
+    _alter(bootstrap, client_config, entity, {}, names, as_json=as_json)
 
 
 def _alter(
     bootstrap: str,
+    client_config: str | None,
     entity: Mapping[str, str | None],
     values: Mapping[str, float],
     names: Iterable[str],
     *,
     as_json: bool,
 ) -> None:
-    from millrace.client import Cluster, Quotas
+    from millrace.client import Quotas
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         quotas = Quotas(cluster)
         quotas.alter(entity, values, names)
         now = [one for one in quotas.describe() if one.entity == entity]

@@ -13,7 +13,8 @@ import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_token
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import iso_time, print_json, print_table
 
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ def create(
         int | None, typer.Option(metavar="MS", min=1, help="How long it lives at most; the broker's limit.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Make a token, and print it with its secret, which is the password of a login by SCRAM."""
-    from millrace.client import Cluster
     from millrace.client.delegation_tokens import BY_BROKER, DelegationTokens, parse_principal
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         made = DelegationTokens(cluster).create(
             owner=None if owner is None else parse_principal(owner),
             renewers=[parse_principal(one) for one in renewers or ()],
@@ -55,18 +56,28 @@ def create(
 
 @app.command()
 def renew(
-    names: Names, *, period_ms: Period = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False
+    names: Names,
+    *,
+    period_ms: Period = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
+    as_json: Json = False,
 ) -> None:
     """Let tokens live on, for delegation.token.expiry.time.ms of the broker unless a period is given."""
-    _change(names, bootstrap, period_ms, as_json=as_json, renews=True)
+    _change(names, bootstrap, client_config, period_ms, as_json=as_json, renews=True)
 
 
 @app.command()
 def expire(
-    names: Names, *, period_ms: Period = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False
+    names: Names,
+    *,
+    period_ms: Period = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
+    as_json: Json = False,
 ) -> None:
     """End tokens, at once unless a period is given."""
-    _change(names, bootstrap, period_ms, as_json=as_json, renews=False)
+    _change(names, bootstrap, client_config, period_ms, as_json=as_json, renews=False)
 
 
 @app.command("list")
@@ -76,13 +87,13 @@ def list_tokens(
         list[str] | None, typer.Option("--owner", metavar="User:NAME", help="Only those of this user; repeatable.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """List the tokens that you may see, without their secrets."""
-    from millrace.client import Cluster
     from millrace.client.delegation_tokens import DelegationTokens, parse_principal
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         found = DelegationTokens(cluster).list([parse_principal(one) for one in owners] if owners else None)
     rows = [_row(one) for one in found]
     if as_json:
@@ -93,8 +104,9 @@ def list_tokens(
         print("there is no delegation token that you may see")
 
 
-def _change(names: list[str], bootstrap: str, period_ms: int | None, *, as_json: bool, renews: bool) -> None:
-    from millrace.client import Cluster
+def _change(
+    names: list[str], bootstrap: str, client_config: str | None, period_ms: int | None, *, as_json: bool, renews: bool
+) -> None:
     from millrace.client.delegation_tokens import BY_BROKER, DelegationTokens
     from millrace_ops.cli.several import for_each
 
@@ -103,7 +115,7 @@ def _change(names: list[str], bootstrap: str, period_ms: int | None, *, as_json:
         expiry = iso_time(tokens.renew(name, period) if renews else tokens.expire(name, period))
         print_json({"token": name, "expires": expiry}) if as_json else print(f"{name} expires {expiry}")
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         tokens = DelegationTokens(cluster)
         for_each(names, change_one)
 

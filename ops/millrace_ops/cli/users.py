@@ -19,8 +19,10 @@ from millrace.errors import DuplicateResourceError, ResourceNotFoundError, Setup
 from millrace.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_user
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeperConfig
 from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.zookeeper_access import read_security
 
 if TYPE_CHECKING:
     from millrace.client import Users
@@ -62,13 +64,15 @@ def create(
     iterations: Iterations = MIN_ITERATIONS,
     password_file: PasswordFile = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     data: Data = None,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
 ) -> None:
     """Create a user."""
     if not user:
         raise typer.BadParameter("the name of a user can't be empty", param_hint="USER")
-    with _opened(bootstrap, data, zookeeper) as users:
+    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
         known = users.describe().get(user, {})
         if there := [one for one in mechanism if one in known]:
             raise DuplicateResourceError(
@@ -82,12 +86,14 @@ def create(
 def list_(
     *,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     data: Data = None,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     as_json: Json = False,
 ) -> None:
     """List users and how they log in."""
-    with _opened(bootstrap, data, zookeeper) as users:
+    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
         found = [
             {"user": user, "mechanism": mechanism, "iterations": iterations}
             for user, credentials in users.describe().items()
@@ -105,11 +111,13 @@ def delete(
     *,
     mechanism: Annotated[list[Mechanism] | None, typer.Option(help="Only for this one; may be repeated.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     data: Data = None,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
 ) -> None:
     """Delete a user, who can't log in from then on."""
-    with _opened(bootstrap, data, zookeeper) as users:
+    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
         deleted = mechanism or _known(users, user)
         users.delete(user, deleted)
     print(f"deleted {user} for {', '.join(deleted)}")
@@ -122,29 +130,35 @@ def password(
     iterations: Iterations = MIN_ITERATIONS,
     password_file: PasswordFile = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     data: Data = None,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
 ) -> None:
     """Change the password of a user, for all mechanisms by which the user logs in."""
-    with _opened(bootstrap, data, zookeeper) as users:
+    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
         mechanisms = _known(users, user)
         users.set_password(user, mechanisms, _password(user, password_file), iterations)
     print(f"changed the password of {user} for {', '.join(mechanisms)}")
 
 
 @contextmanager
-def _opened(bootstrap: str, data: Path | None, zookeeper: str | None) -> Iterator[Users | StoredUsers]:
+def _opened(
+    bootstrap: str, client_config: str | None, data: Path | None, zookeeper: str | None, zookeeper_config: Path | None
+) -> Iterator[Users | StoredUsers]:
     if data is not None and zookeeper is not None:
         raise typer.BadParameter("only one of them can be given", param_hint="--data / --zookeeper")
     if data is None and zookeeper is None:
-        from millrace.client import Cluster, Users
+        from millrace.client import Users
 
-        with Cluster(bootstrap) as cluster:
+        with open_cluster(bootstrap, client_config) as cluster:
             yield Users(cluster)
         return
     from millrace_ops.users.stored_users import in_folder, in_zookeeper
 
-    with in_folder(str(data)) if zookeeper is None else in_zookeeper(zookeeper) as users:
+    with (
+        in_folder(str(data)) if zookeeper is None else in_zookeeper(zookeeper, read_security(zookeeper_config)) as users
+    ):
         yield users
 
 

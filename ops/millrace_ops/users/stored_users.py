@@ -23,6 +23,7 @@ from millrace.security.sasl.scram import (
 )
 from millrace.zk import codec, paths
 from millrace.zk.operations import Create, SetData
+from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.local_store import FILE, LocalStore
 from millrace_broker.security.authentication.credentials import user_entity, users_of
@@ -91,9 +92,9 @@ def in_folder(folder: str) -> Iterator[StoredUsers]:
 
 
 @contextmanager
-def in_zookeeper(address: str) -> Iterator[StoredUsers]:
+def in_zookeeper(address: str, security: ZooKeeperSecurity = UNSECURED) -> Iterator[StoredUsers]:
     """Yields the users of a cluster, as ZooKeeper has them. ZooKeeperError."""
-    session = open_session(address)
+    session = open_session(address, security=security)
     try:
         yield StoredUsers(partial(_read, session), partial(_change, session))
     finally:
