@@ -8,7 +8,6 @@ from millrace.config import ConfigType
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.kafka_properties import BROKER, LIVE, kafka_properties
 from millrace_broker.properties.restrictions import restriction
-from millrace_broker.properties.sasl_config import JAAS
 from millrace_ops.configuration_page import KEYS, render
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -63,4 +62,4 @@ def test_secrets_are_those_of_kafka_and_restrictions_have_no_effect():
     secrets = {name for (scope, name), row in ROWS.items() if row.type is ConfigType.PASSWORD}
     assert {name for name in secrets if not KEYS[BROKER][name].is_secret} == set()
     restricted = [name for name, key in KEYS[BROKER].items() if restriction(name) and key.has_effect]
-    assert restricted == [JAAS]  # which is obeyed for a mechanism of one listener alone
+    assert restricted == []
