@@ -106,7 +106,9 @@ APIS = (
 def cluster(zookeeper):
     """Yields the session and the controller of our broker, and where ZooKeeper is."""
     address = f"{zookeeper.address}/tests/{uuid4().hex}"
-    services = SimpleNamespace(errors=Counter(), controller=None, session=None, kafka=None, socket=None)
+    services = SimpleNamespace(
+        errors=Counter(), controller=None, session=None, kafka=None, socket=None, authorizer=None
+    )
 
     def told(changed):
         services.controller.zookeeper_changed(changed)

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import dagster as dg
+import psutil
 import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
@@ -22,6 +24,8 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_support.certificates import PASSWORD as STORE_PASSWORD
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 from millrace_support.secured_kafka import PASSWORD, SecuredKafka
+from millrace_support.warm_jvm import PORT, SECRET
+from millrace_support.warm_python import ADDRESS
 
 pytestmark = pytest.mark.peers
 JARS = Path(".peers/spark-kafka/libs")
@@ -96,6 +100,7 @@ def test_spark_queries_a_secured_topic_and_its_plan_knows_no_secret(spark, kafka
     assert not any(secret in shown for secret in SECRETS)
 
 
+@pytest.mark.usefixtures("cold_loads")
 def test_commands_reach_it_and_show_no_secret(kafka, way, tmp_path):
     """The load runs as a process whose command lines, and those of all that it starts, are looked at while it runs."""
     bootstrap, client_config = way
@@ -114,7 +119,7 @@ def test_commands_reach_it_and_show_no_secret(kafka, way, tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as loading:
         lines = set()
         while loading.poll() is None:
-            lines |= command_lines()
+            lines |= command_lines(loading.pid)
         output = loading.stdout.read()
     assert loading.returncode == 0, output
     assert any("java" in line and "spark" in line for line in lines)
@@ -122,19 +127,27 @@ def test_commands_reach_it_and_show_no_secret(kafka, way, tmp_path):
     assert run("warehouse", "audit", table) == f"{table}: complete, each offset once\n"
 
 
-def command_lines():
-    """The command line and the environment of every process of this machine that can be read."""
+@pytest.fixture
+def cold_loads(monkeypatch):
+    """Lets a load and its JVM start as its own processes, whatever the module's other tests have."""
+    for name in (ADDRESS, PORT, SECRET):
+        monkeypatch.delenv(name, raising=False)
+
+
+def command_lines(pid):
+    """The command lines of a process and of all that it has started, as far as they still run."""
     lines = set()
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            lines.add(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue  # it has ended
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                lines.add(" ".join(one.cmdline()))
     return lines
 
 
 @pytest.mark.skipif(not (JARS / "no-tokens.jar").exists(), reason="`make peers` brings Spark's Kafka source")
 @pytest.mark.parametrize("kafka", ["4.1"], indirect=True)
+@pytest.mark.usefixtures("cold_loads")
 def test_sparks_own_reader_takes_the_same_file(kafka, way, tmp_path):
     bootstrap, client_config = way
     topic, table, events = filled_topic(kafka), str(tmp_path / "table"), tmp_path / "events"
@@ -144,7 +157,14 @@ def test_sparks_own_reader_takes_the_same_file(kafka, way, tmp_path):
         *(sys.executable, "-m", "millrace_ops", "warehouse", "load", topic, "--table", table),
         *("--bootstrap", bootstrap, "--client-config", client_config, "--reader", "spark-kafka"),
         *("--master", "local[2,3]", "--conf", f"spark.jars={jars}"),
-        *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events.as_uri()}"),
+        *(
+            "--conf",
+            "spark.eventLog.enabled=true",
+            "--conf",
+            "spark.eventLog.compress=false",
+            "--conf",
+            f"spark.eventLog.dir={events.as_uri()}",
+        ),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
