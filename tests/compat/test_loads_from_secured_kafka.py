@@ -157,14 +157,8 @@ def test_sparks_own_reader_takes_the_same_file(kafka, way, tmp_path):
         *(sys.executable, "-m", "millrace_ops", "warehouse", "load", topic, "--table", table),
         *("--bootstrap", bootstrap, "--client-config", client_config, "--reader", "spark-kafka"),
         *("--master", "local[2,3]", "--conf", f"spark.jars={jars}"),
-        *(
-            "--conf",
-            "spark.eventLog.enabled=true",
-            "--conf",
-            "spark.eventLog.compress=false",
-            "--conf",
-            f"spark.eventLog.dir={events.as_uri()}",
-        ),
+        *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events.as_uri()}"),
+        *("--conf", "spark.eventLog.compress=false"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
