@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -44,8 +46,34 @@ class UnsuccessfulStatusError(ServiceUnreachableError):
         return answer
 
 
+class _Client(NamedTuple):
+    """How a request is sent."""
+
+    timeout_s: float
+    use_proxy: bool
+    token: str = ""
+    context: ssl.SSLContext | None = None
+
+    def answer(self, method: str, url: str, body: Json) -> httpx.Response:
+        """Sends a request and returns its answer, whatever its status. httpx.HTTPError, httpx.InvalidURL."""
+        headers = {b"Authorization": f"Bearer {self.token}".encode()} if self.token else {}
+        timeout = httpx.Timeout(self.timeout_s, connect=min(self.timeout_s, CONNECT_TIMEOUT_S))
+        encrypted = not url.startswith("http:")  # to read the certificates of authorities takes longer than a request
+        verify = self.context if encrypted and self.context is not None else encrypted
+        return httpx.request(
+            method, url, json=body, headers=headers, timeout=timeout, trust_env=self.use_proxy, verify=verify
+        )
+
+
 def post_json(
-    url: str, body: Json = None, *, timeout_s: float, advice: str, use_proxy: bool = True, token: str = ""
+    url: str,
+    body: Json = None,
+    *,
+    timeout_s: float,
+    advice: str,
+    use_proxy: bool = True,
+    token: str = "",
+    context: ssl.SSLContext | None = None,
 ) -> Json:
     """Sends a POST request and returns the JSON of its answer.
 
@@ -56,17 +84,21 @@ def post_json(
         advice: What to look at where the request fails; it ends the error's message.
         use_proxy: Whether a proxy that the environment names is used.
         token: A bearer token that the service asks for; no error shows it.
+        context: What TLS needs for an `https:` URL; None for the authorities of the system.
 
     Raises:
         ServiceUnreachableError: No answer, or no JSON; it names the URL.
         UnsuccessfulStatusError: An answer that is no success.
     """
-    return _exchange("POST", url, body, timeout_s=timeout_s, advice=advice, use_proxy=use_proxy, token=token)
+    client = _Client(timeout_s, use_proxy, token, context)
+    return _exchange("POST", url, body, client, advice)
 
 
-def get_json(url: str, *, timeout_s: float, advice: str, token: str = "") -> Json:
+def get_json(
+    url: str, *, timeout_s: float, advice: str, token: str = "", context: ssl.SSLContext | None = None
+) -> Json:
     """Sends a GET request to a service of this machine and returns the JSON of its answer; raises as `post_json`."""
-    return _exchange("GET", url, None, timeout_s=timeout_s, advice=advice, use_proxy=False, token=token)
+    return _exchange("GET", url, None, _Client(timeout_s, use_proxy=False, token=token, context=context), advice)
 
 
 def notify(url: str, body: Json, *, timeout_s: float, advice: str) -> None:
@@ -79,16 +111,16 @@ def notify(url: str, body: Json, *, timeout_s: float, advice: str) -> None:
     """
     shown = urlsplit(url).hostname
     try:
-        response = _answer("POST", url, body, timeout_s=timeout_s, use_proxy=True)
+        response = _Client(timeout_s, use_proxy=True).answer("POST", url, body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServiceUnreachableError(f"{shown} did not take the request: {type(error).__name__}; {advice}") from None
     if not response.is_success:
         raise ServiceUnreachableError(f"{shown} did not take the request: status {response.status_code}; {advice}")
 
 
-def _exchange(method: str, url: str, body: Json, *, timeout_s: float, advice: str, use_proxy: bool, token: str) -> Json:
+def _exchange(method: str, url: str, body: Json, client: _Client, advice: str) -> Json:
     try:
-        response = _answer(method, url, body, timeout_s=timeout_s, use_proxy=use_proxy, token=token)
+        response = client.answer(method, url, body)
     except httpx.HTTPError as error:
         raise ServiceUnreachableError(f"{url}: {type(error).__name__}: {error}; {advice}") from error
     if not response.is_success:
@@ -100,12 +132,3 @@ def _exchange(method: str, url: str, body: Json, *, timeout_s: float, advice: st
     except ValueError as error:
         raise ServiceUnreachableError(f"{url}: the answer is no JSON: {error}; {advice}") from error
     return answer
-
-
-def _answer(method: str, url: str, body: Json, *, timeout_s: float, use_proxy: bool, token: str = "") -> httpx.Response:
-    headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
-    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
-    encrypted = not url.startswith("http:")  # to read the certificates of authorities takes longer than a request
-    return httpx.request(
-        method, url, json=body, headers=headers, timeout=timeout, trust_env=use_proxy, verify=encrypted
-    )

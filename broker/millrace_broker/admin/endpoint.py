@@ -13,8 +13,9 @@
 A maintenance request may choose topics, and may be a dry run (`maintenance_request`); each answer also reports segment
 by segment. One that makes no sense is answered 400, and 500 where the disk fails, both with a sentence (`error`).
 
-It listens on loopback by default; beyond loopback every request needs `Authorization: Bearer TOKEN`. It may open while
-the broker still opens its logs: there are no metrics then, and maintenance is answered 503.
+It listens on loopback by default; beyond loopback every request needs `Authorization: Bearer TOKEN`, which TLS hides
+from those on the way. It may open while the broker still opens its logs: there are no metrics then, and maintenance is
+answered 503.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import ipaddress
 import logging
 import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -45,8 +46,15 @@ with hidden("ssl", even_if_loaded=True):  # aiohttp would read all certificates:
     from aiohttp import web
     from aiohttp.typedefs import Handler, Middleware
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 logger = logging.getLogger(__name__)
 
+UNENCRYPTED = (
+    "everybody on the way reads the token of the admin endpoint; admin.security.protocol=SSL and a key store "
+    "(ssl.keystore.location) encrypt it"
+)
 STILL_STARTING = "the broker is still starting"
 STARTING = Answer(503, {"error": STILL_STARTING})
 Report = RetentionReport | CompactionReport | VerifyReport
@@ -98,13 +106,15 @@ class AdminEndpoint:
         self._maintenance = maintenance
         self._strays = strays
 
-    async def start(self, host: str, port: int, token: str) -> tuple[str, int]:
-        """Listens and returns the address that was bound.
+    async def start(self, host: str, port: int, token: str, context: SSLContext | None = None) -> tuple[str, int]:
+        """Listens, by TLS where there is a context for it, and returns the address that was bound.
 
         InvalidConfigError beyond loopback without a token, SetupError where the address can't be bound.
         """
         if not token and not _is_loopback(host):
             raise InvalidConfigError(f"the admin endpoint on {host} needs the property admin.token")
+        if context is None and not _is_loopback(host):
+            logger.warning("%s: %s", Address(host, port), UNENCRYPTED)
         application = web.Application(middlewares=[_authorized(token)] if token else [])
         application.add_routes(
             [
@@ -118,7 +128,7 @@ class AdminEndpoint:
         )
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        site = web.TCPSite(self._runner, host, port, ssl_context=context)
         try:
             await site.start()
         except OSError as error:

@@ -23,6 +23,8 @@ from millrace_broker.net.server import Server
 from millrace_broker.startup.options import BrokerOptions
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from prometheus_client.registry import Collector
 
     from millrace_broker.admin.endpoint import AdminEndpoint
@@ -46,7 +48,7 @@ class AdminService:
         health: Callable[[], Health],
         state: Callable[[], Mapping[str, object]],
     ) -> None:
-        self._listen_at, self._token = options.admin, options.broker.admin_token
+        self._listen_at, self._token, self._tls = options.admin, options.broker.admin_token, options.admin_tls
         self._fs = fs
         self._clock = clock
         self._address_file = f"{options.data_dirs[0]}/{ADDRESS_FILE}"
@@ -63,9 +65,10 @@ class AdminService:
     async def listen(self) -> None:
         """Opens the endpoint, which tells of the broker's health from now on. Raises as `AdminEndpoint.start` does."""
         self._endpoint = await asyncio.to_thread(self._new_endpoint)
-        host, port = await self._endpoint.start(self._listen_at.host, self._listen_at.port, self._token)
+        context = await asyncio.to_thread(_context, self._tls)
+        host, port = await self._endpoint.start(self._listen_at.host, self._listen_at.port, self._token, context)
         self._address = Address(host=host, port=port)
-        logger.info("admin endpoint at http://%s", self._address)
+        logger.info("admin endpoint at %s://%s", "http" if context is None else "https", self._address)
 
     async def serve(
         self,
@@ -97,6 +100,15 @@ class AdminService:
         from millrace_broker.admin.endpoint import AdminEndpoint  # noqa: PLC0415
 
         return AdminEndpoint(self._clock, self._health, self._state)
+
+
+def _context(properties: Mapping[str, str] | None) -> SSLContext | None:
+    """Returns the context of the endpoint's TLS; None without TLS, which loads nothing of it."""
+    if properties is None:
+        return None
+    from millrace.security.tls import server_context  # noqa: PLC0415
+
+    return server_context(properties)
 
 
 def _collectors(metrics: RequestMetrics, services: Services, server: Server) -> tuple[Collector, ...]:

@@ -233,6 +233,12 @@ class BrokerConfig:
     admin_token: str = setting(
         "", "Bearer token of the admin endpoint; required where it listens beyond loopback.", is_secret=True
     )
+    admin_security_protocol: str = setting(
+        "PLAINTEXT",
+        "PLAINTEXT, or SSL for an admin endpoint by TLS, with the key store and the other properties of TLS that all "
+        "listeners have.",
+        choices=("PLAINTEXT", "SSL"),
+    )
     maintenance_request_interval_ms: int = setting(
         -1,
         "Milliseconds between requests for retention and compaction to the admin endpoint; the broker's own timers "

@@ -33,6 +33,7 @@ from millrace_broker.properties.group_config import (
     GroupConfig,
 )
 from millrace_broker.properties.listeners import Listener, NamedAddress
+from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
 from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given
@@ -49,6 +50,7 @@ from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
 from millrace_broker.storage.delete_policies import check_policies
 
 DEFAULT_ADMIN = "127.0.0.1:0"
+ADMIN_PROTOCOL = "admin.security.protocol"
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 
 
@@ -84,6 +86,11 @@ class BrokerOptions:
     def listen(self) -> Address:
         """Where the first listener takes connections."""
         return self.listeners[0].address
+
+    @property
+    def admin_tls(self) -> Mapping[str, str] | None:
+        """The properties by which the admin endpoint speaks TLS; None where it does not. They have secrets."""
+        return _of(TLS_CONFIG, self.properties) if self.broker.admin_security_protocol == "SSL" else None
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -130,6 +137,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         defaults = LogConfig.from_properties(log_defaults, {})
         defaults.check()
         check_policies(defaults)
+        _check_admin(properties)
         between = inter_broker_listener(given, listeners, is_alone=zookeeper is None)
         return BrokerOptions(
             listeners=listeners,
@@ -156,6 +164,19 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         names = (name, *(one.name for one in BROKER_SYNONYMS.get(name, ())))
         place = next((given[one].place for one in names if one in given), "")
         raise InvalidConfigError(f"{place}{error}") from None
+
+
+def _check_admin(properties: Mapping[str, str]) -> None:
+    """Raises InvalidConfigError where the admin endpoint is to speak TLS and has nothing to show that can be used."""
+    if properties.get(ADMIN_PROTOCOL, "").strip() != "SSL":
+        return
+    # A broker without TLS is spared the time and memory of what reads certificates.
+    from millrace.security.tls import server_context  # noqa: PLC0415
+
+    try:
+        server_context(_of(TLS_CONFIG, properties))
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{ADMIN_PROTOCOL}=SSL: {error}") from None
 
 
 def _data_dirs(arguments: Sequence[str] | None, given: Mapping[str, Given]) -> tuple[str, ...]:

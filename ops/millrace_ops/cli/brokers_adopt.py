@@ -10,14 +10,17 @@ import typer
 
 from millrace.config import MAX_INT
 from millrace_ops.cli.confirm import confirm
-from millrace_ops.cli.options import DryRun, Json
+from millrace_ops.cli.options import ClientConfig, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from millrace_ops.replicas.adoption import AdoptedPartition, AdoptionPlan
     from millrace_ops.replicas.stray_reports import AdminEndpoint
 
 TOKEN_VARIABLE = "MILLRACE_ADMIN_TOKEN"  # noqa: S105 -- the name of the variable
+HTTPS = "https://"
 COLUMNS = ("partition", "leader", "replicas", "log_start_offset", "log_end_offset", "bytes", "remarks")
 
 
@@ -27,7 +30,7 @@ def adopt(
     admin: Annotated[
         str,
         typer.Option(
-            metavar="HOST:PORT[,...]",
+            metavar="[https://]HOST:PORT[,...]",
             envvar="MILLRACE_ADMIN_URL",
             help="The admin endpoints of all live brokers.",
         ),
@@ -47,6 +50,7 @@ def adopt(
     ] = False,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Make a topic again of its stray logs, which the cluster does not know.
@@ -59,7 +63,7 @@ def adopt(
     from millrace_ops.replicas.stray_reports import held_together
 
     given = parse_assignments(config or ())
-    endpoints = _endpoints(admin)
+    endpoints = _endpoints(admin, client_config)
     reports = [one.report(topic) for one in endpoints]
     internal = reports[0].internal
     wanted = Wanted(topic, topic_id, partitions, accept_loss, 0 if internal is None else internal.partitions)
@@ -77,14 +81,26 @@ def adopt(
         print(f"topic {topic} is adopted with the id {plan.topic_id}")
 
 
-def _endpoints(admin: str) -> list[AdminEndpoint]:
+def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
     """Returns the endpoints; the variable holds URLs, since Dagster's definitions take it too."""
     from millrace.addresses import parse_addresses
     from millrace_ops.replicas.stray_reports import AdminEndpoint
 
-    named = ",".join(one.strip().removeprefix("http://").rstrip("/") for one in admin.split(","))
+    urls = [one.strip().rstrip("/") for one in admin.split(",") if one.strip()]
+    addresses = parse_addresses(",".join(one.removeprefix("http://").removeprefix(HTTPS) for one in urls))
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    return [AdminEndpoint(address, token) for address in dict.fromkeys(parse_addresses(named))]
+    context = _context(client_config) if any(one.startswith(HTTPS) for one in urls) else None
+    with_tls = {address: url.startswith(HTTPS) for address, url in zip(addresses, urls, strict=True)}
+    return [AdminEndpoint(address, token, context if has_tls else None) for address, has_tls in with_tls.items()]
+
+
+def _context(client_config: str | None) -> SSLContext:
+    """Returns what TLS needs: admin endpoints are trusted as brokers are, else by the authorities of the system."""
+    import ssl
+
+    from millrace.security.client_config import read_client_security
+
+    return read_client_security(client_config).context or ssl.create_default_context()
 
 
 def _carry_out(plan: AdoptionPlan, config: dict[str, str], endpoints: Sequence[AdminEndpoint]) -> AdoptionPlan:

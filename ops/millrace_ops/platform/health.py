@@ -8,6 +8,7 @@ code server, daemon   the definitions are loaded, and each thread of the daemon 
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from types import TracebackType
@@ -33,10 +34,11 @@ def zookeeper_problem(addresses: str) -> str:
     return "" if any(is_serving(*server) for server in servers) else "it does not answer, or has no leader"
 
 
-def broker_problem(admin_url: str, token: str) -> str:
-    """Returns why clients should not connect to the broker now."""
+def broker_problem(admin_url: str, token: str, context: ssl.SSLContext | None = None) -> str:
+    """Returns why clients should not connect to the broker now; `context` is for an endpoint with TLS."""
+    url, advice = f"{admin_url}/readyz", "its log is broker.log"
     try:
-        get_json(f"{admin_url}/readyz", timeout_s=TIMEOUT_S, advice="its log is broker.log", token=token)
+        get_json(url, timeout_s=TIMEOUT_S, advice=advice, token=token, context=context)
     except UnsuccessfulStatusError as error:
         return "; ".join(_reasons(error.answer())) or str(error)
     except PlatformError as error:

@@ -6,8 +6,9 @@ Each request is one connection without redirects and proxies, so that the token 
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Mapping, Sequence
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -51,10 +52,11 @@ class BrokerReport(NamedTuple):
 
 
 class AdminEndpoint(NamedTuple):
-    """The admin endpoint of a broker, and the token that it asks for, "" for none."""
+    """The admin endpoint of a broker, its token, "" for none, and what its TLS needs, None without TLS."""
 
     address: Address
     token: str
+    context: ssl.SSLContext | None = None
 
     def report(self, topic: str) -> BrokerReport:
         """Returns what the broker knows of a topic. AdminUnreachableError, AdoptionRefusedError."""
@@ -70,7 +72,7 @@ class AdminEndpoint(NamedTuple):
         self._exchange("POST", "/strays/adopt", body)
 
     def _exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> Any:
-        connection = HTTPConnection(self.address.host, self.address.port, timeout=TIMEOUT_S)
+        connection = self._connection()
         headers = {"Authorization": f"Bearer {self.token}".encode()} if self.token else {}
         try:
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
@@ -83,6 +85,12 @@ class AdminEndpoint(NamedTuple):
         if status != OK:
             raise self._refusal(status, content)
         return self._understood(content, json.loads)
+
+    def _connection(self) -> HTTPConnection:
+        host, port = self.address
+        if self.context is None:
+            return HTTPConnection(host, port, timeout=TIMEOUT_S)
+        return HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self.context)
 
     def _refusal(self, status: int, content: bytes) -> PlatformError | AdoptionRefusedError:
         if status == UNAUTHORIZED:

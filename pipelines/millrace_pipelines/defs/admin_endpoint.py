@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from typing import Literal, NamedTuple, TypedDict, cast
 
 from millrace.errors import PlatformError
@@ -105,6 +106,8 @@ class VerifyReport(TypedDict):
 class AdminEndpoint(NamedTuple):
     """The endpoint at `url`, `http://HOST:PORT`, and the token that it asks for, "" for none.
 
+    By TLS it is `https://HOST:PORT`, and `context` says whom to trust; None trusts the authorities of the system.
+
     Several brokers are several URLs with commas between. Each of them does what is asked, one after the other, and the
     report has all their partitions.
 
@@ -114,6 +117,7 @@ class AdminEndpoint(NamedTuple):
 
     url: str
     token: str
+    context: ssl.SSLContext | None = None
 
     def apply_retention(self, topics: list[str], *, dry_run: bool) -> RetentionReport:
         """Has the broker delete what its policies no longer keep."""
@@ -138,7 +142,14 @@ class AdminEndpoint(NamedTuple):
         url = f"{broker_url}/maintenance/{action}"
         advice = "is the broker up, and is this the address of its admin endpoint (MILLRACE_ADMIN_URL)?"
         try:
-            report = post_json(url, body, timeout_s=MAINTENANCE_TIMEOUT_S, advice=advice, token=self._checked_token())
+            report = post_json(
+                url,
+                body,
+                timeout_s=MAINTENANCE_TIMEOUT_S,
+                advice=advice,
+                token=self._checked_token(),
+                context=self.context,
+            )
         except UnsuccessfulStatusError as error:
             if error.status >= FIRST_SERVER_ERROR:
                 raise

@@ -22,7 +22,8 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         bootstrap: `HOST:PORT` of a broker.
         client_config: The file with Kafka's client properties of security, or env:NAME; "" for that of the environment.
             Only this name is in what Dagster shows and keeps: each process reads the file itself.
-        admin_url: The broker's admin endpoint, `http://HOST:PORT`; those of several brokers with commas between.
+        admin_url: The broker's admin endpoint, `http://HOST:PORT`, or `https://` with TLS, for which `client_config`
+            says whom to trust; those of several brokers with commas between.
         admin_token: The token of the admin endpoint; if empty, that of the environment variable MILLRACE_ADMIN_TOKEN,
             which keeps it out of all that Dagster shows.
         warehouse_dir: The folder of the tables, or s3://bucket/path.
@@ -63,8 +64,12 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         return path if os.path.isfile(path) else None
 
     def admin(self) -> AdminEndpoint:
-        """Returns the broker's admin endpoint."""
-        return AdminEndpoint(self.admin_url, self.admin_token or os.environ.get(TOKEN_VARIABLE, ""))
+        """Returns the broker's admin endpoint, whose certificate is trusted as those of brokers are."""
+        token = self.admin_token or os.environ.get(TOKEN_VARIABLE, "")
+        has_tls = "https:" in self.admin_url
+        return AdminEndpoint(
+            self.admin_url, token, read_client_security(self.client_config).context if has_tls else None
+        )
 
 
 class HasResources(Protocol):

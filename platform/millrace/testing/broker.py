@@ -81,6 +81,7 @@ class BrokerProcess:
         self._coordination = ["--standalone"] if zookeeper is None else ["--zookeeper", zookeeper]
         self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
         self._names_listeners = "listeners" in (properties or {})
+        self._admin_scheme = "https" if (properties or {}).get("admin.security.protocol") == "SSL" else "http"
         self._broker_id = broker_id
         self._program = program
         self._limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
@@ -107,14 +108,14 @@ class BrokerProcess:
 
     @property
     def admin_url(self) -> str:
-        """The address of its admin endpoint, `http://HOST:PORT`, which opens shortly after the broker serves."""
+        """The URL of its admin endpoint, such as `http://HOST:PORT`, which opens shortly after the broker serves."""
         file = self.data_dir / "admin.address"
         deadline = time.monotonic() + START_TIMEOUT_S
         while not file.exists():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise SetupError(f"the admin endpoint does not open:\n{self._log_tail()}")
             time.sleep(0.01)
-        return f"http://{file.read_text(encoding='utf-8').strip()}"
+        return f"{self._admin_scheme}://{file.read_text(encoding='utf-8').strip()}"
 
     def start(self) -> None:
         """Starts the broker, which must not be running."""
