@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import psutil
 import pytest
 
-from millrace.errors import BrokerUnreachableError
+from millrace.client import Cluster
+from millrace.errors import BrokerUnreachableError, InvalidConfigError
+from millrace.security.client_security import ClientSecurity
 from millrace.testing.local_broker import LocalBroker
 
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
@@ -81,3 +84,32 @@ def test_its_calls_reach_the_broker_as_security_says():
             broker.topics()
         with pytest.raises(BrokerUnreachableError, match="no broker speaks TLS at"):
             broker.create_topic("events")
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_secured_broker_is_one_line_and_serves_nobody_else(protocol):
+    with LocalBroker(security=protocol) as broker:
+        broker.produce("events", [b"x"])
+        with Cluster(broker.bootstrap, security=ClientSecurity.from_properties(broker.client_properties)) as cluster:
+            assert set(cluster.metadata(None).topics) == {"events"}
+        command = " ".join(psutil.Process(broker.pid).cmdline())
+        assert broker.client_properties.get("sasl.password", "no password") not in command + broker.read_log()
+        with pytest.raises(BrokerUnreachableError), Cluster(broker.bootstrap, timeout_s=5) as stranger:
+            stranger.metadata(None)
+
+
+def test_a_protocol_that_there_is_not_is_named():
+    with pytest.raises(InvalidConfigError, match="security=TLS: expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_"):
+        LocalBroker(security="TLS")
+
+
+def test_the_ini_file_names_a_protocol(pytester):
+    pytester.makeini("[pytest]\nmillrace_broker_security = SASL_SSL\n")
+    pytester.makepyfile(
+        """
+        def test_any(broker):
+            broker.produce("events", [b"x"])
+            assert broker.client_properties["security.protocol"] == "SASL_SSL"
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)

@@ -1,7 +1,7 @@
 """Parses the command line of the broker, and the properties that mean the same in a file.
 
     argument                    property
-    --listen HOST:PORT          listeners=PLAINTEXT://HOST:PORT, in place of all of them
+    --listen HOST:PORT          listeners=PLAINTEXT://HOST:PORT, in place of all of them; or NAME://HOST:PORT
     --data DIR (repeatable)     log.dirs=DIR,DIR, else log.dir
     --zookeeper HOST:PORT/…     zookeeper.connect
     --standalone                -
@@ -98,7 +98,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="millrace broker", description="Store logs and speak the Kafka protocol.")
     version = f"millrace {__version__} (record kernel: {kernel.description})"
     parser.add_argument("-V", "--version", action="version", version=version, help="show the version and exit")
-    parser.add_argument("--listen", metavar="HOST:PORT", help=f"default {DEFAULT_LISTEN}; port 0: a free one")
+    parser.add_argument("--listen", metavar="[NAME://]HOST:PORT", help=f"default {DEFAULT_LISTEN}; port 0: a free one")
     parser.add_argument("--data", metavar="DIR", action="append", help="where logs lie; may be given several times")
     coordination = parser.add_mutually_exclusive_group()
     coordination.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the cluster's ZooKeeper")
@@ -124,7 +124,8 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         check_single_replicas(given)
     directories = _data_dirs(parsed.data, given)
     if parsed.listen is not None:
-        given[LISTENERS] = Given(f"{PLAINTEXT}://{parse_listen_address(parsed.listen.removeprefix(f'{PLAINTEXT}://'))}")
+        name, _, address = parsed.listen.rpartition("://")
+        given[LISTENERS] = Given(f"{name or PLAINTEXT}://{parse_listen_address(address)}")
     listeners = read_listeners(given)
     properties = {name: one.value for name, one in given.items() if name not in ("zookeeper.connect", "log.dir")}
     properties |= {

@@ -49,6 +49,8 @@ class BrokerProcess:
         properties: Broker properties by Kafka's names.
         broker_id: The broker's id in the cluster.
         listen: `HOST:PORT`; port 0 takes a free one. Not used where `listeners` is among the properties.
+        protocol: The security protocol of that listener.
+        config: A file of further properties, for secrets, which a list of processes must not show.
         open_files: The limit of open descriptors; that of this process by default.
         more_data_dirs: Further folders for logs.
         program: What Python runs instead of the broker's module.
@@ -71,6 +73,8 @@ class BrokerProcess:
         properties: Mapping[str, str] | None = None,
         broker_id: int = 1,
         listen: str = "127.0.0.1:0",
+        protocol: str = "PLAINTEXT",
+        config: str | os.PathLike[str] | None = None,
         open_files: int | None = None,
         more_data_dirs: Sequence[str | os.PathLike[str]] = (),
         program: Sequence[str] = ("-m", "millrace_broker"),
@@ -79,7 +83,9 @@ class BrokerProcess:
         self._data = [part for path in (data_dir, *more_data_dirs) for part in ("--data", str(path))]
         self.bootstrap = listen
         self._coordination = ["--standalone"] if zookeeper is None else ["--zookeeper", zookeeper]
+        self._protocol = protocol
         self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
+        self._settings += [] if config is None else ["--config", str(config)]
         self._names_listeners = "listeners" in (properties or {})
         self._admin_scheme = "https" if (properties or {}).get("admin.security.protocol") == "SSL" else "http"
         self._broker_id = broker_id
@@ -146,7 +152,7 @@ class BrokerProcess:
                 *self._limit,
                 sys.executable,
                 *self._program,
-                *(() if self._names_listeners else ("--listen", self.bootstrap)),
+                *(() if self._names_listeners else ("--listen", f"{self._protocol}://{self.bootstrap}")),
             ),
             *self._data,
             *("--id", str(self._broker_id), *self._coordination, *self._settings),

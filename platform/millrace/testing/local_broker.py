@@ -10,8 +10,10 @@ import importlib.util
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from millrace.addresses import PLAINTEXT
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
@@ -21,6 +23,9 @@ from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.record import NewRecord, Record
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
+
+if TYPE_CHECKING:
+    from millrace.testing.secured_listener import SecuredListener
 
 T = TypeVar("T")
 POLL_INTERVAL_S = 0.02
@@ -42,8 +47,13 @@ class LocalBroker(BrokerProcess):
     Args:
         data_dir: The folder of the logs.
         properties: Broker properties by Kafka's names.
-        security: Kafka's client properties, by which the calls here reach the broker; the listener that they are made
-            for stands in `properties`.
+        security: A security protocol, such as `SASL_SSL`: the broker's listener has it, with a certificate and a user
+            made for this broker alone. Or Kafka's client properties, by which the calls here reach a listener that
+            stands in `properties`.
+
+    Attributes:
+        client_properties: The properties by which clients reach the broker, beside its address; librdkafka and
+            Millrace's clients take them.
     """
 
     def __init__(
@@ -51,18 +61,29 @@ class LocalBroker(BrokerProcess):
         data_dir: str | None = None,
         *,
         properties: Mapping[str, str] | None = None,
-        security: Mapping[str, str] | None = None,
+        security: Mapping[str, str] | str | None = None,
     ) -> None:
         check_broker_installed()
-        self._security = ClientSecurity.from_properties(security or {})
-        self._temporary = None if data_dir else tempfile.TemporaryDirectory(prefix="millrace-broker-")
-        super().__init__(data_dir or f"{self._temporary.name}/data", properties=properties)  # type: ignore[union-attr]
+        self._temporary = tempfile.TemporaryDirectory(prefix="millrace-broker-")
+        secured = self._secured(security) if isinstance(security, str) else None
+        self.client_properties = dict(secured.client_properties if secured else security or {})
+        self._security = ClientSecurity.from_properties(self.client_properties)
+        super().__init__(
+            data_dir or f"{self._temporary.name}/data",
+            properties=properties,
+            protocol=secured.protocol if secured else PLAINTEXT,
+            config=secured.config if secured else None,
+        )
 
     def close(self) -> None:
         """Stops the broker, and removes its data if that lies in a temporary folder."""
         super().close()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self._temporary.cleanup()
+
+    def _secured(self, protocol: str) -> SecuredListener:
+        from millrace.testing.secured_listener import secured_listener  # noqa: PLC0415 -- only what is used is loaded
+
+        return secured_listener(Path(self._temporary.name), protocol)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Creates a topic; raises TopicExistsError."""
@@ -132,6 +153,11 @@ class AsyncBroker:
     def bootstrap(self) -> str:
         """The broker's address, `HOST:PORT`."""
         return self.broker.bootstrap
+
+    @property
+    def client_properties(self) -> Mapping[str, str]:
+        """The properties by which clients reach the broker."""
+        return self.broker.client_properties
 
     async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Does what `LocalBroker.create_topic` does."""

@@ -26,7 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("millrace_broker_scope", f"scope of the fixture `broker`: {', '.join(SCOPES)}", default="function")
     parser.addini("millrace_broker_properties", "broker properties, NAME=VALUE a line", type="linelist", default=[])
     parser.addini(
-        "millrace_broker_security", "Kafka's client properties, NAME=VALUE a line", type="linelist", default=[]
+        "millrace_broker_security",
+        "a security protocol such as SASL_SSL, or Kafka's client properties, NAME=VALUE a line",
+        type="linelist",
+        default=[],
     )
 
 
@@ -62,6 +65,8 @@ def _started(config: pytest.Config) -> Iterator[LocalBroker]:
     from millrace.testing.local_broker import LocalBroker  # noqa: PLC0415
 
     properties = parse_assignments(config.getini("millrace_broker_properties"))
-    security = parse_assignments(config.getini("millrace_broker_security"))
-    with LocalBroker(properties=properties, security=security) as started:
+    security = config.getini("millrace_broker_security")
+    names_protocol = len(security) == 1 and "=" not in security[0]
+    secured_by = security[0].strip() if names_protocol else parse_assignments(security)
+    with LocalBroker(properties=properties, security=secured_by) as started:
         yield started
