@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from millrace.client import Admin, Cluster
+from millrace.security.client_config import read_client_security
 from millrace.zk.embedded import is_serving
 from millrace_ops.platform.process import session_members
 
@@ -129,6 +130,20 @@ def test_the_broker_s_properties_are_given_by_a_file_and_by_assignments(warm_up,
     wrong = warm_up(*FREE, "--no-dagster", "--config", str(file), "--set", "log.retention.msec=1")
     assert wrong.wait(120) == 1
     assert wrong.stdout.read() == ("millrace: unknown property log.retention.msec; did you mean log.retention.ms?\n")
+
+
+def test_a_hardened_platform_names_the_administrators_file_and_stays_hardened(warm_up):
+    process = warm_up(*FREE, "--no-dagster", "--secure", "--set", "connections.max.reauth.ms=3600000")
+    addresses = await_addresses(process)
+    assert process.stdout.readline() == "well: ZooKeeper, broker\n"
+    with Cluster(addresses["broker"], security=read_client_security(addresses["client properties"])) as cluster:
+        Admin(cluster).create_topic("events", 1)
+    assert addresses["metrics"].startswith("https://")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 0
+    plain = warm_up(*FREE, "--no-dagster")
+    assert plain.wait(120) == 1
+    assert plain.stdout.read().endswith("was started with --secure; give it again\n")
 
 
 def test_a_second_start_finds_the_topics_of_the_first(warm_up):

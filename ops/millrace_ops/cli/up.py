@@ -16,6 +16,16 @@ from millrace_ops.cli.up_health import shown_health
 if TYPE_CHECKING:
     from millrace_ops.platform.platform import Addresses, PlatformOptions
 
+Secure = Annotated[
+    bool, typer.Option("--secure", help="TLS, users and rights for all that brokers serve; made at the first start.")
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The broker's properties, by Kafka's names.", dir_okay=False)
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One property of the broker.")
+]
+
 
 def up(
     *,
@@ -50,16 +60,14 @@ def up(
     warm: Annotated[
         bool, typer.Option(help="Keep a Spark running, so that loads don't wait for one; it takes a gigabyte.")
     ] = False,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The broker's properties, by Kafka's names.", dir_okay=False)
-    ] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One property of the broker.")
-    ] = None,
+    secure: Secure = False,
+    config: Config = None,
+    assignments: Assignments = None,
 ) -> None:
     """Run ZooKeeper, a broker or several, and Dagster, until Ctrl-C.
 
-    With several, a broker that ends is started again.
+    With several, a broker that ends is started again. With --secure the administrator's client properties are in
+    DIR/secrets/admin.properties, for --client-config.
 
     The environment variable MILLRACE_ADMIN_TOKEN gives the admin endpoint a token, and MILLRACE_DAGSTER_POSTGRES is the
     URL of a Postgres database for Dagster: postgresql://USER:PASSWORD@HOST/DATABASE.
@@ -78,9 +86,10 @@ def up(
         zookeeper=zookeeper,
         master=master,
         warm=warm,
-        broker_properties=broker_properties(config, assignments or ()),
+        broker_properties=broker_properties(config, assignments or (), secure=secure),
         admin_token=os.environ.get("MILLRACE_ADMIN_TOKEN", "").strip(),
         postgres_url=_postgres_url() if dagster else "",
+        secure=secure,
     )
     _run(options)
 
@@ -107,7 +116,9 @@ def _run(options: PlatformOptions) -> None:
             with console.status("starting ZooKeeper, the broker and Dagster"):
                 platform.start()
             print("Millrace is up")
-            print_table(("part", "address"), _addresses(platform.addresses, platform.directory))
+            admin = platform.client_config("admin")
+            secrets = [] if admin is None else [("client properties", admin)]
+            print_table(("part", "address"), [*_addresses(platform.addresses, platform.directory), *secrets])
             print("Ctrl-C stops all of it.", flush=True)
             with HealthWatch(platform.health) as watch, shown_health(console, lambda: watch.latest) as show:
                 platform.supervisor.wait(show)

@@ -23,12 +23,14 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def broker_properties(file: Path | None, assignments: Iterable[str]) -> dict[str, str]:
+def broker_properties(file: Path | None, assignments: Iterable[str], *, secure: bool = False) -> dict[str, str]:
     """Returns the given properties by Kafka's names.
 
     Args:
         file: A file of properties; None for none.
         assignments: `NAME=VALUE`, which override those of the file.
+        secure: Whether the broker's listener is a hardened one. What such a listener obeys goes only with what the
+            platform adds later, so the broker checks then whether all goes together.
 
     Raises:
         InvalidConfigError: One can't be read, is unknown, has a value that it can't have, or is the platform's own.
@@ -40,5 +42,10 @@ def broker_properties(file: Path | None, assignments: Iterable[str]) -> dict[str
         if name in OPTIONS:
             raise InvalidConfigError(f"{one.place}{name}={one.value}: give {OPTIONS[name]} instead")
     properties = {name: one.value for name, one in given.items()}
-    parse_options(["--standalone", "--data", ".", *(f"--set={name}={value}" for name, value in properties.items())])
+    if not secure:
+        _check_together(properties)
     return properties
+
+
+def _check_together(properties: Mapping[str, str]) -> None:
+    parse_options(["--standalone", "--data", ".", *(f"--set={name}={value}" for name, value in properties.items())])

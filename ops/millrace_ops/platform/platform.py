@@ -4,7 +4,7 @@
     DIR/broker/      the broker's segments (`brokers`)   DIR/schemas/   declared schemas, TOPIC.json
     DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
     DIR/defs/        what is declared, defs.yaml         DIR/dg.toml     which makes DIR a project of `dg`
-    DIR/.lock        held while a platform runs here     DIR/secrets/   broker.properties, readable by its owner alone
+    DIR/.lock        held while a platform runs here     DIR/secrets/   broker.properties, and what `SecretsFolder` has
 
 A platform that was killed at any point goes on where it was when it is started again on the same folder: each part
 recovers its own state.
@@ -21,16 +21,20 @@ from typing import NamedTuple, Self
 
 import javaproperties
 
-from millrace.addresses import Address, parse_listen_address
+from millrace.addresses import PLAINTEXT, Address, parse_listen_address
 from millrace.clock import Clock
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace.ports import LOOPBACK, free_port
+from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_ops.platform.brokers import BrokerPlace, broker_places, replication_properties
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
+from millrace_ops.platform.first_users import FirstUser
+from millrace_ops.platform.hardening import PROTOCOL, Hardening
 from millrace_ops.platform.health import broker_problem, dagster_problems, zookeeper_problem
 from millrace_ops.platform.ports import require_free_port
+from millrace_ops.platform.secrets_folder import SecretsFolder, is_hardened
 from millrace_ops.platform.services import (
     broker_addresses,
     broker_service,
@@ -68,6 +72,8 @@ class PlatformOptions:
         broker_properties: Further properties of the broker, which no process list shows.
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
         postgres_url: `postgresql://USER:PASSWORD@HOST/DATABASE` for Dagster's instance; "" for SQLite.
+        secure: Whether the platform is hardened (`hardening`); one that was so once stays so.
+        users: Users of a hardened platform beside those that each has.
     """
 
     directory: str
@@ -83,6 +89,8 @@ class PlatformOptions:
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = field(default="", repr=False)
     postgres_url: str = field(default="", repr=False)
+    secure: bool = False
+    users: tuple[FirstUser, ...] = ()
 
 
 class BrokerAddresses(NamedTuple):
@@ -122,10 +130,12 @@ class Platform:
 
     addresses: Addresses
     _warm_spark_port: int | None = None
+    _hardening: Hardening | None = None
 
     def __init__(self, options: PlatformOptions, fs: FileSystem, clock: Clock) -> None:
         self._options = options
         self._fs = fs
+        self._clock = clock
         self.directory = os.path.abspath(options.directory)
         self.supervisor = Supervisor(self.path("logs"), clock)
 
@@ -171,16 +181,23 @@ class Platform:
         options = self._options
         places = broker_places(options.brokers, options.listen, options.admin, options.advertised)
         self._check_ports(places)
+        self._hardening = self._hardened(places)
         for name in (*(one.service for one in places), "warehouse", "schemas"):
             os.makedirs(self.path(name), exist_ok=True)
         zookeeper = options.zookeeper or self._start_zookeeper()
         config = self._write_given_properties()
+        if self._hardening is not None:
+            self._hardening.make_users(zookeeper)
         services = [self._broker_service(one, zookeeper, config) for one in places]
         children = self.supervisor.start(*services)
         brokers = tuple(
             BrokerAddresses(place, *broker_addresses(child)) for place, child in zip(places, children, strict=True)
         )
         self.addresses = Addresses(zookeeper=zookeeper, brokers=brokers, dagster=None)
+
+    def client_config(self, user: str) -> str | None:
+        """Returns the client properties of one of the hardened platform's users; None where it is a plain one."""
+        return None if self._hardening is None else self._secrets().client_config(user)
 
     def start_dagster(self) -> None:
         """Brings up Dagster's processes, unless it is left out."""
@@ -223,9 +240,33 @@ class Platform:
             raise SetupError(f"{self.directory}: another platform runs in this folder ({LOCK})") from None
         return fd
 
+    def _hardened(self, places: Sequence[BrokerPlace]) -> Hardening | None:
+        """Returns the platform's hardening. SetupError where it was hardened before and is to be a plain one now."""
+        options = self._options
+        if not options.secure:
+            if is_hardened(self.path("secrets"), self._fs):
+                raise SetupError(f"{self.directory} was started with --secure; give it again")
+            return None
+        named = [one for place in places for one in (place.listen, place.admin, place.advertised) if one is not None]
+        addresses = [parse_listen_address(one) for one in named]
+        return Hardening(
+            self._secrets(),
+            [one.host for one in addresses if not one.is_every_address],
+            options.users,
+            options.broker_properties,
+            has_own_zookeeper=options.zookeeper is None,
+        )
+
+    def _secrets(self) -> SecretsFolder:
+        return SecretsFolder(self.path("secrets"), self._fs, self._clock)
+
     def _start_zookeeper(self) -> str:
-        port = free_port()
-        self.supervisor.start(zookeeper_service(self.path("zookeeper"), port))
+        port, place = free_port(), self.path("zookeeper")
+        if self._hardening is None:
+            self.supervisor.start(zookeeper_service(place, port))
+        else:
+            settings, flags = self._hardening.zookeeper_settings, self._hardening.zookeeper_flags
+            self.supervisor.start(zookeeper_service(place, port, settings, flags))
         return f"{LOOPBACK}:{port}"
 
     def _broker_service(self, place: BrokerPlace, zookeeper: str, config: str | None) -> Service:
@@ -236,25 +277,36 @@ class Platform:
             config=config,
             properties=self._own_properties(place),
             restarts=self._options.brokers > 1,  # the only broker ends the platform, as ZooKeeper does
+            protocol=self._protocol,
         )
 
     def _broker_problem(self, broker: BrokerAddresses) -> str:
-        token = self._options.admin_token
-        return self.supervisor.problem(broker.place.service) or broker_problem(broker.admin, token)
+        context = None if self._hardening is None else self._hardening.context
+        problem = self.supervisor.problem(broker.place.service)
+        return problem or broker_problem(broker.admin, self._admin_token, context)
+
+    @property
+    def _protocol(self) -> str:
+        return PLAINTEXT if self._hardening is None else PROTOCOL
+
+    @property
+    def _admin_token(self) -> str:
+        return self._options.admin_token or ("" if self._hardening is None else self._hardening.admin_token)
 
     def _own_properties(self, place: BrokerPlace) -> dict[str, str]:
         """Returns the properties that the platform gives a broker, without those that the operator gives."""
         own = replication_properties(self._options.brokers)
         if place.advertised is not None:
-            own["advertised.listeners"] = f"PLAINTEXT://{place.advertised}"
+            own["advertised.listeners"] = f"{self._protocol}://{place.advertised}"
         if self._options.dagster_port is not None:
             own["maintenance.request.interval.ms"] = str(REQUEST_INTERVAL_MS)
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
     def _write_given_properties(self) -> str | None:
-        """Writes what the operator gives to a file that no other user can read; returns its path, None for nothing."""
-        token = {"admin.token": self._options.admin_token} if self._options.admin_token else {}
-        properties = {**self._options.broker_properties, **token}
+        """Writes what is given, and secrets, to a file for this user alone; returns its path, None for nothing."""
+        token = {"admin.token": self._admin_token} if self._admin_token else {}
+        hardened = {} if self._hardening is None else self._hardening.broker_properties
+        properties = {**self._options.broker_properties, **hardened, **token}
         if not properties:
             return None
         os.makedirs(self.path("secrets"), mode=0o700, exist_ok=True)
@@ -289,6 +341,7 @@ class Platform:
             "MILLRACE_WAREHOUSE_DIR": self.path("warehouse"),
             "MILLRACE_SCHEMA_DIR": self.path("schemas"),
             "MILLRACE_SPARK_MASTER": self._options.master,
-            "MILLRACE_ADMIN_TOKEN": self._options.admin_token,
+            "MILLRACE_ADMIN_TOKEN": self._admin_token,
+            **({} if self._hardening is None else {CLIENT_CONFIG: self._hardening.client_config}),
             POSTGRES_VARIABLE: dagster_url(self._options.postgres_url),
         }

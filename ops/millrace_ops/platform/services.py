@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from millrace.addresses import PLAINTEXT, parse_address
 from millrace.ports import LOOPBACK
 from millrace.zk.embedded import is_serving, server_command
 from millrace_ops.platform.brokers import BrokerPlace
@@ -25,15 +26,15 @@ from millrace_ops.platform.process import ChildProcess
 from millrace_ops.platform.supervised import Service
 
 LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)
-ADMIN_ENDPOINT = re.compile(r"admin endpoint at (http://[^\s\"']+)")
+ADMIN_ENDPOINT = re.compile(r"admin endpoint at (https?)://([^\s\"']+)")
 
 
-def zookeeper_service(directory: str, port: int) -> Service:
+def zookeeper_service(directory: str, port: int, settings: str = "", java_flags: Sequence[str] = ()) -> Service:
     """Returns the service of a ZooKeeper on the loopback interface; SetupError where Java is missing."""
     place = Path(directory)
     return Service(
         name="zookeeper",
-        command=server_command(place, port),
+        command=server_command(place, port, settings, java_flags),
         is_ready=lambda _: is_serving(LOOPBACK, port, place),
     )
 
@@ -46,14 +47,15 @@ def broker_service(
     config: str | None,
     properties: Mapping[str, str],
     restarts: bool,
+    protocol: str = PLAINTEXT,
 ) -> Service:
-    """Returns the service of a broker; its addresses are in its log as soon as it is ready.
+    """Returns the service of a broker, with a listener of this security protocol; its log has its addresses once ready.
 
     `config` is the path of a file of further properties, such as secrets, which a process list must not show.
     """
     assignments = [f"--set={name}={value}" for name, value in properties.items()]
     file = [] if config is None else ["--config", config]
-    addresses = ["--listen", place.listen, "--admin", place.admin, "--zookeeper", zookeeper]
+    addresses = ["--listen", f"{protocol}://{place.listen}", "--admin", place.admin, "--zookeeper", zookeeper]
     own = ["--data", data_dir, "--id", str(place.id)]
     return Service(
         name=place.service,
@@ -64,12 +66,14 @@ def broker_service(
 
 
 def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
-    """Returns the bootstrap address and the admin endpoint's URL of a broker that is ready."""
+    """Returns the bootstrap address of a broker that is ready, and the URL by which this machine asks its endpoint."""
     log = broker.read_log()
     listening, admin = LISTENING.search(log), ADMIN_ENDPOINT.search(log)
     if listening is None or admin is None:
         raise ValueError("the broker is not ready")
-    return listening.group(1), admin.group(1)
+    address = parse_address(admin.group(2))
+    reached = address._replace(host=LOOPBACK) if address.is_every_address else address
+    return listening.group(1), f"{admin.group(1)}://{reached}"
 
 
 def code_server_service(port: int, environment: Mapping[str, str]) -> Service:

@@ -66,7 +66,8 @@ class LocalBroker(BrokerProcess):
         check_broker_installed()
         self._temporary = tempfile.TemporaryDirectory(prefix="millrace-broker-")
         secured = self._secured(security) if isinstance(security, str) else None
-        self.client_properties = dict(secured.client_properties if secured else security or {})
+        given = {} if security is None or isinstance(security, str) else security
+        self.client_properties = dict(secured.client_properties if secured else given)
         self._security = ClientSecurity.from_properties(self.client_properties)
         super().__init__(
             data_dir or f"{self._temporary.name}/data",

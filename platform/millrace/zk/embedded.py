@@ -34,7 +34,7 @@ NETTY_JARS = tuple(
     for one in ("buffer", "common", "codec-base", "handler", "resolver", "transport", "transport-classes-epoll",
                 "transport-native-unix-common")
 )  # fmt: skip
-SECURE_PORT = "secureClientPort="
+NEED_NETTY = ("secureClientPort=", "authProvider.")  # settings whose classes don't load without it
 JAVA_FLAGS = (
     *("-Xms16m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k"),
     "-Dzookeeper.jmx.log4j.disable=true",
@@ -237,12 +237,13 @@ def server_command(directory: Path, port: int, settings: str = "", java_flags: S
     Raises:
         SetupError: Java or the jars are missing.
     """
-    java, class_path = find_java(), ":".join(str(jar) for jar in _jars(has_tls=SECURE_PORT in settings))
+    jars = _jars(has_netty=any(one in settings for one in NEED_NETTY))
+    java, class_path = find_java(), ":".join(map(str, jars))
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "zoo.cfg"
     lines = CONFIG.format(port=port, host=LOOPBACK, directory=directory.absolute()) + settings
     config.write_text(lines, encoding="utf-8")
-    main_class = QUORUM_MAIN_CLASS if "server." in settings else MAIN_CLASS
+    main_class = QUORUM_MAIN_CLASS if "\nserver." in lines else MAIN_CLASS
     return (str(java), *JAVA_FLAGS, *java_flags, "-cp", class_path, main_class, str(config))
 
 
@@ -274,12 +275,12 @@ def _ask(host: str, port: int, word: bytes) -> str:
     return answer.decode(errors="replace")
 
 
-def _jars(*, has_tls: bool) -> list[Path]:
+def _jars(*, has_netty: bool) -> list[Path]:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise SetupError(f"ZooKeeper comes with PySpark, which is not installed: {install_command('pipelines')}")
     folder = Path(spec.submodule_search_locations[0]) / "jars"
-    patterns = (*JARS, *NETTY_JARS) if has_tls else JARS
+    patterns = (*JARS, *NETTY_JARS) if has_netty else JARS
     found = [sorted(folder.glob(f"{pattern}.jar")) for pattern in patterns]
     missing = [pattern for pattern, jars in zip(patterns, found, strict=True) if not jars]
     if missing:

@@ -52,3 +52,10 @@ def test_an_error_of_an_assignment_names_the_key(assignment, message):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InvalidConfigError, match="No such file"):
         broker_properties(tmp_path / "missing", [])
+
+
+def test_a_hardened_listener_s_properties_are_taken_for_it_alone():
+    given = ["connections.max.reauth.ms=1000"]
+    assert broker_properties(None, given, secure=True) == {"connections.max.reauth.ms": "1000"}
+    with pytest.raises(InvalidConfigError, match="no listener has SASL"):
+        broker_properties(None, given)
