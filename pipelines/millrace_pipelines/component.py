@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from millrace.client import Cluster
 from millrace.errors import MillraceError, PlatformError
+from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.security.client_config import read_client_security
 from millrace_pipelines.declaration.attributes import ClusterDeclaration, webhook_url
 from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
@@ -106,7 +107,7 @@ class MillraceComponent(dg.StateBackedComponent):
         declared = self.declaration
         return MillraceResource(
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
-            client_config=declared.client_config or "",
+            client_config=self._client_config(),
             admin_url=declared.admin_url or os.environ.get("MILLRACE_ADMIN_URL", ""),
             warehouse_dir=declared.warehouse or dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
             schema_dir=os.environ.get(SCHEMA_DIR, ""),
@@ -121,7 +122,7 @@ class MillraceComponent(dg.StateBackedComponent):
         return ConsumerGroupResource(
             zookeeper=self._zookeeper(),
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
-            client_config=declared.client_config or "",
+            client_config=self._client_config(),
             output_dir=declared.warehouse or dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
         )
 
@@ -136,6 +137,10 @@ class MillraceComponent(dg.StateBackedComponent):
             return webhook_url(given)
         except ValueError as error:
             raise PlatformError(f"{WEBHOOK}: {error}") from error
+
+    def _client_config(self) -> str:
+        """Returns the place of the client properties, "" for none; Spark's tasks are told it, whatever they inherit."""
+        return self.declaration.client_config or os.environ.get(CLIENT_CONFIG, "")
 
     def _zookeeper(self) -> str:
         return self.declaration.zookeeper or os.environ.get("MILLRACE_ZOOKEEPER", "")

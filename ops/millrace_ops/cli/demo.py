@@ -16,6 +16,7 @@ def demo(
         str, typer.Option("--dir", help="The folder of the demo, emptied each time; the table stays in it.")
     ] = ".millrace/demo",
     brokers: Annotated[int, typer.Option(min=1, max=MAX_BROKERS, help="How many brokers.")] = 1,
+    secure: Annotated[bool, typer.Option("--secure", help="On a hardened platform: TLS, users and rights.")] = False,
 ) -> None:
     """Take a year of flights from a producer to a queried table.
 
@@ -28,7 +29,7 @@ def demo(
     from millrace_ops.demo.report import print_outcome
 
     console = Console()
-    outcome = run_demo(directory, console, OsFileSystem(), SystemClock(), brokers=brokers)
+    outcome = run_demo(directory, console, OsFileSystem(), SystemClock(), brokers=brokers, secure=secure)
     print_outcome(console, outcome, read_airlines())
     if not outcome.is_right:
         raise typer.Exit(1)

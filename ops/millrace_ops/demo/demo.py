@@ -25,14 +25,16 @@ from millrace_ops.demo.carrier_delays import Delays, added_up, by_carrier, delay
 from millrace_ops.demo.count import count_by_carrier
 from millrace_ops.demo.figures import Figure, Outcome, carrier_counts
 from millrace_ops.demo.flights import events, months, read_flights
-from millrace_ops.demo.produce import create_topic, produce
+from millrace_ops.demo.produce import create_topic, librdkafka_security, produce
 from millrace_ops.demo.steps import Step, Steps
 from millrace_ops.platform.dagster_api import DagsterApi, RunState
+from millrace_ops.platform.first_users import producer_of
 from millrace_ops.platform.platform import Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 
 TOPIC = "flights"
+PRODUCER = producer_of(TOPIC)
 PARTITIONS = 4
 TABLE_ASSET = "millrace/table/flights"
 DELAYS_ASSET = "carrier_delays"
@@ -46,7 +48,9 @@ MARKER = ".millrace-demo"
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.bytes": str(8 << 20)}
 
 
-def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock, *, brokers: int = 1) -> Outcome:
+def run_demo(
+    directory: str, console: Console, fs: FileSystem, clock: Clock, *, brokers: int = 1, secure: bool = False
+) -> Outcome:
     """Runs the whole demo in a fresh directory and returns what it found.
 
     Raises:
@@ -61,6 +65,8 @@ def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock, *, 
         listen="127.0.0.1:0",
         admin="127.0.0.1:0",
         dagster_port=0,
+        secure=secure,
+        users=(PRODUCER,) if secure else (),
     )
     with Platform(options, fs, clock) as platform, steps.shown():
         outcome = _Demo(platform, steps, clock).run()
@@ -104,7 +110,7 @@ class _Demo:
     def _start(self) -> None:
         with self._steps.step("start ZooKeeper and the broker"):
             self._platform.start_broker()
-            create_topic(self._platform.addresses.broker, TOPIC, PARTITIONS, TOPIC_CONFIG)
+            create_topic(self._client(), TOPIC, PARTITIONS, TOPIC_CONFIG)
             for name in DEFINITIONS:
                 text = files("millrace_ops.demo").joinpath("defs", name).read_text(encoding="utf-8")
                 write_definitions(self._platform.directory, name, text)
@@ -119,7 +125,13 @@ class _Demo:
                 step.advance(count)
                 self._platform.supervisor.check()
 
-            produce(self._platform.addresses.broker, TOPIC, events(flights), on_step)
+            produce(self._client(), TOPIC, events(flights), on_step)
+
+    def _client(self) -> dict[str, str]:
+        """Returns how librdkafka reaches the brokers, on a hardened platform as the user `producer`."""
+        file = self._platform.client_config(PRODUCER.name)
+        security = {} if file is None else librdkafka_security(file)
+        return {"bootstrap.servers": self._platform.addresses.broker, **security}
 
     def _load(self, name: str, rows: int) -> None:
         with self._steps.step(f"load {name}") as step:

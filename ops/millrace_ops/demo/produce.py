@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from millrace.errors import PlatformError
+from millrace.security.client_config import properties_of_file
+from millrace.security.sasl.jaas import parse_jaas
 from millrace_ops.demo.flights import FlightEvent
 
 ADMIN_TIMEOUT_S = 15.0
@@ -17,21 +19,36 @@ LOG_WARNINGS = 4  # as syslog counts
 EVENTS_PER_STEP = 1_000
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
-    """Creates a topic; PlatformError where the broker refuses."""
+def librdkafka_security(client_config: str) -> dict[str, str]:
+    """Returns the properties of a file for Kafka's own clients, by the names that librdkafka has for them."""
+    found = properties_of_file(client_config)
+    login = parse_jaas(found["sasl.jaas.config"], "sasl.jaas.config").options
+    return {
+        "security.protocol": found["security.protocol"],
+        "sasl.mechanism": found["sasl.mechanism"],
+        "sasl.username": login["username"],
+        "sasl.password": login["password"],
+        "ssl.ca.location": found["ssl.truststore.location"],
+    }
+
+
+def create_topic(client: Mapping[str, str], topic: str, partitions: int, config: dict[str, str]) -> None:
+    """Creates a topic, where `client` has the brokers' addresses and their security; PlatformError if it is refused."""
     new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
-    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": LOG_WARNINGS})
+    admin = AdminClient({**client, "log_level": LOG_WARNINGS})
     try:
-        client.create_topics([new_topic])[topic].result(ADMIN_TIMEOUT_S)
+        admin.create_topics([new_topic])[topic].result(ADMIN_TIMEOUT_S)
     except KafkaException as error:
         raise PlatformError(f"the broker did not create the topic {topic}: {error}") from error
 
 
-def produce(bootstrap: str, topic: str, events: Iterable[FlightEvent], on_step: Callable[[int], None]) -> int:
+def produce(
+    client: Mapping[str, str], topic: str, events: Iterable[FlightEvent], on_step: Callable[[int], None]
+) -> int:
     """Sends all events, waits until each is acknowledged, and returns how many there were.
 
     Args:
-        bootstrap: `HOST:PORT` of a broker.
+        client: The addresses of brokers and how they are secured, as librdkafka has it.
         topic: The topic that they go to; the client's own partitioner places them by key.
         events: The events, in the order in which they are sent.
         on_step: Called with the number of events sent since its last call.
@@ -45,8 +62,8 @@ def produce(bootstrap: str, topic: str, events: Iterable[FlightEvent], on_step: 
         if error is not None:
             failures.append(str(error))
 
-    client_options = {"bootstrap.servers": bootstrap, "log_level": LOG_WARNINGS}
-    producer = Producer({**client_options, "acks": "all", "compression.type": "zstd", "linger.ms": 20})
+    options = {"log_level": LOG_WARNINGS, "acks": "all", "compression.type": "zstd", "linger.ms": 20}
+    producer = Producer({**client, **options})
     sent = 0
     for event in events:
         _send(producer, topic, event, on_delivery)
