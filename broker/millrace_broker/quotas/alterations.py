@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from typing import NamedTuple
 
 from millrace.errors import InvalidRequestError
@@ -53,6 +52,8 @@ def java_double(value: float) -> str:
         return "Infinity"
     if value == 0 or PLAIN_FROM <= value < PLAIN_BELOW:
         return repr(value)
+    from decimal import Decimal  # noqa: PLC0415 -- for numbers that few quotas have
+
     number = Decimal(repr(value)).normalize()
     first, *others = map(str, number.as_tuple().digits)
     return f"{first}.{''.join(others) or '0'}E{number.adjusted()}"

@@ -12,7 +12,6 @@ secret in it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 from millrace.config import under_one_name
@@ -117,6 +116,8 @@ def _check_name(name: str, value: str) -> None:
     if name.startswith(CLIENT_CREDENTIALS):
         raise PropertyError(name, f"write clientId and clientSecret into the login module of {JAAS}")
     if name not in KNOWN:
+        from difflib import get_close_matches  # noqa: PLC0415 -- for an error's words alone
+
         near = get_close_matches(name, KNOWN, n=1, cutoff=0.0)[0]
         raise PropertyError(name, f"there is no such property; the nearest is {near}")
 
