@@ -12,7 +12,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.bench.figures import Figure, Samples, alternate, interleave
 from millrace_ops.bench.librdkafka import CONSUMER, PRODUCER, Client
 from millrace_ops.bench.payloads import text
-from millrace_ops.bench.produce import DISTINCT_VALUES, GIGABYTE, SETTINGS
+from millrace_ops.bench.produce import DISTINCT_VALUES, GIGABYTE, SETTINGS, plain
 from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace, pinned
 
 LOADS = ((100, 2_000_000), (1024, 300_000))
@@ -66,13 +66,7 @@ def _peer_figures(ours: Subject, theirs: Subject, size_bytes: int, count: int) -
             client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
 
     def measure(subject: Subject) -> Callable[[], Samples]:
-        def consume() -> Samples:
-            before = subject.cpu_s
-            with pinned():
-                seconds = _consume(subject.bootstrap, topic, count)
-            return {"rate": count / seconds, "cpu": (subject.cpu_s - before) * GIGABYTE / (size_bytes * count)}
-
-        return consume
+        return lambda: consume_once(subject, topic, plain(subject), size_bytes, count)
 
     mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
     return [
@@ -92,7 +86,7 @@ def _figures(broker: BrokerProcess, topic: str, size_bytes: int, count: int) -> 
     log_megabytes = segment.stat().st_size / MEGABYTE
     library, simple, bare = alternate(
         ROUNDS,
-        lambda: log_megabytes / _consume(broker.bootstrap, topic, count),
+        lambda: log_megabytes / _consume({"bootstrap.servers": broker.bootstrap}, topic, count),
         lambda: log_megabytes / _fetch(broker.bootstrap, topic),
         lambda: log_megabytes / _bare(segment),
     )
@@ -104,9 +98,16 @@ def _figures(broker: BrokerProcess, topic: str, size_bytes: int, count: int) -> 
     ]
 
 
-def _consume(bootstrap: str, topic: str, count: int) -> float:
-    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "queued.min.messages": "1000000"}
-    with Client(CONSUMER, settings) as client:
+def consume_once(subject: Subject, topic: str, settings: Mapping[str, str], size_bytes: int, count: int) -> Samples:
+    """Consumes a topic; returns the records a second, and the broker's processor time for a GB of values."""
+    before = subject.cpu_s
+    with pinned():
+        seconds = _consume(settings, topic, count)
+    return {"rate": count / seconds, "cpu": (subject.cpu_s - before) * GIGABYTE / (size_bytes * count)}
+
+
+def _consume(settings: Mapping[str, str], topic: str, count: int) -> float:
+    with Client(CONSUMER, {"group.id": "bench", "queued.min.messages": "1000000", **settings}) as client:
         started = time.perf_counter()
         client.consume(topic, count)
         return time.perf_counter() - started

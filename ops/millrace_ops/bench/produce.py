@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,7 +100,7 @@ def _mock_figure(ours: Subject, size_bytes: int, count: int) -> Figure:
     values = text(size_bytes * DISTINCT_VALUES)
     rate, mock_rate = alternate(
         ROUNDS,
-        lambda: _to_broker(ours, next(topics), "none", size_bytes, count)["rate"],
+        lambda: produce_once(ours, next(topics), plain(ours), size_bytes, count)["rate"],
         lambda: _rate(MOCK, "mock", values, size_bytes, count),
     )
     return Figure(
@@ -139,7 +139,8 @@ def _library_figures(ours: Subject, theirs: Subject, codec: str, size_bytes: int
     topics = _topics()
 
     def measure(subject: Subject) -> Callable[[], Samples]:
-        return lambda: _to_broker(subject, next(topics), codec, size_bytes, count)
+        settings = plain(subject) | {"compression.type": codec}
+        return lambda: produce_once(subject, next(topics), settings, size_bytes, count)
 
     mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
     name = f"librdkafka produce, {size_bytes} B" + (f", {codec}" if codec != "none" else "")
@@ -153,7 +154,7 @@ def _raw_figures(ours: Subject, theirs: Subject, load: RawLoad) -> list[Figure]:
     topics = _topics()
 
     def measure(subject: Subject) -> Callable[[], Samples]:
-        return lambda: _raw_to_broker(subject, next(topics), load)
+        return lambda: send_raw(subject, next(topics), load)
 
     mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
     return [
@@ -162,7 +163,8 @@ def _raw_figures(ours: Subject, theirs: Subject, load: RawLoad) -> list[Figure]:
     ]
 
 
-def _raw_to_broker(subject: Subject, topic: str, load: RawLoad) -> Samples:
+def send_raw(subject: Subject, topic: str, load: RawLoad) -> Samples:
+    """Sends a load to a new topic; returns the requests a second, and the broker's processor time for a million."""
     frame = raw.produce_frame(topic, 0, text(RAW_VALUE_BYTES), load.records)
     _touch_memory(subject.data_dir.parent / "touched", len(frame) * load.requests)
     with Cluster(subject.bootstrap) as cluster:
@@ -173,12 +175,17 @@ def _raw_to_broker(subject: Subject, topic: str, load: RawLoad) -> Samples:
     return {"rate": load.requests / result.seconds, "cpu": result.cpu_s / load.requests * 1_000_000}
 
 
-def _to_broker(subject: Subject, topic: str, codec: str, size_bytes: int, count: int) -> Samples:
+def plain(subject: Subject) -> dict[str, str]:
+    """Returns the settings by which a client reaches the listener without security."""
+    return {"bootstrap.servers": subject.bootstrap}
+
+
+def produce_once(subject: Subject, topic: str, settings: Mapping[str, str], size_bytes: int, count: int) -> Samples:
+    """Produces to a new topic; returns the records a second, and the broker's processor time for a GB of values."""
     _touch_memory(subject.data_dir.parent / "touched", size_bytes * count)
-    settings = SETTINGS | {"bootstrap.servers": subject.bootstrap, "compression.type": codec}
     values = text(size_bytes * DISTINCT_VALUES)
     before = subject.cpu_s
-    rate = _rate(settings, topic, values, size_bytes, count)
+    rate = _rate({**SETTINGS, **settings}, topic, values, size_bytes, count)
     cpu_s = subject.cpu_s - before
     _check_and_delete(subject, topic, count + 1)
     return {"rate": rate, "cpu": cpu_s * GIGABYTE / (size_bytes * count)}

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
 import psutil
 
+from millrace.ports import LOOPBACK, free_port
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace.testing.kafka_settings import with_listeners
 from millrace.zk.embedded import EmbeddedZooKeeper
 
 KAFKA_FLAGS = (
@@ -55,13 +57,14 @@ VERSIONS = {Peer.KAFKA: "4.1", Peer.KAFKA_3_9: "3.9"}
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A running broker under measurement."""
+    """A running broker under measurement; `addresses` has those of its further listeners, by name."""
 
     name: str
     bootstrap: str
     pid: int
     data_dir: Path
     ready_s: float
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cpu_s(self) -> float:
@@ -80,29 +83,50 @@ def processor_time(pid: int) -> float:
 
 
 @contextmanager
-def millrace(directory: Path) -> Iterator[Subject]:
-    """Yields a standalone Millrace."""
+def millrace(
+    directory: Path,
+    name: str = "Millrace",
+    *,
+    properties: Mapping[str, str] | None = None,
+    listeners: Mapping[str, str] | None = None,
+) -> Iterator[Subject]:
+    """Yields a standalone Millrace; with further listeners, whose security protocols are given by name."""
+    addresses = {one: f"{LOOPBACK}:{free_port()}" for one in listeners or {}}
+    given = DELETE_AT_ONCE | dict(properties or {})
+    if listeners:
+        plain = {"listeners": f"PLAINTEXT://{LOOPBACK}:{free_port()}"}
+        given |= with_listeners(plain, listeners, addresses)
     started = time.perf_counter()
-    with BrokerProcess(directory / "millrace", properties=DELETE_AT_ONCE) as broker:
+    with BrokerProcess(directory / name, properties=given) as broker:
         ready_s = time.perf_counter() - started
         assert broker.admin_url  # all of the broker is up
-        yield Subject("Millrace", broker.bootstrap, broker.pid, broker.data_dir, ready_s)
+        yield Subject(name, broker.bootstrap, broker.pid, broker.data_dir, ready_s, addresses)
 
 
 @contextmanager
-def apache_kafka(peer: Peer, directory: Path) -> Iterator[Subject]:
-    """Yields an Apache Kafka of the peer's version; SetupError where its jars are missing."""
+def apache_kafka(
+    peer: Peer,
+    directory: Path,
+    *,
+    properties: Mapping[str, str] | None = None,
+    listeners: Mapping[str, str] | None = None,
+) -> Iterator[Subject]:
+    """Yields an Apache Kafka of the peer's version, with further listeners; SetupError where its jars are missing."""
     version = VERSIONS[peer]
     kafka = replace(find_kafka(version), java_flags=KAFKA_FLAGS)
+    given = KAFKA_PROPERTIES | dict(properties or {})
     with ExitStack() as stack:
         zookeeper = None
         if peer is Peer.KAFKA_3_9:
             zookeeper = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper")).address
         started = time.perf_counter()
-        broker = KafkaBroker(kafka, directory / f"kafka-{version}", zookeeper=zookeeper, properties=KAFKA_PROPERTIES)
+        broker = KafkaBroker(
+            kafka, directory / f"kafka-{version}", zookeeper=zookeeper, properties=given, listeners=listeners
+        )
         stack.enter_context(broker)
         ready_s = time.perf_counter() - started
-        yield Subject(f"Apache Kafka {version}", broker.bootstrap, broker.pid, broker.data_dir, ready_s)
+        name = f"Apache Kafka {version}"
+        yield Subject(name, broker.bootstrap, broker.pid, broker.data_dir, ready_s, broker.addresses)
 
 
 @contextmanager

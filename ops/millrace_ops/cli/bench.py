@@ -24,6 +24,7 @@ class Benchmark(StrEnum):
     DECODE = "decode"
     TRANSACTIONS = "transactions"
     REPLICATION = "replication"
+    SECURITY = "security"
     CLIENT = "client"
     DAGSTER = "dagster"
 

@@ -1,0 +1,47 @@
+"""The benchmark of security in its shortest form: every row is printed, and measured."""
+
+import shutil
+
+import pytest
+
+from millrace_ops.bench import security
+from millrace_ops.bench.figures import show
+from millrace_ops.bench.quota_rates import QuotaLoad
+from millrace_ops.bench.security import FULL, Effort
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")
+
+SHORTEST = Effort(
+    rounds=1,
+    loads=((100, 2000),),
+    client_processes=2,
+    handshakes=4,
+    logins=4,
+    access_lists=20,
+    raw_load=FULL.raw_load._replace(requests=3000),
+    raw_rounds=1,
+    quotas=QuotaLoad(bytes_per_second=100_000, after_s=0.1, for_s=0.5, burst_s=0.1),
+)
+NAMES = [
+    "librdkafka produce by TLS, 100 B",
+    "· broker CPU for a GB of values",
+    "librdkafka consume by TLS, 100 B",
+    "· broker CPU for a GB of values",
+    "TLS handshakes",
+    "· broker CPU for one",
+    "logins by SCRAM-SHA-512",
+    "· broker CPU for one",
+    "deviation from the quota of a producer",
+    "deviation from the quota of a consumer",
+    "20 access lists, 1-record requests, 64 in flight",
+    "· broker CPU for a million requests",
+]
+
+
+def test_every_figure_of_security_is_measured(capsys):
+    figures = security.run(effort=SHORTEST)
+    assert [one.name for one in figures] == NAMES
+    assert all(one.value > 0 for one in figures)
+    show("security", figures, None)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in NAMES)
