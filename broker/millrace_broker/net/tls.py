@@ -33,7 +33,7 @@ from millrace_broker.security.client_session import Principal
 logger = logging.getLogger(__name__)
 
 RECORD_BYTES = 16 << 10  # the most that one record carries
-PIECE_BYTES = 8 << 10  # received bytes that are put into a BIO at a time
+PIECE_BYTES = RECORD_BYTES + 22  # received bytes that are put into a BIO at a time: such a record of TLS 1.3
 RECEIVE_BYTES = 256 << 10
 GATHERED_BYTES = 256 << 10  # encrypted at least, before the transport is given it
 MAX_HANDSHAKE_BYTES = 128 << 10
