@@ -11,22 +11,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.legacy_admin import encode_response
 from millrace.wire.messages import API_VERSIONS
 from millrace_broker.cluster.offered_features import GROUP_VERSION, SUPPORTED, OfferedFeatures
-from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.api_versions import ApiVersionFields, ApiVersionsResponseFields
+    from millrace.wire.messages.api_versions import ApiVersionsResponseFields
 
 VERSIONS = VersionRange(0, 4)
 FIRST_VERSION_WITH_SOFTWARE = 3
 FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
+Ranges = tuple[tuple[int, int, int], ...]  # an API's key, its first and its last version
+Levels = tuple[tuple[str, int], ...]
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class _Features(NamedTuple):
+    """The levels of features: those that the cluster offers, with the epoch of the offer, and this broker's own."""
+
+    offered: Levels
+    epoch: int
+    own: Levels
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -50,23 +62,35 @@ def _answer(
     apis: Iterable[Api],
     features: OfferedFeatures | None = None,
 ) -> Reply:
-    served: list[ApiVersionFields] = [
-        {"api_key": api.key, "min_version": api.versions.minimum, "max_version": api.versions.maximum} for api in apis
-    ]
-    fields: ApiVersionsResponseFields = {"error_code": code, "api_keys": served, "throttle_time": 0}
+    count_errors(services, ApiKey.API_VERSIONS, (code,))
+    served = tuple((api.key, *api.versions) for api in apis)
+    told = None
+    if features is not None:
+        told = _Features(tuple(features.levels.items()), features.epoch, tuple(_own(services).items()))
+    return [_encoded(version, code, served, told)]
+
+
+@lru_cache(maxsize=16)
+def _encoded(version: int, code: ErrorCode, served: Ranges, features: _Features | None) -> bytes:
+    """Returns the answer; the same answers are encoded once, as every client asks on every new connection."""
+    fields: ApiVersionsResponseFields = {
+        "error_code": code,
+        "api_keys": [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in served],
+        "throttle_time": 0,
+    }
     if features is not None:
         fields |= {
             "finalized_features_epoch": features.epoch,
             "finalized_features": [
                 {"name": name, "min_version_level": level, "max_version_level": level}
-                for name, level in features.levels.items()
+                for name, level in features.offered
             ],
         }
         if version >= FIRST_VERSION_WITH_FEATURES_FROM_0:
             fields["supported_features"] = [
-                {"name": name, "min_version": 0, "max_version": level} for name, level in _own(services).items()
+                {"name": name, "min_version": 0, "max_version": level} for name, level in features.own
             ]
-    return answer(services, API_VERSIONS, version, fields)
+    return encode_response(API_VERSIONS, version, fields)
 
 
 def _features(services: Services, version: int) -> OfferedFeatures | None:
