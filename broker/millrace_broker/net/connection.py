@@ -97,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._new_gate = new_gate
         self._gate: Gate | None = None
         self._now_s = owner.clock.monotonic_s
+        self._quotas = owner.services.quotas
         self._frames = FrameBuffer(owner.scratch, owner.services.config.socket_request_max_bytes)
         self._pending: deque[Slot] = deque()
         self._backlog: deque[tuple[float, bytes]] = deque()
@@ -320,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
     def _line_up(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
         self._pending.append(slot)
         self._in_line += len(slot.headers)
-        if self._owner.services.quotas.is_enabled:
+        if self._quotas.is_enabled:
             answers = self._throttled(slot, answers)
         taken_bytes = slot.take_replies(answers)
         if taken_bytes is None:
@@ -360,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
         replies: Sequence[Reply | WireError] = [
             answer.result() if isinstance(answer, asyncio.Future) else answer for answer in answers
         ]
-        if self._owner.services.quotas.is_enabled:
+        if self._quotas.is_enabled:
             replies = self._throttled(slot, replies)
         self._pending_bytes += (slot.take_replies(replies) or 0) - slot.bytes_in
         self._send_ready()
