@@ -155,16 +155,23 @@ def name(request):
 
 NODE_TIMEOUT_S = 120
 NPM_TIMEOUT_S = 120
+GO_TIMEOUT_S = 600  # where Go's own library has not been compiled before
 
 
 @pytest.fixture(scope="session")
-def node_client():
-    """Of a client that npm brings, a function that runs one task of its script against a broker; its result."""
+def node_folder():
+    """Of a client that npm brings, a function that returns the folder where it is installed, with its scripts."""
     if not (shutil.which("npm") and shutil.which("node")):
         pytest.skip("clients of JavaScript need node and npm, which are not installed")
+    return lambda name: npm_installed(Path(__file__).parent / name)
+
+
+@pytest.fixture(scope="session")
+def node_client(node_folder):
+    """Of a client that npm brings, a function that runs one task of its script against a broker; its result."""
 
     def client(name, script):
-        folder = npm_installed(Path(__file__).parent / name)
+        folder = node_folder(name)
 
         def run(target, topic, task):
             result = subprocess.run(
@@ -197,3 +204,21 @@ def npm_installed(source):
             pytest.skip(f"npm can't install {source.name}: {result.stderr.decode()[-500:]}")
         marker.write_bytes(lock)
     return folder
+
+
+@pytest.fixture(scope="session")
+def go_client():
+    """The path of a client in Go, which a folder that stays has; Go compiles it again only where it has changed."""
+    if not shutil.which("go"):
+        pytest.skip("the client in Go needs go, which is not installed")
+    PEERS.mkdir(exist_ok=True)
+    program = PEERS / "franz-go"
+    with (PEERS / "franz-go.lock").open("w") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        result = subprocess.run(
+            ["go", "build", "-o", str(program), "."], cwd=Path(__file__).parent / "franz-go",
+            capture_output=True, timeout=GO_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    if result.returncode:
+        pytest.skip(f"go can't build the client: {result.stderr.decode()[-500:]}")
+    return program

@@ -1,0 +1,130 @@
+"""Six stock clients log in to one broker over TLS, by every mechanism that they know, and say why they are refused.
+
+All know PLAIN, SCRAM, OAUTHBEARER and certificates.
+"""
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from millrace.errors import SetupError
+from millrace.testing.kafka import find_kafka
+from millrace_support.secured_broker import MECHANISMS, SecuredBroker
+from millrace_support.secured_clients.programs import ClientProgram
+from millrace_support.secured_clients.python_clients import with_aiokafka, with_confluent_kafka, with_kafka_python
+from millrace_support.secured_clients.task import RefusedError, Task
+from millrace_support.token_server import TokenServer
+
+HERE = Path(__file__).parent
+PEERS = HERE.parents[1] / ".peers"
+LOGIN_FAILED = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+IN_PYTHON = {"confluent-kafka": with_confluent_kafka, "kafka-python": with_kafka_python, "aiokafka": with_aiokafka}
+JAVA = [pytest.param(f"java-{version}", marks=pytest.mark.peers) for version in ("3.9", "4.1")]
+# What clients say that lose the broker's answer to a login.
+WITHOUT_WORDS = {
+    ("kafkajs", "OAUTHBEARER"): "Closed connection",
+    ("aiokafka", "OAUTHBEARER"): "Connection at .* closed",
+    ("kafka-python", "PLAIN"): f"{LOGIN_FAILED} PLAIN|socket disconnected",
+    ("kafka-python", "OAUTHBEARER"): f"{LOGIN_FAILED} OAUTHBEARER|socket disconnected",
+}
+EXPIRED = "certificate has expired|validity check failed"
+ELSEWHERE = (
+    "IP address mismatch|Hostname/IP does not match|cannot validate certificate for 127.0.0.1|No subject alternative"
+)
+OF_LIBRDKAFKA = "broker certificate could not be verified"
+CLIENTS = ["confluent-kafka", "kafka-python", "aiokafka", "kafkajs", "franz-go", *JAVA]
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    with TokenServer({"alice": "correct-horse-7"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory, tokens):
+    with SecuredBroker(tmp_path_factory.mktemp("secured"), tokens) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def programs(request, tokens):
+    """Yields a function that starts the program of a client, once."""
+    running = {}
+    with ExitStack() as stack:
+
+        def program(name):
+            if name not in running:
+                running[name] = stack.enter_context(ClientProgram(command_of(name, request, tokens)))
+            return running[name]
+
+        yield program
+
+
+def command_of(name, request, tokens):
+    if name == "franz-go":
+        return [str(request.getfixturevalue("go_client"))]
+    if name == "kafkajs":
+        return ["node", str(request.getfixturevalue("node_folder")(name) / "secured.js")]
+    flags = (
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.token_url}",
+    )
+    try:
+        kafka = find_kafka(name.removeprefix("java-"), PEERS)
+    except SetupError as error:
+        pytest.skip(str(error))
+    return kafka.command(str(HERE / "java" / "SecuredClient.java"), flags=flags)
+
+
+@pytest.fixture
+def client(request, programs):
+    return IN_PYTHON.get(request.param) or programs(request.param)
+
+
+@pytest.fixture
+def topic(request):
+    """A name that no other case has."""
+    return "".join(one if one.isalnum() else "-" for one in request.node.name)
+
+
+every_client = pytest.mark.parametrize("client", CLIENTS, indirect=True)
+
+
+@every_client
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_client_produces_and_consumes_by_sasl_over_tls(broker, client, mechanism, topic):
+    task = Task(login=broker.login(mechanism), topic=topic)
+    assert client(task) == task.values
+
+
+@every_client
+def test_a_client_produces_and_consumes_by_its_certificate(broker, client, topic):
+    task = Task(login=broker.with_certificate(), topic=topic)
+    assert client(task) == task.values
+
+
+@every_client
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_client_tells_of_a_wrong_password(broker, client, mechanism, topic, request):
+    with pytest.raises(RefusedError) as said:
+        client(Task(login=broker.login(mechanism, password="wrong"), topic=topic))
+    name = request.node.callspec.params["client"]
+    assert re.search(WITHOUT_WORDS.get((name, mechanism), said_by_the_broker(name, mechanism)), str(said.value))
+
+
+def said_by_the_broker(name, mechanism):
+    if (name.startswith("java"), mechanism) == (True, "OAUTHBEARER"):
+        return "invalid_client"  # the token server gives no token
+    return f"{LOGIN_FAILED} {mechanism}"
+
+
+@every_client
+@pytest.mark.parametrize(
+    ("listener", "words"), [("EXPIRED", EXPIRED), ("ELSEWHERE", ELSEWHERE)], ids=["expired", "elsewhere"]
+)
+def test_a_client_tells_what_is_wrong_with_a_certificate(broker, client, listener, words, topic):
+    with pytest.raises(RefusedError, match=f"{words}|{OF_LIBRDKAFKA}"):
+        client(Task(login=broker.with_certificate(listener), topic=topic))
