@@ -1,17 +1,20 @@
 """Six stock clients log in to one broker over TLS, by every mechanism that they know, and say why they are refused.
 
-All know PLAIN, SCRAM, OAUTHBEARER and certificates.
+All know PLAIN, SCRAM, OAUTHBEARER and certificates. aiokafka alone does not authenticate again on a connection.
 """
 
 import re
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.errors import SetupError
 from millrace.testing.kafka import find_kafka
-from millrace_support.secured_broker import MECHANISMS, SecuredBroker
+from millrace_support.secured_broker import MECHANISMS, SESSION_MS, SecuredBroker
 from millrace_support.secured_clients.programs import ClientProgram
 from millrace_support.secured_clients.python_clients import with_aiokafka, with_confluent_kafka, with_kafka_python
 from millrace_support.secured_clients.task import RefusedError, Task
@@ -34,7 +37,17 @@ ELSEWHERE = (
     "IP address mismatch|Hostname/IP does not match|cannot validate certificate for 127.0.0.1|No subject alternative"
 )
 OF_LIBRDKAFKA = "broker certificate could not be verified"
-CLIENTS = ["confluent-kafka", "kafka-python", "aiokafka", "kafkajs", "franz-go", *JAVA]
+AGAIN = ["confluent-kafka", "kafka-python", "kafkajs", "franz-go", *JAVA]
+PAUSE_MS, RECORDS_MORE = 20, 40
+SESSIONS, TOKENS_OF_SCRAM = 2, 2
+CLIENTS = [*AGAIN, "aiokafka"]
+
+
+class Counted(NamedTuple):
+    """What the broker has counted: tokens of logins, and connections that it closed for what they sent."""
+
+    tokens: int
+    refused: int
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +141,30 @@ def said_by_the_broker(name, mechanism):
 def test_a_client_tells_what_is_wrong_with_a_certificate(broker, client, listener, words, topic):
     with pytest.raises(RefusedError, match=f"{words}|{OF_LIBRDKAFKA}"):
         client(Task(login=broker.with_certificate(listener), topic=topic))
+
+
+@pytest.mark.parametrize("client", AGAIN, indirect=True)
+def test_a_client_authenticates_again_under_load_and_nothing_is_lost(broker, client, topic):
+    """A connection that outlived its session would be closed for what it sends, and counted."""
+    login = broker.login("SCRAM-SHA-512", "SHORT")
+    start = counted(broker)
+    client(Task(login=login, topic=f"{topic}-quick"))
+    middle = counted(broker)
+    task = Task(login=login, topic=topic, records=2 * SESSION_MS // PAUSE_MS + RECORDS_MORE, pause_ms=PAUSE_MS)
+    assert client(task) == task.values
+    end = counted(broker)
+    assert end.refused == start.refused
+    assert end.tokens - middle.tokens >= middle.tokens - start.tokens + SESSIONS * TOKENS_OF_SCRAM
+
+
+def counted(broker):
+    with urllib.request.urlopen(f"{broker.process.admin_url}/metrics") as answer:
+        text = answer.read().decode()
+    samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    tokens = [
+        one.value
+        for one in samples
+        if one.name == "millrace_requests_total" and one.labels["api"] == "sasl_authenticate"
+    ]
+    refused = [one.value for one in samples if one.name == "millrace_connections_refused_total"]
+    return Counted(sum(tokens), sum(refused))

@@ -63,7 +63,7 @@ class SecuredClient {
 
     static Properties settings(JsonNode task, Map<String, String> others) {
         Properties settings = new Properties();
-        task.get("properties").fields().forEachRemaining(one -> settings.put(one.getKey(), one.getValue().asText()));
+        task.get("properties").properties().forEach(one -> settings.put(one.getKey(), one.getValue().asText()));
         settings.putAll(others);
         return settings;
     }

@@ -38,7 +38,8 @@ def with_confluent_kafka(task: Task) -> list[str]:
 
     for value in task.values:
         producer.produce(task.topic, value, on_delivery=on_delivery)
-        producer.poll(task.pause_ms / 1000)
+        producer.poll(0)
+        time.sleep(task.pause_ms / 1000)
     while len(delivered) < task.records:
         producer.poll(0.1)
         if any(one.code() in REFUSALS for one in failures):
