@@ -222,3 +222,22 @@ def go_client():
     if result.returncode:
         pytest.skip(f"go can't build the client: {result.stderr.decode()[-500:]}")
     return program
+
+
+@pytest.fixture(scope="session")
+def client_command(request):
+    """A function that returns the command of the program that does the tasks of a secured client."""
+
+    def command(name, *java_flags):
+        if name == "franz-go":
+            return [str(request.getfixturevalue("go_client"))]
+        if name == "kafkajs":
+            return ["node", str(request.getfixturevalue("node_folder")(name) / "secured.js")]
+        try:
+            kafka = find_kafka(name.removeprefix("java-"), PEERS)
+        except SetupError as error:
+            pytest.skip(str(error))
+        program = Path(__file__).parent / "java" / "SecuredClient.java"
+        return kafka.command(str(program), flags=("-Dorg.slf4j.simpleLogger.defaultLogLevel=off", *java_flags))
+
+    return command

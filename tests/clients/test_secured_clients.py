@@ -6,22 +6,17 @@ All know PLAIN, SCRAM, OAUTHBEARER and certificates. aiokafka alone does not aut
 import re
 import urllib.request
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from millrace.errors import SetupError
-from millrace.testing.kafka import find_kafka
 from millrace_support.secured_broker import MECHANISMS, SESSION_MS, SecuredBroker
 from millrace_support.secured_clients.programs import ClientProgram
 from millrace_support.secured_clients.python_clients import with_aiokafka, with_confluent_kafka, with_kafka_python
 from millrace_support.secured_clients.task import RefusedError, Task
 from millrace_support.token_server import TokenServer
 
-HERE = Path(__file__).parent
-PEERS = HERE.parents[1] / ".peers"
 LOGIN_FAILED = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
 IN_PYTHON = {"confluent-kafka": with_confluent_kafka, "kafka-python": with_kafka_python, "aiokafka": with_aiokafka}
 JAVA = [pytest.param(f"java-{version}", marks=pytest.mark.peers) for version in ("3.9", "4.1")]
@@ -63,33 +58,17 @@ def broker(tmp_path_factory, tokens):
 
 
 @pytest.fixture(scope="module")
-def programs(request, tokens):
+def programs(client_command, tokens):
     """Yields a function that starts the program of a client, once."""
-    running = {}
+    running, allowed = {}, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.token_url}"
     with ExitStack() as stack:
 
         def program(name):
             if name not in running:
-                running[name] = stack.enter_context(ClientProgram(command_of(name, request, tokens)))
+                running[name] = stack.enter_context(ClientProgram(client_command(name, allowed)))
             return running[name]
 
         yield program
-
-
-def command_of(name, request, tokens):
-    if name == "franz-go":
-        return [str(request.getfixturevalue("go_client"))]
-    if name == "kafkajs":
-        return ["node", str(request.getfixturevalue("node_folder")(name) / "secured.js")]
-    flags = (
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.token_url}",
-    )
-    try:
-        kafka = find_kafka(name.removeprefix("java-"), PEERS)
-    except SetupError as error:
-        pytest.skip(str(error))
-    return kafka.command(str(HERE / "java" / "SecuredClient.java"), flags=flags)
 
 
 @pytest.fixture
