@@ -39,7 +39,10 @@ class Mechanism(StrEnum):
 app = Commands(help="Create, list and delete users, and change their passwords.")
 NewUser = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", autocompletion=complete_user)]
-Mechanisms = Annotated[list[Mechanism], typer.Option("--mechanism", help="How the user logs in; may be repeated.")]
+MECHANISM_NAMES = "SCRAM-SHA-256|SCRAM-SHA-512"
+Mechanisms = Annotated[
+    list[Mechanism], typer.Option("--mechanism", metavar=MECHANISM_NAMES, help="How the user logs in; may be repeated.")
+]
 Iterations = Annotated[
     int, typer.Option(min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="How much a guess at the password costs.")
 ]
@@ -109,7 +112,9 @@ def list_(
 def delete(
     user: User,
     *,
-    mechanism: Annotated[list[Mechanism] | None, typer.Option(help="Only for this one; may be repeated.")] = None,
+    mechanism: Annotated[
+        list[Mechanism] | None, typer.Option(metavar=MECHANISM_NAMES, help="Only for this one; may be repeated.")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
     data: Data = None,

@@ -3,7 +3,8 @@
     nearly all         first of all
     OffsetDelete       behind the error code
     ApiVersions        behind the list of APIs; a refused version is answered as by version 0, without it
-    Produce            last, before the tagged fields; these are parts of their own if there are any
+    delegation tokens  last, before the tagged fields
+    Produce            likewise; its tagged fields are parts of their own if there are any
 
 The first versions of the older APIs have none.
 """
@@ -41,6 +42,15 @@ FIRST_VERSIONS: dict[int, int] = {
     ApiKey.DELETE_TOPICS: 1,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
 }
+LAST = frozenset(
+    (
+        ApiKey.PRODUCE,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    )
+)
 WITHOUT = frozenset(
     (
         ApiKey.LEADER_AND_ISR,
@@ -64,7 +74,7 @@ def with_throttle_time(api_key: int, version: int, parts: Parts, throttle_ms: in
 
 def _place(api_key: int, version: int, parts: Parts) -> tuple[int, int]:
     """Returns the part in which the throttle time lies, and its position there."""
-    if api_key == ApiKey.PRODUCE:
+    if api_key in LAST:
         return _last(parts, is_tagged=is_flexible(api_key, version))
     if api_key == ApiKey.API_VERSIONS:
         return 0, _behind_the_apis(contents(parts[0]), version)

@@ -83,6 +83,9 @@ OLD_VERSIONS = {
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 0): _NO_EPOCH,
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 1): _NO_EPOCH,
     (ApiKey.WRITE_TXN_MARKERS, 0): _Old(1),
+    (ApiKey.DESCRIBE_ACLS, 0): _Old(1, frozenset({"pattern_type_filter"})),
+    (ApiKey.CREATE_ACLS, 0): _Old(1, frozenset({"resource_pattern_type"})),
+    (ApiKey.DELETE_ACLS, 0): _Old(1, frozenset({"pattern_type_filter"})),
     (ApiKey.DESCRIBE_CONFIGS, 0): _Old(1, frozenset({"include_synonyms"})),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 0): _Old(1),
     (ApiKey.DESCRIBE_LOG_DIRS, 0): _Old(1),
@@ -186,6 +189,8 @@ class _Message:
         elif one.kind in INTEGERS:
             form = INTEGERS[one.kind]
             self.out += form.pack(words.integer(random, one.name, 8 * form.size))
+        elif one.kind == "float64":
+            self.out += struct.pack(">d", words.integer(random, one.name, 32))
         elif one.kind == "bool":
             self.out.append(random.random() < 0.5)
         elif one.kind == "uuid":

@@ -221,6 +221,7 @@ class SimulatedBroker:
                 broker_id=self.id,
                 fetch_sessions=FetchSessions(100, session_id, self.replicas.changes),
                 errors=Counter(),
+                authorizer=None,
                 fence=ControllerFence(lambda: self.epoch),
                 roles=self._roles,
                 leader_quota=quota,

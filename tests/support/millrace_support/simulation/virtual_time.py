@@ -94,9 +94,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         return outcome
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, ssl: None = None
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
         """Connects through the network that is handed in as `connect`."""
+        assert ssl is None  # simulated brokers speak plainly
         protocol = protocol_factory()
         transport = await self.connect(Address(host, port), lambda: protocol)
         return transport, protocol

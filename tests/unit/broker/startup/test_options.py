@@ -278,10 +278,10 @@ def test_certificates_that_can_not_be_used_stop_the_start(refused, lines, place,
 
 
 @pytest.mark.parametrize("lines", ["security.inter.broker.protocol=SSL", "inter.broker.listener.name=SSL"])
-def test_brokers_reach_each_other_in_plaintext_alone(options, certificates, lines):
+def test_brokers_reach_each_other_by_the_listener_that_is_named(options, certificates, lines):
     secured = f"ssl.keystore.type=PEM\nssl.keystore.location={certificates.key_store_pem}"
-    with pytest.raises(InvalidConfigError, match=f":4: {lines}: .*has the protocol SSL, and brokers"):
-        options(f"listeners=SSL://a:1\n{secured}\n{lines}", "--zookeeper", "z:1", "--data", "d")
+    found = options(f"listeners=PLAINTEXT://a:1,SSL://a:2\n{secured}\n{lines}", "--zookeeper", "z:1", "--data", "d")
+    assert found.inter_broker_security.protocol.uses_tls
 
 
 def test_an_argument_takes_the_place_of_all_listeners(options):
