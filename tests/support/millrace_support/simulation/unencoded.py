@@ -2,7 +2,8 @@
 
 What stands for a message on the network is its number, and the receiver gets the object that the sender's fields make.
 It is the same object of kio's that decoding gives, with the same conversions and defaults, and it can't be changed.
-Messages that are encoded otherwise (Produce, the answers of Fetch) are decoded as ever.
+Messages that are encoded otherwise (Produce, the answers of Fetch) are decoded as ever. An answer that a broker keeps
+encoded is made again, as a number stands for nothing in the next simulation.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from unittest.mock import patch
 from millrace.wire import cold
 from millrace.wire.api_messages import ApiMessages
 from millrace.wire.cold import Direction, Fields, decoder
+from millrace_broker.handlers import k18_api_versions
 
 MARK = b"not encoded: "
 
@@ -51,6 +53,8 @@ def unencoded() -> Iterator[None]:
             put, get = _method(sent.put, direction), _method(sent.get, direction)
             patches.enter_context(patch.object(ApiMessages, f"encode_{name}", put))
             patches.enter_context(patch.object(ApiMessages, f"decode_{name}", get))
+        remembering = k18_api_versions._encoded  # noqa: SLF001  the only answer that is kept
+        patches.enter_context(patch.object(k18_api_versions, "_encoded", remembering.__wrapped__))
         yield
 
 
