@@ -1,7 +1,8 @@
 """How exactly a producer and a consumer are held to a quota: their rates from 20 s after they began.
 
 A quota counts over 11 windows of a second each, so a client may begin with ten seconds' worth at once, and may do so
-again when these have left the windows. The rate is that of whole turns of the windows.
+again when these have left the windows. The rate is that of whole turns of the windows. Requests are small beside the
+quota: how far a client gets above it depends on the request that exceeds it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from millrace_ops.bench.librdkafka import PRODUCER, Client
 from millrace_ops.bench.subjects import Subject
 
 LIMITED = "limited"  # the client id that has quotas
-VALUE_BYTES = 1000
-QUEUED = 1000  # records that a producer holds
+VALUE_BYTES = 10_000
+QUEUED = 100  # records that a producer holds
 POLL_S = 0.1
 SETTINGS = {
     "client.id": LIMITED, "batch.size": 50_000, "linger.ms": 5, "queue.buffering.max.messages": QUEUED,
@@ -35,7 +36,7 @@ SETTINGS = {
 class QuotaLoad:
     """How much a client may do, how long it is not counted, and how long it is."""
 
-    bytes_per_second: int = 1_000_000
+    bytes_per_second: int = 4_000_000
     after_s: float = 20.0
     for_s: float = 22.0
     burst_s: float = 10.0
