@@ -43,31 +43,31 @@ class AuthorizationError(SecurityError):
 
 
 class TopicAuthorizationError(AuthorizationError):
-    """Not on this topic."""
+    """Somebody who is known has no right to do on this topic what was asked."""
 
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class GroupAuthorizationError(AuthorizationError):
-    """Not on this group."""
+    """Somebody who is known has no right to do on this group what was asked."""
 
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 class ClusterAuthorizationError(AuthorizationError):
-    """Not on the cluster."""
+    """Somebody who is known has no right to do on the cluster what was asked."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class TransactionalIdAuthorizationError(AuthorizationError):
-    """Not on this transactional id."""
+    """Somebody who is known has no right to do on this transactional id what was asked."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 class DelegationTokenAuthorizationError(AuthorizationError):
-    """Not on this delegation token."""
+    """Somebody who is known has no right to do on this delegation token what was asked."""
 
     code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
@@ -95,7 +95,7 @@ class DelegationTokenOwnerMismatchError(DelegationTokenError):
 
 
 class DelegationTokenRequestNotAllowedError(DelegationTokenError):
-    """Who asks is not known, or by a token alone."""
+    """A client asks for a token that has not authenticated, or only by a token."""
 
     code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 

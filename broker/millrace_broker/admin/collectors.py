@@ -135,7 +135,7 @@ class BrokerCollector(Collector):
 
 
 class QuotaCollector(Collector):
-    """The metrics of clients' quotas; no client is named, so that clients can't make many of them."""
+    """The metrics of throttled clients, by kind of quota. Labels name no client, so that their number is bounded."""
 
     def __init__(self, quotas: ClientQuotas, metrics: RequestMetrics) -> None:
         self._quotas = quotas

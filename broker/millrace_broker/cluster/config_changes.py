@@ -19,7 +19,7 @@ from millrace.errors import InvalidConfigError, InvalidRequestError
 
 
 class OperationType(IntEnum):
-    """The protocol's numbers."""
+    """The numbers by which the protocol says what an operation does to a configuration (KIP-339)."""
 
     SET = 0
     DELETE = 1

@@ -77,7 +77,7 @@ def known_key(name: str) -> ConfigKey:
 
 
 class ConfigSource(IntEnum):
-    """The protocol's numbers (KIP-226)."""
+    """The numbers by which the protocol says where a configuration's value comes from (KIP-226)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2

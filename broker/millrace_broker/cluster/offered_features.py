@@ -19,7 +19,7 @@ from typing import NamedTuple
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
-"""The newest level of each feature that this release supports."""
+"""The features that this release supports, each with the newest level that it has."""
 
 
 class OfferedFeatures(NamedTuple):

@@ -36,7 +36,7 @@ class ViewChanges(NamedTuple):
 
 
 class RoleChanges(NamedTuple):
-    """What a standalone broker does to its replicas, in this order."""
+    """The partitions whose replicas a standalone broker stops first, and those that it leads then."""
 
     to_stop: tuple[StopState, ...]
     to_lead: tuple[PartitionState, ...]

@@ -1,4 +1,4 @@
-"""What the answers of brokers to control requests say of their replicas, as pure functions."""
+"""Pure functions that read brokers' answers to LeaderAndIsr and StopReplica: which replicas failed or are deleted."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class LeaderAndIsrRequest(NamedTuple):
 
 
 class UpdateMetadataRequest(NamedTuple):
-    """What a broker is to tell its clients of the cluster."""
+    """A request that tells a broker of the cluster's brokers and leaders, which it then tells its clients."""
 
     fields: UpdateMetadataRequestFields
 

@@ -19,37 +19,37 @@ class FilterAsked(Protocol):
 
     @property
     def resource_type_filter(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for the type of the resource."""
         ...
 
     @property
     def resource_name_filter(self) -> str | None:
-        """The name, None for all."""
+        """Returns the resource's name, None for all."""
         ...
 
     @property
     def pattern_type_filter(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for how names match."""
         ...
 
     @property
     def principal_filter(self) -> str | None:
-        """The principal, None for all."""
+        """Returns the principal, None for all."""
         ...
 
     @property
     def host_filter(self) -> str | None:
-        """The host, None for all."""
+        """Returns the client's address, None for all."""
         ...
 
     @property
     def operation(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for the operation."""
         ...
 
     @property
     def permission_type(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for whether it is allowed or denied."""
         ...
 
 

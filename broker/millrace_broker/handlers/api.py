@@ -139,7 +139,7 @@ class Guard(NamedTuple):
 
     @property
     def error(self) -> ErrorCode:
-        """The code of that error."""
+        """The code of the AuthorizationError that `denied` returns."""
         return AUTHORIZATION_ERRORS[self.resource_type].code
 
 

@@ -43,7 +43,7 @@ class Named(Protocol):
 
     @property
     def resource_type(self) -> int:
-        """The protocol's number of its type."""
+        """Returns the number by which the protocol names the resource's type."""
         ...
 
     @property

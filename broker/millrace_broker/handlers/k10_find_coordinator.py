@@ -35,7 +35,10 @@ TRANSACTION_GUARD = Guard(ApiKey.FIND_COORDINATOR, AclOperation.DESCRIBE, Resour
 
 
 class _Search(NamedTuple):
-    """The keys whose coordinators are asked for by a listener, and those that the client may not know of."""
+    """A request for the coordinators of `keys`, answered with their addresses on the client's listener.
+
+    The client has no right to the keys in `denied`; `denial` is the error that they are answered with.
+    """
 
     topic: CoordinatorTopic
     listener: str

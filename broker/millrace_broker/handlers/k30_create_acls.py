@@ -46,37 +46,37 @@ class Creation(Protocol):
 
     @property
     def resource_type(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for the type of the resource."""
         ...
 
     @property
     def resource_name(self) -> str:
-        """The name."""
+        """Returns the resource's name, or the beginning of names."""
         ...
 
     @property
     def resource_pattern_type(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for how names match."""
         ...
 
     @property
     def principal(self) -> str:
-        """The principal."""
+        """Returns who it is about, as `User:NAME`."""
         ...
 
     @property
     def host(self) -> str:
-        """The host."""
+        """Returns the client's address, * for all."""
         ...
 
     @property
     def operation(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for the operation."""
         ...
 
     @property
     def permission_type(self) -> int:
-        """The protocol's number."""
+        """Returns the protocol's number for whether it is allowed or denied."""
         ...
 
 

@@ -39,7 +39,7 @@ class Mechanism(StrEnum):
 app = Commands(help="Create, list and delete users, and change their passwords.")
 NewUser = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", autocompletion=complete_user)]
-MECHANISM_NAMES = "SCRAM-SHA-256|SCRAM-SHA-512"
+MECHANISM_NAMES = "|".join(Mechanism)
 Mechanisms = Annotated[
     list[Mechanism], typer.Option("--mechanism", metavar=MECHANISM_NAMES, help="How the user logs in; may be repeated.")
 ]
