@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import dagster as dg
-import psutil
 import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
@@ -22,6 +20,7 @@ from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_support.certificates import PASSWORD as STORE_PASSWORD
+from millrace_support.command_lines import command_lines
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 from millrace_support.secured_kafka import PASSWORD, SecuredKafka
 from millrace_support.warm_jvm import PORT, SECRET
@@ -132,17 +131,6 @@ def cold_loads(monkeypatch):
     """Lets a load and its JVM start as its own processes, whatever the module's other tests have."""
     for name in (ADDRESS, PORT, SECRET):
         monkeypatch.delenv(name, raising=False)
-
-
-def command_lines(pid):
-    """The command lines of a process and of all that it has started, as far as they still run."""
-    lines = set()
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                lines.add(" ".join(one.cmdline()))
-    return lines
 
 
 @pytest.mark.skipif(not (JARS / "no-tokens.jar").exists(), reason="`make peers` brings Spark's Kafka source")

@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-import psutil
 import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer
@@ -25,6 +24,7 @@ from millrace.security.client_config import read_client_security
 from millrace.security.client_security import ClientSecurity
 from millrace.zk import codec
 from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_support.command_lines import command_lines
 from millrace_support.tls_relay import TlsRelay
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -128,8 +128,7 @@ def test_zookeepers_nodes_belong_to_the_brokers(platform):
 def test_secrets_are_in_files_of_their_owner_alone(platform):
     secrets = secrets_of(platform)
     assert len(secrets) == 5, "admin, broker, platform, ZooKeeper, and the token"
-    processes = psutil.Process().children(recursive=True)
-    shown = " ".join(part for one in processes for part in one.cmdline())
+    shown = " ".join(command_lines())
     logs = "".join(path.read_text(errors="replace") for path in Path(platform.path("logs")).iterdir())
     assert [one for one in secrets if one in shown or one in logs] == []
     folder = Path(platform.path("secrets"))
