@@ -52,6 +52,17 @@ def write(tmp_path):
     return write
 
 
+@pytest.fixture
+def create(tool, brokers):
+    """Creates a topic of which every broker has then heard: a tool may ask any of them."""
+
+    def create(topic, *options):
+        tool("kafka-topics", "--create", "--topic", topic, *options)
+        brokers.until_known(topic)
+
+    return create
+
+
 def described(tool, topic):
     """(leader, replicas, in-sync replicas) of each partition."""
     pattern = r"Partition: \d+\s+Leader: (\S+)\s+Replicas: (\S+)\s+Isr: (\S+)"
@@ -66,12 +77,12 @@ def await_described(tool, topic, expected):
     awaited(lambda: True if described(tool, topic) == expected else None, f"{topic} is {expected}")
 
 
-def test_topics_are_spread_over_the_brokers(tool):
-    tool("kafka-topics", "--create", "--topic", "spread", "--partitions", "3", "--replication-factor", "2")
+def test_topics_are_spread_over_the_brokers(tool, create):
+    create("spread", "--partitions", "3", "--replication-factor", "2")
     found = awaited(lambda: described(tool, "spread") if len(described(tool, "spread")) == 3 else None, "partitions")
     assert sorted(leader for leader, _, _ in found) == ["1", "2", "3"]
     assert all(sorted(replicas.split(",")) == isr.split(",") for _, replicas, isr in found)
-    tool("kafka-topics", "--create", "--topic", "chosen", "--replica-assignment", "1:2:3,3:1:2")
+    create("chosen", "--replica-assignment", "1:2:3,3:1:2")
     await_described(tool, "chosen", [("1", "1,2,3", "1,2,3"), ("3", "3,1,2", "1,2,3")])
     tool(
         "kafka-topics", "--alter", "--topic", "chosen", "--partitions", "3", "--replica-assignment", "1:2:3,3:1:2,2:3:1"
@@ -83,10 +94,10 @@ def test_topics_are_spread_over_the_brokers(tool):
     awaited(lambda: None if "chosen" in tool("kafka-topics", "--list").split() else True, "the topic is gone")
 
 
-def test_configurations_of_each_broker_and_of_all(tool):
+def test_configurations_of_each_broker_and_of_all(tool, create):
     change = partial(tool, "kafka-configs", "--alter", "--add-config")
     describe = partial(tool, "kafka-configs", "--describe")
-    tool("kafka-topics", "--create", "--topic", "configured", "--partitions", "3", "--replication-factor", "3")
+    create("configured", "--partitions", "3", "--replication-factor", "3")
     change("retention.ms=70000", "--entity-type", "topics", "--entity-name", "configured")
     change("log.retention.ms=8000", "--entity-type", "brokers", "--entity-name", "2")
     change("log.retention.ms=9000", "--entity-type", "brokers", "--entity-default")
@@ -102,8 +113,8 @@ def test_configurations_of_each_broker_and_of_all(tool):
         is_described("log.retention.ms=9000", "--all", "--entity-type", "brokers", "--entity-name", each)
 
 
-def test_records_and_groups(tool, brokers, write):
-    tool("kafka-topics", "--create", "--topic", "read", "--partitions", "3", "--replication-factor", "3")
+def test_records_and_groups(tool, brokers, create, write):
+    create("read", "--partitions", "3", "--replication-factor", "3")
     with Cluster(brokers.bootstrap) as cluster:
         for partition in range(3):
             brokers.until(lambda one: len(one.isr) == 3, "read", partition)
@@ -120,8 +131,8 @@ def test_records_and_groups(tool, brokers, write):
     assert "successful" in groups("--delete", "--group", "one", "--group", "two", "--group", "three")
 
 
-def test_replicas_are_moved_and_leaders_elected(tool, write):
-    tool("kafka-topics", "--create", "--topic", "moved", "--replica-assignment", "1:2,1:2")
+def test_replicas_are_moved_and_leaders_elected(tool, create, write):
+    create("moved", "--replica-assignment", "1:2,1:2")
     plan = [{"topic": "moved", "partition": 0, "replicas": [3, 1]}, {"topic": "moved", "partition": 1, "replicas": [3]}]
     reassign = partial(tool, "kafka-reassign-partitions")
     moved = ("--reassignment-json-file", write(partitions=plan))
@@ -148,12 +159,12 @@ def test_every_broker_serves_what_a_cluster_needs(tool):
         assert said.count(served) == 3
 
 
-def test_moves_to_a_broker_that_dies_are_cancelled(tool, brokers, write, warm_millrace):
+def test_moves_to_a_broker_that_dies_are_cancelled(tool, brokers, create, write, warm_millrace):
     """One by Kafka's tool, the other one by ours."""
     target = str(next(one for one in ALL if one != brokers.controller()))
     first, second = (str(one) for one in ALL if str(one) != target)
-    tool("kafka-topics", "--create", "--topic", "stuck", "--replica-assignment", f"{first},{second}")
-    tool("kafka-topics", "--create", "--topic", "kept", "--replica-assignment", f"{first}:{target}")
+    create("stuck", "--replica-assignment", f"{first},{second}")
+    create("kept", "--replica-assignment", f"{first}:{target}")
     await_described(tool, "stuck", [(first, first, first), (second, second, second)])
     await_described(tool, "kept", [(first, f"{first},{target}", ",".join(sorted((first, target))))])
     brokers.brokers[int(target)].kill()

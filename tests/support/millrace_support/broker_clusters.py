@@ -72,6 +72,16 @@ class BrokerCluster(Generic[B]):
 
         return awaited(look, f"{topic}-{index} becomes as it should be")
 
+    def until_known(self, topic: str) -> None:
+        """Waits until every broker has heard of a topic: a client may ask any of them."""
+
+        def is_known(broker: B) -> bool:
+            with contextlib.suppress(MillraceError), Cluster(broker.bootstrap) as cluster:
+                return topic in cluster.metadata().topics
+            return False
+
+        awaited(lambda: all(map(is_known, self.brokers.values())) or None, f"all brokers know of {topic}")
+
     def all_in_sync(self) -> list[Partition]:
         """Waits until every replica of every partition is in sync, and returns the partitions."""
         return awaited(self._all_in_sync, "all replicas are in sync")
