@@ -246,7 +246,9 @@ class Broker:
         if security is None:
             return None
         max_frame_bytes = self._options.broker.socket_request_max_bytes
-        authentication = ListenerAuthentication(security, self._services.credentials, self._clock, max_frame_bytes)
+        authentication = ListenerAuthentication(
+            security, self._services.credentials, self._clock, max_frame_bytes, self._metrics
+        )
         authentication.start()
         self._closing.push_async_callback(authentication.stop)
         return authentication.gate

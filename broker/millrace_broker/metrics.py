@@ -26,6 +26,7 @@ class RequestMetrics:
     errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # by API key and error code
     refused: int = 0
     idle_closed: int = 0
+    authentications: Counter[str] = field(default_factory=Counter)  # by SASL; by outcome, as docs/metrics.md lists them
     muted: int = 0  # connections that are not read at the moment, as their client is throttled
 
     def count(

@@ -105,7 +105,7 @@ class Up:
             time.sleep(0.1)
 
 
-@pytest.mark.soak(rounds=1, minutes=60)
+@pytest.mark.soak(rounds=1, soak_rounds=10 * len(PARTS))
 @pytest.mark.timeout(2 * 3600)
 def test_a_platform_of_which_a_part_was_killed_goes_on(tmp_path, rounds, record_property):
     write_definitions(str(tmp_path), "cluster/defs.yaml", DECLARED)

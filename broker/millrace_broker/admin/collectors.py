@@ -100,6 +100,10 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "millrace_connections_refused", "Connections closed for what they sent.", value=self._metrics.refused
         )
+        authentications = CounterMetricFamily("millrace_authentications", "Logins by SASL.", labels=["outcome"])
+        for outcome in ("succeeded", "renewed", "failed"):
+            authentications.add_metric([outcome], self._metrics.authentications[outcome])
+        yield authentications
 
     def _requests(self) -> Iterable[Metric]:
         families = [

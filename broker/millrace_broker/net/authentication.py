@@ -26,6 +26,7 @@ from millrace.errors import (
     WireError,
 )
 from millrace_broker.handlers.k18_api_versions import VERSIONS
+from millrace_broker.metrics import RequestMetrics
 from millrace_broker.security.authentication.authentication import Authentication, State
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
@@ -69,12 +70,18 @@ class ConnectionGate:
     """The gate of one connection; its session names it as its authenticator."""
 
     def __init__(
-        self, connection: GatedConnection, authentication: Authentication, security: ListenerSecurity, max_bytes: int
+        self,
+        connection: GatedConnection,
+        authentication: Authentication,
+        security: ListenerSecurity,
+        max_bytes: int,
+        metrics: RequestMetrics,
     ) -> None:
         """Takes the largest frame that may come once somebody has authenticated."""
         self._connection = connection
         self._authentication = authentication
         self._max_bytes = max_bytes
+        self._outcomes = metrics.authentications
         self.mechanisms: Sequence[str] = security.mechanisms
         self.failure_delay_ms = security.failure_delay_ms
         connection.session = replace(connection.session, listener=security.listener, authenticator=self)
@@ -99,10 +106,12 @@ class ConnectionGate:
 
     def authenticate(self, token: bytes) -> Challenge:
         """Takes a token, as `Authenticator` says. From the last one on, the session has a principal."""
+        has_session = self._authentication.authenticated is not None
         with self._closing_on_failure():
             challenge = self._authentication.authenticate(token)
         principal, proven = self._authentication.principal, self._authentication.authenticated
         if self._authentication.state is State.COMPLETE and principal is not None and proven is not None:
+            self._outcomes["renewed" if has_session else "succeeded"] += 1
             session = self._connection.session
             self._connection.session = replace(session, principal=principal, is_by_token=proven.is_by_token)
             self._connection.limit_frames(self._max_bytes)
@@ -121,6 +130,7 @@ class ConnectionGate:
         try:
             yield
         except (SaslAuthenticationError, UnsupportedSaslMechanismError) as error:
+            self._outcomes["failed"] += 1
             logger.info("authentication of %s failed: %s", self._connection.peer, error)
             asyncio.get_running_loop().call_later(self.failure_delay_ms / SECOND_MS, self._connection.drain)
             raise
@@ -130,11 +140,17 @@ class ListenerAuthentication:
     """Makes the gates of one listener's connections; where it takes signed tokens, it keeps their keys."""
 
     def __init__(
-        self, security: ListenerSecurity, credentials: Credentials, clock: Clock, max_frame_bytes: int
+        self,
+        security: ListenerSecurity,
+        credentials: Credentials,
+        clock: Clock,
+        max_frame_bytes: int,
+        metrics: RequestMetrics,
     ) -> None:
         self._security = security
         self._clock = clock
         self._max_frame_bytes = max_frame_bytes
+        self._metrics = metrics
         self._keys: JsonWebKeys | None = None
         self._new_mechanism = partial(
             new_mechanism, security=security, credentials=credentials, check_token=self._token_check()
@@ -143,7 +159,7 @@ class ListenerAuthentication:
     def gate(self, connection: GatedConnection) -> ConnectionGate:
         """Returns the gate of a new connection."""
         authentication = Authentication(self._security, self._new_mechanism, self._clock, VERSIONS)
-        return ConnectionGate(connection, authentication, self._security, self._max_frame_bytes)
+        return ConnectionGate(connection, authentication, self._security, self._max_frame_bytes, self._metrics)
 
     def start(self) -> None:
         """Begins to fetch keys."""
