@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from millrace_support.warm_python import ADDRESS
 pytestmark = pytest.mark.peers
 JARS = Path(".peers/spark-kafka/libs")
 RECORDS = 40
+LOOK_INTERVAL_S = 0.1
 SECRETS = (PASSWORD, STORE_PASSWORD)
 numbers = count()
 
@@ -100,14 +102,14 @@ def test_spark_queries_a_secured_topic_and_its_plan_knows_no_secret(spark, kafka
 
 
 @pytest.mark.usefixtures("cold_loads")
-def test_commands_reach_it_and_show_no_secret(kafka, way, tmp_path):
+def test_commands_reach_it_and_show_no_secret(kafka, way, tmp_path, warm_millrace):
     """The load runs as a process whose command lines, and those of all that it starts, are looked at while it runs."""
     bootstrap, client_config = way
     topic = filled_topic(kafka)
     where = ["--bootstrap", bootstrap, "--client-config", client_config]
 
     def run(*arguments, stdin=None):
-        command = [sys.executable, "-m", "millrace_ops", *arguments, *where]
+        command = [warm_millrace, *arguments, *where]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=True).stdout
 
     run("produce", topic, stdin='{"n": 1}\n')
@@ -117,8 +119,10 @@ def test_commands_reach_it_and_show_no_secret(kafka, way, tmp_path):
     command = [sys.executable, "-m", "millrace_ops", "warehouse", "load", topic, "--table", table, *where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as loading:
         lines = set()
-        while loading.poll() is None:
+        while loading.returncode is None:
             lines |= command_lines(loading.pid)
+            with suppress(subprocess.TimeoutExpired):
+                loading.wait(LOOK_INTERVAL_S)
         output = loading.stdout.read()
     assert loading.returncode == 0, output
     assert any("java" in line and "spark" in line for line in lines)
