@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.extras import require
-from millrace_broker.log_lines import LineFormatter
+from millrace_broker.log_lines import output
 from millrace_broker.startup.options import BrokerOptions, parse_options
 
 logger = logging.getLogger("millrace_broker")
@@ -25,14 +25,12 @@ logger = logging.getLogger("millrace_broker")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until a signal stops the broker and returns the exit status."""
-    to_stderr = logging.StreamHandler(sys.stderr)
-    to_stderr.setFormatter(LineFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[to_stderr])
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    to_stderr = output.write_to(sys.stderr)
     _raise_file_limit()
     try:
         options = parse_options(sys.argv[1:] if arguments is None else arguments)
         require("the broker", "broker")
+        output.use_format(to_stderr, options.broker.logging_format)
         asyncio.run(_run(options))
     except MillraceError as error:
         print(f"millrace broker: {error}", file=sys.stderr)  # noqa: T201

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from millrace.client import Cluster, SyncProducer
+from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace_support.broker_clusters import awaited, broker_cluster
 from millrace_support.kafka_tools import KafkaTools
@@ -111,6 +112,24 @@ def test_configurations_of_each_broker_and_of_all(tool, create):
     is_described("DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=9000", "--entity-type", "brokers", "--entity-default")
     for each in ("1", "3"):
         is_described("log.retention.ms=9000", "--all", "--entity-type", "brokers", "--entity-name", each)
+
+
+def test_loggers_of_one_broker(tool):
+    change = partial(tool, "kafka-configs", "--alter", "--entity-type", "broker-loggers", "--entity-name", "2")
+
+    def described(broker):
+        return tool("kafka-configs", "--describe", "--entity-type", "broker-loggers", "--entity-name", broker)
+
+    change("--add-config", "millrace_broker.replication=DEBUG,millrace_broker.net=TRACE")
+    assert "millrace_broker.replication.replica_fetcher=DEBUG sensitive=false" in described("2")
+    assert "millrace_broker.replication.replica_fetcher=INFO sensitive=false" in described("1")
+    change("--delete-config", "millrace_broker.replication")
+    assert "millrace_broker.replication.replica_fetcher=INFO sensitive=false" in described("2")
+    assert "millrace_broker.net.server=TRACE sensitive=false" in described("2")
+    with pytest.raises(SetupError, match="not a log level"):
+        change("--add-config", "millrace_broker.net=LOUD")
+    with pytest.raises(SetupError, match="nobody does not exist"):
+        change("--add-config", "nobody=INFO")
 
 
 def test_records_and_groups(tool, brokers, create, write):

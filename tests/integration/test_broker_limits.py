@@ -1,5 +1,6 @@
-"""Limits of connections, idle time and memory: who passes them pays with its own connection, others go on."""
+"""Limits of connections, idle time and memory: who passes them pays with its own connection, others go on; the log."""
 
+import json
 import re
 import socket
 import struct
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.client import Configs, ResourceKind
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
@@ -133,6 +135,38 @@ def test_every_request_is_logged_where_that_is_asked_for(start):
         r"ms: \d+\.\d+ in queue, \d+\.\d+ in handling, \d+\.\d+ in all",
         broker.read_log(),
     )
+
+
+def test_requests_of_one_client_are_logged_while_that_is_asked_for(start):
+    broker = start()
+
+    def look(client_id):
+        with Cluster(broker.bootstrap, client_id=client_id) as cluster:
+            cluster.metadata([])
+
+    with Cluster(broker.bootstrap, client_id="operator") as operator:
+        configs = Configs(operator)
+        configs.change(ResourceKind.BROKER, "", {"request.log.clients": "slow one,other"})
+        look("quick one")
+        look("slow one")
+        configs.change(ResourceKind.BROKER, "", {}, ["request.log.clients"])
+        look("slow one")
+    logged = re.findall(r"(\w+) v\d+ of \S+ client (.+?): \d+ bytes in", broker.read_log())
+    assert sorted(logged) == [("API_VERSIONS", "slow one"), ("METADATA", "slow one")]
+
+
+def test_a_log_for_programs_is_one_object_on_each_line(start):
+    broker = start(logging_format="json")
+    name = 'x"}\n{"level": "INFO'
+    with Cluster(broker.bootstrap, client_id=name) as cluster:
+        Configs(cluster).change(ResourceKind.BROKER, "", {"request.log.slower.than.ms": "0"})
+        cluster.metadata([])
+    broker.stop()
+    lines = [json.loads(line) for line in broker.read_log().splitlines()]
+    assert all(one.keys() == {"time", "level", "logger", "message"} for one in lines)
+    [line] = [one for one in lines if one["message"].startswith("METADATA")]
+    assert (line["level"], line["logger"]) == ("INFO", "millrace_broker.requests")
+    assert name in line["message"]
 
 
 def test_metrics_count_bytes_and_times_of_each_api(start):

@@ -28,10 +28,12 @@ from millrace_broker.cluster.config_sources import (
     topic_entries,
 )
 from millrace_broker.cluster.group_configs import GROUP_KEYS, check_group_config, check_group_name, group_entries
+from millrace_broker.cluster.logger_configs import change_loggers, logger_entries
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
+from millrace_broker.log_lines.levels import LoggerLevels
 from millrace_broker.properties.listeners import override
 from millrace_broker.properties.restrictions import check_not_of_listeners, check_unrestricted
 from millrace_broker.storage.config import TOPIC_CONFIG
@@ -73,6 +75,7 @@ class ConfigManager:
         self._metadata = metadata
         self.check_certificates: Callable[[Properties], None] = lambda _: None
         """Raises InvalidConfigError where a listener can't use these properties of the broker."""
+        self._loggers = LoggerLevels()
         self._changing = asyncio.Lock()  # a change builds on the configuration that it reads
         self.set_layers(layers)
 
@@ -137,6 +140,16 @@ class ConfigManager:
             config = apply_operations(before, operations, BROKER_KEYS)
             await self._set_broker(entity, config, validate_only=validate_only)
 
+    def describe_loggers(self, name: str) -> list[ConfigEntry]:
+        """Returns the level of each of this broker's loggers. InvalidRequestError."""
+        self._check_is_this_broker(name)
+        return logger_entries(self._loggers)
+
+    def change_loggers(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
+        """Changes the levels of this broker's loggers, until it stops."""
+        self._check_is_this_broker(name)
+        change_loggers(self._loggers, operations, validate_only=validate_only)
+
     def describe_group(self, name: str) -> list[ConfigEntry]:
         """Returns every property of a group, whether the group exists or not. InvalidRequestError."""
         check_group_name(name)
@@ -185,6 +198,10 @@ class ConfigManager:
         if number != self._broker_id:
             raise InvalidRequestError(f"unexpected broker id, expected {self._broker_id} or an empty name: {name}")
         return str(self._broker_id)
+
+    def _check_is_this_broker(self, name: str) -> None:
+        if self._entity(name) == ALL_BROKERS:
+            raise InvalidRequestError("broker id must not be empty: loggers belong to one broker")
 
     async def _set_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
         self.check_topic_config(config)

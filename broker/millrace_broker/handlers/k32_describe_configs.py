@@ -3,7 +3,7 @@
     v0  whether a value is the default      v1  source, synonyms (KIP-226)
     v3  type and documentation (KIP-569)      v4  flexible
 
-Topics, groups and this broker go by name, all brokers by the empty broker name. Loggers have no levels.
+Topics, groups, this broker and its loggers (KIP-412) go by name, all brokers by the empty broker name.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def _entries(services: Services, resource: DescribeConfigsResource) -> Sequence[
         case ResourceType.BROKER:
             return services.configs.describe_broker(resource.resource_name)
         case ResourceType.BROKER_LOGGER:
-            services.configs.describe_broker(resource.resource_name)
-            return []
+            return services.configs.describe_loggers(resource.resource_name)
         case ResourceType.GROUP:
             return services.configs.describe_group(resource.resource_name)
         case number:

@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs, versions 0 and 1 (KIP-339); v1 flexible.
 
-A property that is not named stays as it is. `cluster.config_changes` has the operations.
+A property that is not named stays as it is. Loggers have levels (KIP-412), which AlterConfigs does not change.
+`cluster.config_changes` has the operations.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ async def _alter(
             await services.configs.change_topic(resource.resource_name, operations, validate_only=validate_only)
         case ResourceType.BROKER:
             await services.configs.change_broker(resource.resource_name, operations, validate_only=validate_only)
+        case ResourceType.BROKER_LOGGER:
+            services.configs.change_loggers(resource.resource_name, operations, validate_only=validate_only)
         case ResourceType.GROUP:
             await services.configs.change_group(resource.resource_name, operations, validate_only=validate_only)
         case number:

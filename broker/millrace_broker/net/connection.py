@@ -376,9 +376,8 @@ class Connection(asyncio.BufferedProtocol):
             self._in_line -= len(slot.headers)
             self._pending_bytes -= slot.bytes_out
             slot.count.bytes_out += slot.bytes_out
-            seconds = now - slot.arrived
-            slot.count.total_seconds += seconds * len(slot.headers)
-            if self._owner.request_log.wants(seconds):
+            slot.count.total_seconds += (now - slot.arrived) * len(slot.headers)
+            if self._owner.request_log.is_on:
                 for header, reply_bytes in zip(slot.headers, slot.reply_bytes, strict=False):
                     self._owner.request_log.note(self.peer, header, slot.times, reply_bytes, now)
         self._ready_bytes = 0

@@ -1,6 +1,9 @@
-"""The request log: one line for each request, or for each that took long.
+"""The request log: one line for each request, for each that took long, or for each of some clients.
 
     request.log.slower.than.ms    -1  none    0  every request    N  those that took N ms or more
+    request.log.clients           client ids, separated by commas: every request of theirs
+
+Both can be changed while the broker runs.
 
     PRODUCE v9 of 127.0.0.1:40044 client app: 1043 bytes in, 51 out, ms: 0.004 in queue, 0.131 in handling, 0.160 in all
 
@@ -16,8 +19,10 @@ from typing import NamedTuple
 
 from millrace.wire.api import ApiKey
 from millrace.wire.header import RequestHeader
+from millrace_broker.handlers.api import Services
+from millrace_broker.log_lines.output import REQUESTS
 
-logger = logging.getLogger("millrace_broker.requests")
+logger = logging.getLogger(REQUESTS)
 
 OFF = -1
 
@@ -31,17 +36,21 @@ class RequestTimes(NamedTuple):
 
 
 class RequestLog:
-    """Writes the lines of the request log."""
+    """Writes the lines of the request log, as the live properties say."""
 
-    def __init__(self, slower_than_ms: int) -> None:
-        self._slower_than_s = float("inf") if slower_than_ms == OFF else slower_than_ms / 1000
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
-    def wants(self, seconds: float) -> bool:
-        """Returns whether a request that took this long has a line."""
-        return seconds >= self._slower_than_s
+    @property
+    def is_on(self) -> bool:
+        """Whether any request can have a line."""
+        config = self._services.config
+        return config.request_log_slower_than_ms != OFF or config.request_log_clients != ""
 
     def note(self, peer: str, header: RequestHeader, times: RequestTimes, reply_bytes: int, now: float) -> None:
-        """Writes the line of a request whose reply, if it has one, has just been sent."""
+        """Writes the line of a request, if it has one; its reply, if it has one, has just been sent."""
+        if not self._wants(header, 1000 * (now - times.arrived)):
+            return
         logger.info(
             "%s v%d of %s client %s: %d bytes in, %d out, ms: %.3f in queue, %.3f in handling, %.3f in all",
             ApiKey(header.api_key).name,
@@ -54,3 +63,9 @@ class RequestLog:
             1000 * (times.handled - times.started),
             1000 * (now - times.arrived),
         )
+
+    def _wants(self, header: RequestHeader, milliseconds: float) -> bool:
+        config = self._services.config
+        if 0 <= config.request_log_slower_than_ms <= milliseconds:
+            return True
+        return header.client_id in config.request_log_clients.split(",") if config.request_log_clients else False

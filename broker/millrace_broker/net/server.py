@@ -53,7 +53,7 @@ class Server:
         config = services.config
         self.scratch = bytearray(SCRATCH_BYTES)
         self.memory = MemoryInFlight(config.queued_bytes_limit, self._reclaim_memory)
-        self.request_log = RequestLog(config.request_log_slower_than_ms)
+        self.request_log = RequestLog(services)
         self._admission = Admission(_last_descriptors())
         self._accepting = Accepting(
             ConnectionRates(QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000)),

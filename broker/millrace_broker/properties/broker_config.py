@@ -114,8 +114,15 @@ class BrokerConfig:
         "Bytes of requests cut short or in line, and of replies not yet taken, over all connections; -1: no limit.",
         minimum=-1,
     )
+    logging_format: str = setting("text", "The form of the broker's log: text or json.", choices=("text", "json"))
     request_log_slower_than_ms: int = setting(
-        -1, "Requests that take this many milliseconds or more are logged; 0: all, -1: none.", minimum=-1
+        -1,
+        "Requests that take this many milliseconds or more are logged; 0: all, -1: none.",
+        minimum=-1,
+        is_dynamic=True,
+    )
+    request_log_clients: str = setting(
+        "", "Client ids whose requests are all logged, separated by commas.", is_list=True, is_dynamic=True
     )
     log_retention_check_interval_ms: int = setting(
         300_000, "Milliseconds between two looks for segments to delete.", minimum=1

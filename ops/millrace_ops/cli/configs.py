@@ -1,4 +1,4 @@
-"""`millrace configs`: describes, sets and unsets properties of topics, brokers and groups."""
+"""`millrace configs`: describes, sets and unsets properties of topics, brokers and groups, and levels of loggers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from millrace.client import Configs, Property, ResourceKind
 
-app = Commands(help="Describe and change the configuration of topics, brokers and groups.")
+app = Commands(help="Describe and change the configuration of topics, brokers and groups, and what brokers log.")
 Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="The configuration of this topic.")]
 Broker = Annotated[
     str | None, typer.Option(metavar="ID", help="Of this broker, or `all`: the live one of all brokers.")
+]
+BrokerLoggers = Annotated[
+    str | None, typer.Option(metavar="ID", help="The levels of this broker's loggers, until it stops.")
 ]
 Group = Annotated[str | None, typer.Option(metavar="GROUP", help="Of this group, which need not exist yet.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Properties.")]
@@ -33,6 +36,7 @@ def describe(
     *,
     topic: Topic = None,
     broker: Broker = None,
+    broker_loggers: BrokerLoggers = None,
     group: Group = None,
     everything: Annotated[bool, typer.Option("--all", help="Show defaults too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -40,7 +44,11 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Show each property's value and where it comes from."""
-    with _opened(bootstrap, client_config, topic=topic, broker=broker, group=group) as (configs, kind, name):
+    with _opened(bootstrap, client_config, topic=topic, broker=broker, broker_logger=broker_loggers, group=group) as (
+        configs,
+        kind,
+        name,
+    ):
         found = [one for one in configs.describe(kind, name) if everything or one.source != "default"]
     if as_json:
         print_json([_row(one) for one in found])
@@ -54,6 +62,7 @@ def set_(
     *,
     topic: Topic = None,
     broker: Broker = None,
+    broker_loggers: BrokerLoggers = None,
     group: Group = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
@@ -70,6 +79,7 @@ def set_(
         as_json=as_json,
         topic=topic,
         broker=broker,
+        broker_logger=broker_loggers,
         group=group,
     )
 
@@ -80,13 +90,24 @@ def unset(
     *,
     topic: Topic = None,
     broker: Broker = None,
+    broker_loggers: BrokerLoggers = None,
     group: Group = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove properties, so that what holds without them applies again."""
-    _change(bootstrap, client_config, {}, names, as_json=as_json, topic=topic, broker=broker, group=group)
+    _change(
+        bootstrap,
+        client_config,
+        {},
+        names,
+        as_json=as_json,
+        topic=topic,
+        broker=broker,
+        broker_logger=broker_loggers,
+        group=group,
+    )
 
 
 def _change(
@@ -123,7 +144,9 @@ def _opened(
 
     named = [(kind, name) for kind, name in subject.items() if name is not None]
     if len(named) != 1:
-        raise typer.BadParameter("one of the three is needed", param_hint="--topic / --broker / --group")
+        raise typer.BadParameter(
+            "one of the four is needed", param_hint="--topic / --broker / --broker-loggers / --group"
+        )
     [(kind, name)] = named
     with open_cluster(bootstrap, client_config) as cluster:
         is_of_all = kind == "broker" and name == ALL_BROKERS

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
         IncrementalAlterConfigsRequestFields,
     )
 
-SOURCES = {1: "topic", 2: "broker, live", 3: "all brokers, live", 4: "broker, at its start", 5: "default", 8: "group"}
+SOURCES = {
+    1: "topic",
+    2: "broker, live",
+    3: "all brokers, live",
+    4: "broker, at its start",
+    5: "default",
+    6: "logger",
+    8: "group",
+}
 SET, DELETE = 0, 1
 Result = TypeVar("Result")
 
@@ -29,6 +37,7 @@ class ResourceKind(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     GROUP = 32
 
 
@@ -94,8 +103,8 @@ class Configs:
         self._run(kind, name, action)
 
     def _run(self, kind: ResourceKind, name: str, action: Callable[[Connection], Result]) -> Result:
-        """Runs an action where it can be done: a broker describes and changes its own configuration only."""
-        if kind is ResourceKind.BROKER and name:
+        """Runs an action where it can be done: only a broker itself changes its configuration and its loggers."""
+        if kind is ResourceKind.BROKER_LOGGER or (kind is ResourceKind.BROKER and name):
             return action(self._cluster.broker_connection(name))
         return self._cluster.on_controller(action)
 
@@ -109,4 +118,4 @@ def _properties(described: DescribeConfigsResult) -> list[Property]:
 
 
 def _subject(kind: ResourceKind, name: str) -> str:
-    return f"{kind.name.lower()} {name}" if name else "all brokers"
+    return f"{kind.name.lower().replace('_', ' ')} {name}" if name else "all brokers"

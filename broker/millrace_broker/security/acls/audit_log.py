@@ -15,9 +15,10 @@ import logging
 from collections.abc import Callable
 
 from millrace.security.acls import AclOperation, ResourceType
+from millrace_broker.log_lines.output import AUDIT
 from millrace_broker.security.client_session import ClientSession
 
-logger = logging.getLogger("millrace_broker.authorizer")
+logger = logging.getLogger(AUDIT)
 
 WINDOW_MS = 10_000
 MAX_LINES = 1_000

@@ -35,9 +35,13 @@ class LineFormatter(logging.Formatter):
 
 def printable(text: str) -> str:
     """Returns the text on one line, cut where it is very long."""
-    if len(text) > MAX_CHARACTERS:
-        text = f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
+    text = cut(text)
     return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def cut(text: str) -> str:
+    """Returns the beginning of a text where it is very long, and how long it is."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
 
 
 def _printable(character: str) -> str:

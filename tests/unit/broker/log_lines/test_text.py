@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from millrace_broker.log_lines import MAX_CHARACTERS, LineFormatter, printable
+from millrace_broker.log_lines.text import MAX_CHARACTERS, LineFormatter, printable
 
 FORGED = "x\n2026-01-01 00:00:00,000 INFO millrace_broker: all is well"
 

@@ -1,0 +1,61 @@
+"""Leaves out lines that come again and again, so that no client and no fault can fill the disk with one sentence.
+
+Lines are of one kind if they have the same logger, level and sentence, whatever names and numbers are in it. Within
+ten seconds a hundred lines of one kind are written. The last of them says that others are left out, and the first line
+of this kind after the ten seconds tells how many. Some loggers are exempt: they have a limit of their own, or none on
+purpose.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+WINDOW_S = 10.0
+LINES_IN_WINDOW = 100
+MAX_KINDS = 1_000  # the oldest kind is forgotten for another one
+
+
+@dataclass(slots=True)
+class _Window:
+    """The lines of one kind since `began_s`."""
+
+    began_s: float
+    lines: int = 0
+
+
+class RepetitionFilter(logging.Filter):
+    """Passes what is not repeated too often; judges time by that of the records."""
+
+    def __init__(self, unlimited: Collection[str] = ()) -> None:
+        """Takes the names of loggers whose lines are never left out."""
+        super().__init__()
+        self._unlimited = unlimited
+        self._windows: dict[tuple[str, int, str], _Window] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether a line is written, and adds to it what is left out."""
+        if record.name in self._unlimited:
+            return True
+        kind = (record.name, record.levelno, str(record.msg))
+        window = self._windows.get(kind)
+        if window is None or not 0 <= record.created - window.began_s < WINDOW_S:
+            window = self._begin(kind, record)
+        window.lines += 1
+        if window.lines == LINES_IN_WINDOW:
+            _add(record, f"further lines like this are left out for {WINDOW_S:.0f} s")
+        return window.lines <= LINES_IN_WINDOW
+
+    def _begin(self, kind: tuple[str, int, str], record: logging.LogRecord) -> _Window:
+        former = self._windows.pop(kind, None)
+        if former is not None and (left_out := former.lines - LINES_IN_WINDOW) > 0:
+            _add(record, f"{left_out} lines like this were left out")
+        elif len(self._windows) >= MAX_KINDS:
+            del self._windows[next(iter(self._windows))]
+        window = self._windows[kind] = _Window(record.created)
+        return window
+
+
+def _add(record: logging.LogRecord, text: str) -> None:
+    record.msg, record.args = f"{record.getMessage()} ({text})", ()
