@@ -9,10 +9,7 @@ from millrace.client.consumer import ConsumerConnector
 from millrace.client.producer import Producer
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
-from millrace.zk.security import ZooKeeperSecurity
-from millrace_ops.zookeeper_acls import find_nodes
 from millrace_support.zookeeper_security import SecuredZooKeeper
-from millrace_support.zookeeper_sessions import started
 
 TOPIC = "secured"
 
@@ -23,14 +20,6 @@ def secured(tmp_path_factory):
         yield server
 
 
-def access_of_nodes(secured, chroot):
-    """The access of all nodes of a cluster by path, and which differ from what a secured cluster has."""
-    security = ZooKeeperSecurity.from_properties(secured.login())
-    with started(secured.plain_address + chroot, security=security) as session:
-        nodes = list(find_nodes(session, is_secure=True))
-        return {one.path: one.found for one in nodes}, [one for one in nodes if one.found is not one.wanted]
-
-
 def test_nodes_have_the_access_that_kafka_gives_them(secured, kafka, tmp_path):
     properties = {**secured.tls(), "zookeeper.ssl.truststore.type": "PEM", "zookeeper.set.acl": "true"}
     login = f"-Djava.security.auth.login.config={secured.folder}/client.jaas"
@@ -39,7 +28,7 @@ def test_nodes_have_the_access_that_kafka_gives_them(secured, kafka, tmp_path):
         theirs, tmp_path / "theirs", zookeeper=f"{secured.tls_address}/theirs", properties=properties
     ) as broker, Cluster(broker.bootstrap) as cluster:  # fmt: skip
         Admin(cluster).create_topic(TOPIC, 1)
-        kafkas, odd = access_of_nodes(secured, "/theirs")
+        kafkas, odd = secured.access_of_nodes("/theirs")
         assert odd == []
     with BrokerProcess(
         tmp_path / "ours",
@@ -47,7 +36,7 @@ def test_nodes_have_the_access_that_kafka_gives_them(secured, kafka, tmp_path):
         properties={**properties, **secured.login()},
     ) as broker, Cluster(broker.bootstrap) as cluster:  # fmt: skip
         Admin(cluster).create_topic(TOPIC, 1)
-        ours, odd = access_of_nodes(secured, "/ours")
+        ours, odd = secured.access_of_nodes("/ours")
         assert odd == []
         clients = {**secured.tls(), "zookeeper.connect": f"{secured.tls_address}/ours"}
         with Producer(clients) as producer:

@@ -29,6 +29,7 @@ from millrace.errors import SetupError
 from millrace.java import class_archive_flags, find_java
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import LOOPBACK, free_port
+from millrace.security.client_security import ClientSecurity
 from millrace.testing.kafka_settings import beside_kraft, with_kraft, with_listeners, with_zookeeper
 
 PEERS = ".peers"
@@ -111,9 +112,10 @@ class KafkaBroker:
         listen: `HOST:PORT`; a free port of the loopback interface by default.
         properties: Broker properties, above those of `kafka_settings`.
         broker_id: The broker's id in the cluster.
+        security: How the broker is asked whether it serves, where `properties` secure the listener at `listen`.
 
     Attributes:
-        bootstrap: `HOST:PORT` of the listener in plain text.
+        bootstrap: `HOST:PORT` of the first listener, which is in plain text unless `properties` say otherwise.
         addresses: `HOST:PORT` of the further listeners, by name.
 
     Raises:
@@ -132,9 +134,11 @@ class KafkaBroker:
         listen: str | None = None,
         listeners: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
+        security: ClientSecurity = ClientSecurity.PLAINTEXT,
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.bootstrap = listen or _free_address()
+        self._security = security
         self._kafka = kafka
         self._broker_id = broker_id
         place = (str(self.data_dir), self.bootstrap, broker_id)
@@ -238,18 +242,24 @@ class KafkaBroker:
         said = self.read_log()
         if not any(line.format(self._broker_id) in said for line in STARTED):
             return False
-        with Cluster(self.bootstrap) as cluster:
+        with Cluster(self.bootstrap, security=self._security) as cluster:
             return self._broker_id in cluster.metadata([]).brokers
 
 
-def await_markers(bootstrap: str, topic: str, partitions: Iterable[int] = (0,)) -> None:
+def await_markers(
+    bootstrap: str,
+    topic: str,
+    partitions: Iterable[int] = (0,),
+    *,
+    security: ClientSecurity = ClientSecurity.PLAINTEXT,
+) -> None:
     """Waits until a topic without open transactions is readable to its end; raises SetupError after a minute.
 
     Kafka answers EndTxn when the decision is stored, and writes the markers afterwards. Until then readers of committed
     records don't see what was committed, and later records may come to lie before the marker.
     """
     deadline = time.monotonic() + MARKERS_TIMEOUT_S
-    with SimpleConsumer(bootstrap) as consumer:
+    with SimpleConsumer(bootstrap, security=security) as consumer:
         for partition in partitions:
             while consumer.latest(topic, partition, IsolationLevel.READ_COMMITTED) < consumer.latest(topic, partition):
                 if time.monotonic() > deadline:

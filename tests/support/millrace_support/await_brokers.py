@@ -9,6 +9,7 @@ import time
 from typing import Protocol
 
 from millrace.client import Cluster
+from millrace.security.client_security import ClientSecurity
 
 DEADLINE_S = 60.0
 PAUSE_S = 0.01
@@ -22,7 +23,7 @@ class Serving(Protocol):
         """The address, `HOST:PORT`."""
 
 
-def await_brokers(ids: set[int], *told: Serving) -> None:
+def await_brokers(ids: set[int], *told: Serving, security: ClientSecurity = ClientSecurity.PLAINTEXT) -> None:
     """Waits until each of the brokers `told` answers that exactly the brokers `ids` are alive.
 
     Raises:
@@ -30,7 +31,7 @@ def await_brokers(ids: set[int], *told: Serving) -> None:
     """
     deadline = time.monotonic() + DEADLINE_S
     for broker in told:
-        with Cluster(broker.bootstrap) as cluster:
+        with Cluster(broker.bootstrap, security=security) as cluster:
             while (found := set(cluster.metadata([]).brokers)) != ids:
                 assert time.monotonic() < deadline, f"{broker.bootstrap} knows of {sorted(found)}, not {sorted(ids)}"
                 time.sleep(PAUSE_S)

@@ -13,6 +13,7 @@ from uuid import uuid4
 from millrace.client import Cluster
 from millrace.client.metadata import Partition, PartitionMetadata
 from millrace.errors import MillraceError
+from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import Serving, await_brokers
 
@@ -46,19 +47,28 @@ def awaited(look: Callable[[], T | None], what: str) -> T:
 
 
 class BrokerCluster(Generic[B]):
-    """Brokers by id, under one ZooKeeper; a broker that a test kills is started again by `brokers[id].start()`."""
+    """Brokers by id, under one ZooKeeper; a broker that a test kills is started again by `brokers[id].start()`.
 
-    def __init__(self, brokers: Mapping[int, B]) -> None:
+    Attributes:
+        security: How this process reaches the brokers.
+    """
+
+    def __init__(self, brokers: Mapping[int, B], security: ClientSecurity = ClientSecurity.PLAINTEXT) -> None:
         self.brokers = dict(brokers)
+        self.security = security
 
     @property
     def bootstrap(self) -> str:
         """The addresses of all brokers, for any client."""
         return ",".join(each.bootstrap for each in self.brokers.values())
 
+    def connect(self, broker: B | None = None) -> Cluster:
+        """Returns a client that begins at any of the brokers, or at this one."""
+        return Cluster(self.bootstrap if broker is None else broker.bootstrap, security=self.security)
+
     def partition(self, topic: str, index: int = 0) -> PartitionMetadata:
         """Returns a partition as the first broker that answers describes it."""
-        with Cluster(self.bootstrap) as cluster:
+        with self.connect() as cluster:
             return cluster.metadata([topic]).topic(topic).partitions[index]
 
     def until(self, holds: Callable[[PartitionMetadata], bool], topic: str, index: int = 0) -> PartitionMetadata:
@@ -76,7 +86,7 @@ class BrokerCluster(Generic[B]):
         """Waits until every broker has heard of a topic: a client may ask any of them."""
 
         def is_known(broker: B) -> bool:
-            with contextlib.suppress(MillraceError), Cluster(broker.bootstrap) as cluster:
+            with contextlib.suppress(MillraceError), self.connect(broker) as cluster:
                 return topic in cluster.metadata().topics
             return False
 
@@ -87,7 +97,7 @@ class BrokerCluster(Generic[B]):
         return awaited(self._all_in_sync, "all replicas are in sync")
 
     def _all_in_sync(self) -> list[Partition] | None:
-        with contextlib.suppress(MillraceError), Cluster(self.bootstrap) as cluster:
+        with contextlib.suppress(MillraceError), self.connect() as cluster:
             topics = cluster.metadata().topics.values()
             found = {(topic.name, index): one for topic in topics for index, one in topic.partitions.items()}
             return list(found) if all(set(one.isr) == set(one.replicas) for one in found.values()) else None
@@ -112,7 +122,7 @@ class BrokerCluster(Generic[B]):
         return awaited(self._controller, "there is a controller")
 
     def _controller(self) -> int | None:
-        with contextlib.suppress(MillraceError), Cluster(self.bootstrap) as cluster:
+        with contextlib.suppress(MillraceError), self.connect() as cluster:
             found = cluster.metadata([]).controller_id
             return found if found in self.brokers else None
         return None

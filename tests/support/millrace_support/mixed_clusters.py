@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from uuid import uuid4
+from typing import NamedTuple
 
 from millrace.ports import LOOPBACK, free_port
+from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import Kafka, KafkaBroker
 from millrace_support.await_brokers import await_brokers
@@ -34,6 +35,20 @@ class Software(Enum):
     MILLRACE = "Millrace"
 
 
+class Securing(NamedTuple):
+    """How brokers are secured, whatever they run.
+
+    Attributes:
+        properties: Properties of the listener that each broker has, and of all that is secured besides.
+        java_flags: What Apache Kafka is told by its JVM.
+        client: How this process reaches the brokers.
+    """
+
+    properties: Mapping[str, str] = {}
+    java_flags: tuple[str, ...] = ()
+    client: ClientSecurity = ClientSecurity.PLAINTEXT
+
+
 class MixedBroker:
     """A broker with its id, folder and address, which runs one software at a time.
 
@@ -43,17 +58,26 @@ class MixedBroker:
         zookeeper: `HOST:PORT/chroot`.
         broker_id: The broker's id in the cluster.
         properties: Properties for both, by Kafka's names.
+        client: How the broker is reached; its listener has the security protocol of that.
     """
 
     def __init__(
-        self, kafka: Kafka, data_dir: Path, zookeeper: str, broker_id: int, properties: Mapping[str, str]
+        self,
+        kafka: Kafka,
+        data_dir: Path,
+        zookeeper: str,
+        broker_id: int,
+        properties: Mapping[str, str],
+        *,
+        client: ClientSecurity = ClientSecurity.PLAINTEXT,
     ) -> None:
         self.data_dir = data_dir
         self.bootstrap = f"{LOOPBACK}:{free_port()}"
         self._kafka = kafka
         self._zookeeper = zookeeper
         self._id = broker_id
-        self._properties = properties
+        self._client = client
+        self._properties = {**properties, "listeners": f"{client.protocol.name}://{self.bootstrap}"}
         self._process: KafkaBroker | BrokerProcess | None = None
 
     @property
@@ -72,14 +96,11 @@ class MixedBroker:
                 broker_id=self._id,
                 properties=self._properties,
                 listen=self.bootstrap,
+                security=self._client,
             )
         else:
             self._process = BrokerProcess(
-                self.data_dir,
-                zookeeper=self._zookeeper,
-                broker_id=self._id,
-                properties=self._properties,
-                listen=self.bootstrap,
+                self.data_dir, zookeeper=self._zookeeper, broker_id=self._id, properties=self._properties
             )
 
     def stop(self) -> None:
@@ -100,16 +121,26 @@ def kafka_of_256_mb(kafka: Kafka) -> Kafka:
 
 @contextlib.contextmanager
 def mixed_cluster(
-    kafka: Kafka, folder: Path, zookeeper: str, brokers: Mapping[int, Software], properties: Mapping[str, str]
+    kafka: Kafka,
+    folder: Path,
+    zookeeper: str,
+    brokers: Mapping[int, Software],
+    properties: Mapping[str, str],
+    *,
+    securing: Securing | None = None,
 ) -> Iterator[BrokerCluster[MixedBroker]]:
     """Starts brokers one after the other, so that the first is the controller, and yields once all know of all."""
-    chroot = f"{zookeeper}/{uuid4().hex}"
-    settings = {**SETTINGS, **properties}
+    secured = securing or Securing()
+    settings = {**SETTINGS, **properties, **secured.properties}
     small = kafka_of_256_mb(kafka)
-    made = {each: MixedBroker(small, folder / str(each), chroot, each, settings) for each in brokers}
+    theirs = replace(small, java_flags=(*small.java_flags, *secured.java_flags))
+    made = {
+        each: MixedBroker(theirs, folder / str(each), zookeeper, each, settings, client=secured.client)
+        for each in brokers
+    }
     with contextlib.ExitStack() as stack:
         for each, software in brokers.items():
             stack.callback(made[each].close)
             made[each].start(software)
-        await_brokers(set(brokers), *made.values())
-        yield BrokerCluster(made)
+        await_brokers(set(brokers), *made.values(), security=secured.client)
+        yield BrokerCluster(made, secured.client)

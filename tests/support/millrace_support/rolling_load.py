@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -18,6 +18,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 WAIT_S = 120
 PAUSE_S = 0.01
 QUIET = {"log_level": 2}
+GROUP = TRANSACTIONAL_ID = "rolling"
+
+
+class Users(NamedTuple):
+    """The settings of librdkafka by which each client logs in, where it has to.
+
+    Attributes:
+        writer: Who writes, by `TRANSACTIONAL_ID`, too.
+        reader: Who reads, in `GROUP`.
+    """
+
+    writer: Mapping[str, str] = {}
+    reader: Mapping[str, str] = {}
 
 
 class Sent(NamedTuple):
@@ -35,13 +48,18 @@ class RollingLoad:
         plain: The topic of records without transactions.
         transactional: The topic of transactions; every third is aborted.
         partitions: How many partitions both topics have.
+        users: How the clients log in.
     """
 
-    def __init__(self, bootstrap: str, plain: str, transactional: str, partitions: int) -> None:
+    def __init__(
+        self, bootstrap: str, plain: str, transactional: str, partitions: int, users: Users | None = None
+    ) -> None:
         self.acknowledged: list[Sent] = []
         self.committed: list[int] = []
         self.consumed: set[Sent] = set()
-        self._bootstrap = bootstrap
+        user = users or Users()
+        self._writing = {"bootstrap.servers": bootstrap, **user.writer, **QUIET}
+        self._reading = {"bootstrap.servers": bootstrap, **user.reader, **QUIET}
         self._plain = plain
         self._transactional = transactional
         self._partitions = partitions
@@ -99,9 +117,7 @@ class RollingLoad:
         self._reader.result()
 
     def _produce(self) -> None:
-        producer = Producer(
-            {"bootstrap.servers": self._bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5, **QUIET}
-        )
+        producer = Producer({**self._writing, "acks": "all", "enable.idempotence": True, "linger.ms": 5})
         failed: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -121,7 +137,7 @@ class RollingLoad:
             raise KafkaException(failed[0])
 
     def _commit(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": "rolling", **QUIET})
+        producer = Producer({**self._writing, "transactional.id": TRANSACTIONAL_ID})
         producer.init_transactions(WAIT_S)
         number = 0
         while not self._ends.is_set():
@@ -136,8 +152,8 @@ class RollingLoad:
             number += 1
 
     def _consume(self) -> None:
-        settings = {"group.id": "rolling", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, **settings, **QUIET})
+        settings = {"group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({**self._reading, **settings})
         consumer.subscribe([self._plain])
         deadline = None
         while not self._gives_up.is_set() and not self._has_read_everything():
@@ -159,9 +175,10 @@ class RollingLoad:
         return self._written.is_set() and self.consumed.issuperset(self.acknowledged)
 
 
-def read_topic(bootstrap: str, topic: str, partitions: int) -> Iterator[Sent]:
-    """Yields all committed records of a topic."""
-    settings = {"group.id": "reader", "enable.partition.eof": True, "isolation.level": "read_committed"}
+def read_topic(bootstrap: str, topic: str, partitions: int, login: Mapping[str, str] | None = None) -> Iterator[Sent]:
+    """Yields all committed records of a topic, read by who logs in by these settings."""
+    isolated = {"isolation.level": "read_committed", "enable.partition.eof": True}
+    settings = {"group.id": GROUP, "enable.auto.commit": False, **isolated, **(login or {})}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings, **QUIET})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     open_partitions, deadline = set(range(partitions)), time.monotonic() + WAIT_S

@@ -25,6 +25,9 @@ from cryptography.x509.oid import NameOID
 
 from millrace.ports import LOOPBACK, free_port
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace.zk.security import Access, ZooKeeperSecurity
+from millrace_ops.zookeeper_acls import Change, find_nodes
+from millrace_support.zookeeper_sessions import started
 
 PASSWORD = "archive secret"  # noqa: S105
 USER, USER_PASSWORD = "kafka", 'zk "secret"'
@@ -122,6 +125,13 @@ class SecuredZooKeeper:
     def login(self) -> dict[str, str]:
         """Returns the properties of a client that has a password."""
         return {"java.security.auth.login.config": f"{self.folder}/client.jaas"}
+
+    def access_of_nodes(self, chroot: str) -> tuple[dict[str, Access], list[Change]]:
+        """Returns the access of all nodes of a cluster by path, and which differ from what a secured cluster has."""
+        security = ZooKeeperSecurity.from_properties(self.login())
+        with started(self.plain_address + chroot, security=security) as session:
+            nodes = list(find_nodes(session, is_secure=True))
+            return {one.path: one.found for one in nodes}, [one for one in nodes if one.found is not one.wanted]
 
     def tls(self, keystore: str = "", ca: str = "ca.pem") -> dict[str, str]:
         """Returns the properties of a client that speaks TLS, and shows a certificate if it has one."""
