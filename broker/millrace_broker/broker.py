@@ -228,7 +228,7 @@ class Broker:
     async def _bind(self) -> dict[str, Address]:
         """Returns where each listener listens, by its name."""
         services, options = self._services, self._options
-        self._server = Server(services, self._metrics, self._clock)
+        self._server = Server(services, self._metrics, self._clock, options.spared_listener)
         self._configs.check_certificates = self._server.check_certificates
         self._vitals.shards = (services.groups.led, services.txns.led)
         self._closing.push_async_callback(self._server.drain, options.broker.shutdown_drain_timeout_ms / 1000)

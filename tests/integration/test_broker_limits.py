@@ -14,6 +14,7 @@ from millrace.client import Configs, ResourceKind
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
+from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
@@ -64,6 +65,28 @@ def test_connections_above_a_limit_are_closed_and_the_others_stay(start):
     log = broker.read_log()
     for limit in ("max.connections.per.ip=2", "max.connections.per.ip=1", "max.connections=6"):
         assert limit in log
+
+
+def test_a_listener_has_a_limit_of_its_own_which_changes_live(start):
+    name, port = "listener.name.other.max.connections", free_port()
+    broker = start(
+        listeners=f"PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:{port}",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+        listener_name_other_max_connections=1,
+    )
+    with ExitStack() as opened, Cluster(broker.bootstrap) as cluster:
+
+        def served():
+            return is_served(opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)))
+
+        assert [served(), served()] == [True, False]
+        Configs(cluster).change(ResourceKind.BROKER, "", {name: "2"})
+        assert [served(), served()] == [True, False]
+        Configs(cluster).change(ResourceKind.BROKER, "1", {name: "3"})
+        assert [served(), served()] == [True, False]
+        assert all(is_served(opened.enter_context(connect(broker))) for _ in range(10))
+    for limit in (1, 2, 3):
+        assert f"on listener OTHER: max.connections={limit} of listener OTHER" in broker.read_log()
 
 
 def test_a_closed_connection_makes_room(start):

@@ -1,6 +1,7 @@
 """Two brokers with listeners for brokers and for clients: each side goes its own way, and ZooKeeper has both."""
 
 import json
+import ssl
 import threading
 from uuid import uuid4
 
@@ -8,14 +9,17 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millrace.client import Cluster, Configs, ResourceKind
 from millrace.clock import SystemClock
 from millrace.errors import ZooKeeperError
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
+from millrace.wire.api import ApiKey
 from millrace.zk import paths
 from millrace.zk.brokers import read_brokers
 from millrace.zk.session import ZooKeeperSession
 from millrace_support.certificates import Authority
+from millrace_support.raw import RawConnection
 
 AUTHORITY = Authority()
 WAIT_S = 60
@@ -117,3 +121,19 @@ def test_zookeeper_has_all_endpoints_as_kafka_registers_them(cluster):
     assert f"{fields['host']}:{fields['port']}" == at[1]["INTERNAL"]
     assert list(map(str, plain)) == [addresses["INTERNAL"] for addresses in at.values()]
     assert list(map(str, outer)) == [addresses["OUTER"] for addresses in at.values()]
+
+
+def test_clients_that_have_taken_all_connections_keep_no_broker_out(cluster, files):
+    """Broker 2 has a connection to broker 1 at least, so that one of all is one too many for clients."""
+    _, at = cluster
+    limits = {"max.connections": "1", "listener.name.internal.max.connections": "100"}
+    context = ssl.create_default_context(cafile=str(files.trust_store_pem))
+    with Cluster(at[1]["INTERNAL"]) as known:
+        Configs(known).change(ResourceKind.BROKER, "1", limits)
+        try:
+            with pytest.raises(OSError), RawConnection(at[1]["OUTER"], context=context):
+                pass
+            with RawConnection(at[1]["INTERNAL"]) as raw:
+                assert raw.request(ApiKey.API_VERSIONS, 0, {}).error_code == 0
+        finally:
+            Configs(known).change(ResourceKind.BROKER, "1", {}, list(limits))

@@ -15,6 +15,7 @@ import confluent_kafka
 import pytest
 
 from millrace.client import Admin, Cluster, Configs, Quotas, ResourceKind
+from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.wire.frame import framed
@@ -170,6 +171,22 @@ def test_connections_above_the_rate_wait_and_are_served(start):
     waited_s = metric(broker, "millrace_throttle_seconds", "connection")
     assert waited_s > 0.5
     assert elapsed_s > 0.9 * waited_s
+
+
+def test_the_rate_of_one_listener_holds_for_it_alone(start):
+    port = free_port()
+    broker = start(
+        quota_window_num=2,
+        listeners=f"PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:{port}",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+        listener_name_other_max_connection_creation_rate=1,
+    )
+    with ExitStack() as opened:
+        assert all(is_served(opened.enter_context(connect(broker))) for _ in range(20))
+        assert metric(broker, "millrace_throttled", "connection") == 0
+        for _ in range(2):
+            assert is_served(opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)))
+    assert metric(broker, "millrace_throttled", "connection") == 1
 
 
 def test_connections_above_the_rate_of_their_address_are_closed(start):

@@ -87,6 +87,7 @@ class ConfigManager:
     def set_layers(self, layers: BrokerLayers) -> None:
         """Replaces the layers, and forgets the entries that were made of the old ones."""
         self._layers = layers
+        self.connection_limits = layers.connection_limits()
         self._consumer_groups = layers.consumer_group_config()
         self._entries_of: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
 
@@ -221,7 +222,7 @@ class ConfigManager:
             for key, value in config.items():
                 if kept.get(key) != value:
                     check_live(key, value)
-            if any(map(override, config)):
+            if any(own.secures for own in map(override, config) if own is not None):
                 self._check_is_of_one_broker(entity)
                 after = replace(self.layers, broker=config).effective()
                 await asyncio.to_thread(self.check_certificates, after)
@@ -235,7 +236,7 @@ class ConfigManager:
     def _check_is_of_one_broker(entity: str) -> None:
         if entity == ALL_BROKERS:
             raise InvalidConfigError(
-                "properties of listeners: cannot update these configs at default cluster level, name a broker"
+                "properties that secure listeners: cannot update these configs at default cluster level, name a broker"
             )
 
     async def _until(self, holds: Callable[[ClusterView], bool], subject: str) -> None:

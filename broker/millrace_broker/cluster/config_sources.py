@@ -24,9 +24,10 @@ from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError
 from millrace.zk.security_config import ZOOKEEPER_SECURITY
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.properties.connection_limits import ConnectionLimits
 from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
 from millrace_broker.properties.kafka_properties import BROKER
-from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
+from millrace_broker.properties.listeners import SECURING, override
 from millrace_broker.properties.restrictions import check_unrestricted, shown
 from millrace_broker.properties.sasl_config import SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
@@ -143,6 +144,10 @@ class BrokerLayers:
             {name: value for name, value in self.effective().items() if name in BROKER_CONFIG.keys}
         )
 
+    def connection_limits(self) -> ConnectionLimits:
+        """Returns the limits that connections of the broker and of its listeners obey."""
+        return ConnectionLimits.from_properties(self.effective())
+
     def consumer_group_config(self) -> ConsumerGroupConfig:
         """Returns the configuration that consumer groups obey."""
         return ConsumerGroupConfig.from_properties(
@@ -224,7 +229,7 @@ def check_live(name: str, text: str) -> None:
     if not key.is_dynamic:
         refused = "cannot update these configs dynamically, they are read at the start"
         raise InvalidConfigError(f"{shown(name, text)}: {refused}")
-    if name in OF_ONE_LISTENER:
+    if name in SECURING:
         refused = "can be updated dynamically only per-listener using the listener prefix"
         raise InvalidConfigError(f"{shown(name, text)}: {refused} (listener.name.NAME.{name})")
     if key.is_secret:

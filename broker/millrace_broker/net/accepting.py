@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from millrace.config import MAX_INT
 from millrace_broker.metrics import QuotaCounts
 from millrace_broker.quotas.connection_rates import ConnectionRates, Scopes
 from millrace_broker.security.client_session import ClientSession
@@ -104,8 +103,3 @@ class Accepting:
             self._call_later(throttle_ms / 1000, connection.abort)
         else:
             connection.unmute()
-
-
-def limit_of(rate: int) -> float | None:
-    """Returns the limit that a property sets; None for its default."""
-    return None if rate == MAX_INT else rate

@@ -1,8 +1,12 @@
-"""Limits the number of connections, in all and from one address.
+"""Limits the number of connections: in all, of one listener, and from one address.
 
     max.connections                     in all
+    listener.name.NAME.max.connections  of one listener
     max.connections.per.ip              from one address
     max.connections.per.ip.overrides    ADDRESS:N,ADDRESS:N: from that address instead; IPv6 in brackets
+
+The listener by which brokers reach each other is spared by the limit of all: clients that have taken all connections
+keep no broker out (KIP-402). Its own limit holds, which is else as high as that of all.
 
 A connection above a limit is closed at once, and those that are open are not affected. A connection is also closed if
 its descriptor is one of the last of the process, which are kept for files. The operating system gives the lowest
@@ -16,37 +20,52 @@ from collections import Counter
 from functools import cache
 
 from millrace.descriptor_pool import NO_DESCRIPTOR
-from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.properties.connection_limits import ConnectionLimits
 
 
 class Admission:
-    """Counts the open connections by address."""
+    """Counts the open connections by address and by listener.
 
-    def __init__(self, last_descriptors: int = sys.maxsize) -> None:
-        """Takes the first descriptor that is not for connections."""
+    Args:
+        last_descriptors: the first descriptor that is not for connections.
+        spared_listener: the listener of brokers, None where it is that of all others, too.
+    """
+
+    def __init__(self, last_descriptors: int = sys.maxsize, spared_listener: str | None = None) -> None:
         self._last_descriptors = last_descriptors
-        self._open: Counter[str] = Counter()
-        self.total = 0
+        self._spared_listener = spared_listener
+        self._from_address: Counter[str] = Counter()
+        self._of_listener: Counter[str] = Counter()
 
-    def admit(self, address: str, config: BrokerConfig, descriptor: int = NO_DESCRIPTOR) -> str | None:
-        """Counts one more connection from `address` and returns None, or returns the limit that is reached."""
+    @property
+    def total(self) -> int:
+        """The number of open connections."""
+        return self._of_listener.total()
+
+    def admit(
+        self, address: str, listener: str, limits: ConnectionLimits, descriptor: int = NO_DESCRIPTOR
+    ) -> str | None:
+        """Counts one more connection and returns None, or returns the limit that is reached."""
+        config, own = limits.broker, limits.open(listener)
         if descriptor >= self._last_descriptors:
             return f"{descriptor} descriptors are open"
-        if self.total >= config.max_connections:
+        if listener != self._spared_listener and self.total >= config.max_connections:
             return f"max.connections={config.max_connections}"
+        if self._of_listener[listener] >= own:
+            return f"max.connections={own} of listener {listener}"
         limit = _overrides(config.max_connections_per_ip_overrides).get(address, config.max_connections_per_ip)
-        if self._open[address] >= limit:
+        if self._from_address[address] >= limit:
             return f"max.connections.per.ip={limit}"
-        self._open[address] += 1
-        self.total += 1
+        self._from_address[address] += 1
+        self._of_listener[listener] += 1
         return None
 
-    def leave(self, address: str) -> None:
-        """Counts one connection less, as an admitted one from `address` has ended."""
-        self.total -= 1
-        self._open[address] -= 1
-        if not self._open[address]:
-            del self._open[address]
+    def leave(self, address: str, listener: str) -> None:
+        """Counts one connection less, as an admitted one has ended."""
+        self._of_listener[listener] -= 1
+        self._from_address[address] -= 1
+        if not self._from_address[address]:
+            del self._from_address[address]
 
 
 @cache

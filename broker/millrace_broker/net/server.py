@@ -23,14 +23,14 @@ from millrace.errors import InvalidConfigError, SetupError
 from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
-from millrace_broker.net.accepting import Accepting, limit_of
+from millrace_broker.net.accepting import Accepting
 from millrace_broker.net.admission import Admission
 from millrace_broker.net.connection import Connection, NewGate
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.tls import RECEIVE_BYTES, TlsLayer
 from millrace_broker.properties.listeners import Listener
-from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates
+from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates, Scopes
 from millrace_broker.quotas.sampled_rate import QuotaWindows
 
 if TYPE_CHECKING:
@@ -44,9 +44,14 @@ KEPT_PART = 8  # one in eight descriptors is never a connection's
 
 
 class Server:
-    """Accepts connections for the broker's services."""
+    """Accepts connections for the broker's services.
 
-    def __init__(self, services: Services, metrics: RequestMetrics, clock: Clock) -> None:
+    The limits of connections that hold for the whole broker spare `spared_listener`, that of other brokers.
+    """
+
+    def __init__(
+        self, services: Services, metrics: RequestMetrics, clock: Clock, spared_listener: str | None = None
+    ) -> None:
         self.services = services
         self.metrics = metrics
         self.clock = clock
@@ -54,10 +59,11 @@ class Server:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.memory = MemoryInFlight(config.queued_bytes_limit, self._reclaim_memory)
         self.request_log = RequestLog(services)
-        self._admission = Admission(_last_descriptors())
+        self._spared_listener = spared_listener
+        self._admission = Admission(_last_descriptors(), spared_listener)
         self._accepting = Accepting(
             ConnectionRates(QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000)),
-            lambda _: {BROKER: limit_of(services.config.max_connection_creation_rate)},
+            self._rate_limits,
             services.quotas.connection_rate,
             services.quotas.counts,
             now_ms=clock.monotonic_ms,
@@ -151,9 +157,10 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Keeps a new connection and returns True, if there is room."""
-        limit = self._admission.admit(connection.session.host, self.services.config, connection.descriptor)
+        session, limits = connection.session, self.services.configs.connection_limits
+        limit = self._admission.admit(session.host, session.listener, limits, connection.descriptor)
         if limit is not None:
-            logger.warning("refusing %s: %s", connection.peer, limit)
+            logger.warning("refusing %s on listener %s: %s", connection.peer, session.listener, limit)
             return False
         self._connections.add(connection)
         self._all_closed.clear()
@@ -165,9 +172,15 @@ class Server:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
-        self._admission.leave(connection.session.host)
+        self._admission.leave(connection.session.host, connection.session.listener)
         if not self._connections:
             self._all_closed.set()
+
+    def _rate_limits(self, listener: str) -> Scopes:
+        """Returns how many connections per second a listener may take, and the broker where it counts for that."""
+        limits = self.services.configs.connection_limits
+        own = {listener: limits.per_second(listener)}
+        return own if listener == self._spared_listener else {BROKER: limits.per_second(BROKER), **own}
 
     def _check_idle(self) -> None:
         max_idle_s = self.services.config.connections_max_idle_ms / 1000

@@ -30,8 +30,11 @@ OVERRIDE = re.compile(
     r"listener\.name\.(?P<listener>[^.]+)\."
     r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|oauthbearer)\.)?(?P<property>.+)"
 )
-OF_ONE_LISTENER = frozenset((*TLS_CONFIG.keys, *SASL_CONFIG.keys))
-"""The properties that may be given for one listener alone."""
+SECURING = frozenset((*TLS_CONFIG.keys, *SASL_CONFIG.keys))
+"""The properties that secure a listener."""
+MAX_CONNECTIONS, CREATION_RATE = "max.connections", "max.connection.creation.rate"
+OF_ALL_BROKERS = frozenset((MAX_CONNECTIONS, CREATION_RATE, "num.network.threads"))
+"""The properties that a listener may have for itself on all brokers at once; the last one has no effect here."""
 
 
 class NamedAddress(NamedTuple):
@@ -56,7 +59,12 @@ class Override(NamedTuple):
         """Whether a listener, or a mechanism on it, may have this property for itself."""
         if self.mechanism:
             return self.name in SASL_CONFIG.keys or self.name == JAAS
-        return self.name in OF_ONE_LISTENER
+        return self.name in SECURING | OF_ALL_BROKERS
+
+    @property
+    def secures(self) -> bool:
+        """Whether it says how the listener is secured, and so may be changed live for one broker at a time alone."""
+        return bool(self.mechanism) or self.name not in OF_ALL_BROKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +139,12 @@ def own_properties(name: str, protocol: SecurityProtocol, properties: Mapping[st
 
     On a SASL_SSL listener `ssl.client.auth` counts only where it is given for this listener, as in Kafka (KIP-684).
     """
-    own = {key: value for key, value in properties.items() if key in OF_ONE_LISTENER}
+    own = {key: value for key, value in properties.items() if key in SECURING}
     if protocol is SecurityProtocol.SASL_SSL:
         own.pop(CLIENT_AUTH, None)
     for key, value in properties.items():
         found = override(key)
-        if found is not None and found.listener == name:
+        if found is not None and found.listener == name and found.secures:
             own[f"{found.mechanism}.{found.name}" if found.mechanism else found.name] = value
     return own
 

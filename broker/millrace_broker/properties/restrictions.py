@@ -11,7 +11,7 @@ import re
 
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.kafka_properties import BROKER, kafka_properties
-from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
+from millrace_broker.properties.listeners import SECURING, override
 
 LISTENER_PROPERTIES = frozenset({
     "listeners",
@@ -22,7 +22,7 @@ LISTENER_PROPERTIES = frozenset({
     "sasl.mechanism.inter.broker.protocol",
 })  # fmt: skip
 AUTHORIZER_PROPERTIES = frozenset({"authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"})
-OBEYED = LISTENER_PROPERTIES | OF_ONE_LISTENER | AUTHORIZER_PROPERTIES
+OBEYED = LISTENER_PROPERTIES | SECURING | AUTHORIZER_PROPERTIES
 """The properties that restrict access, or say where and how, and are obeyed."""
 
 # What properties ask for, by the beginning of their names; the first entry that fits counts. An entry that ends with a

@@ -1,7 +1,8 @@
 """How many connections may be opened per second (KIP-612): at this broker, by one listener, and from one address.
 
-    max.connection.creation.rate              the broker, and in the same way one of its listeners
-    connection_creation_rate of /config/ips   one address; of <default>: each other address by itself
+    max.connection.creation.rate                      the broker, which its listener for brokers does not count for
+    listener.name.NAME.max.connection.creation.rate   one listener, which else has the broker's limit
+    connection_creation_rate of /config/ips           one address; of <default>: each other address by itself
 
 Above the rate of broker or listener, the listener takes its next connection later, and one after the other. A
 connection above the rate of its address is closed, after the throttle time, and does not count anywhere. A throttle

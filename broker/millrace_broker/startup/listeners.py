@@ -166,7 +166,7 @@ def _check_overrides(given: Mapping[str, Given], names: Mapping[str, SecurityPro
         protocol = names.get(found.listener)
         if protocol is None:
             raise InvalidConfigError(f"{place}{name}: Invalid value, {LISTENERS} has no listener {found.listener}")
-        if not _can_obey(found.name, protocol):
+        if found.secures and not _can_obey(found.name, protocol):
             raise InvalidConfigError(
                 f"{place}{name}: Invalid value, listener {found.listener} has the protocol {protocol.name}"
             )

@@ -88,6 +88,14 @@ class BrokerOptions:
         return self.listeners[0].address
 
     @property
+    def spared_listener(self) -> str | None:
+        """The listener of other brokers, which the limits of the broker's connections spare.
+
+        None where there are no others, or where everyone comes by it.
+        """
+        return self.inter_broker_listener if self.zookeeper is not None and len(self.listeners) > 1 else None
+
+    @property
     def admin_tls(self) -> Mapping[str, str] | None:
         """The properties by which the admin endpoint speaks TLS; None where it does not. They have secrets."""
         return _of(TLS_CONFIG, self.properties) if self.broker.admin_security_protocol == "SSL" else None

@@ -200,7 +200,43 @@ def alter_broker(session):
 
 
 def await_broker_setting(session, name, source):
+    """Waits until the value of a broker's setting comes from `source`; None: until there is none."""
     session.until(
-        lambda: session.call("DescribeConfigs", 1, **described(BROKER, "1", [name]))["results"][0]["configs"][0],
-        lambda config: config["configSource"] == source,
+        lambda: session.call("DescribeConfigs", 1, **described(BROKER, "1", [name]))["results"][0]["configs"],
+        lambda configs: [one["configSource"] for one in configs] == ([] if source is None else [source]),
     )
+
+
+def of_listener(name):
+    return f"listener.name.plaintext.{name}"
+
+
+def limit_of_a_listener(name, synonyms):
+    """Set for the cluster, then for the broker, which wins; deleted again from both."""
+
+    def run(session):
+        own = of_listener(name)
+        asked = {"api": "DescribeConfigs", "version": 1, **described(BROKER, "1", [own], includeSynonyms=synonyms)}
+        for broker, value, source in (("", "700", 3), ("1", "800", 2)):
+            session.ask(changes(broker, [(own, SET, value)], kind=BROKER))
+            await_broker_setting(session, own, source)
+            session.ask(asked)
+        for broker, source in (("1", 3), ("", None)):
+            session.ask(changes(broker, [(own, DELETE, None)], kind=BROKER))
+            await_broker_setting(session, own, source)
+        session.ask(asked)
+
+    scenario("IncrementalAlterConfigs", f"a listener's {name}")(run)
+
+
+limit_of_a_listener("max.connections", synonyms=False)  # without them, as its default is another one here
+limit_of_a_listener("max.connection.creation.rate", synonyms=True)
+limit_of_a_listener("num.network.threads", synonyms=False)
+for setting in ("max.connections", "max.connection.creation.rate", "num.network.threads"):
+    for value in ("x", "-1", "0"):
+        ask("IncrementalAlterConfigs", f"a listener's {setting} of {value}",
+            changes("1", [(of_listener(setting), SET, value)], kind=BROKER, validate_only=True))  # fmt: skip
+for setting, value in (("max.connections.per.ip", "5"), ("ssl.keystore.type", "PEM"), ("message.max.bytes", "5")):
+    for broker in ("", "1"):
+        ask("IncrementalAlterConfigs", f"a listener's {setting} of broker {broker or 'default'}",
+            changes(broker, [(of_listener(setting), SET, value)], kind=BROKER, validate_only=True))  # fmt: skip

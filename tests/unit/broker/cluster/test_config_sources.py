@@ -129,6 +129,23 @@ def test_a_topics_configuration_is_checked_with_what_holds_below_it():
         check_topic_config(layers, {"min.compaction.lag.ms": "11"})
 
 
+def test_a_listeners_own_limit_stands_before_that_of_the_broker():
+    name = "listener.name.outer.max.connections"
+    check_live(name, "3")
+    entry = broker_entry(name, static={"max.connections": "5"}, cluster={name: "3"})
+    assert (entry.value, entry.source, entry.is_read_only) == ("3", CLUSTER, False)
+    assert [(one.name, one.value, one.source) for one in entry.synonyms] == [
+        (name, "3", CLUSTER),
+        ("max.connections", "5", STATIC),
+        ("max.connections", "10000", DEFAULT),
+    ]
+    limits = BrokerLayers({"max.connections": "5"}, {name: "3"}, {"max.connections": "7"}).connection_limits()
+    assert (limits.open("OUTER"), limits.open("INNER")) == (3, 7)
+    for wrong in ("listener.name.outer.max.connections.per.ip", "listener.name.outer.plain.max.connections"):
+        with pytest.raises(InvalidConfigError, match="property of one listener"):
+            check_live(wrong, "3")
+
+
 def test_what_kafka_changes_live_is_changed_live_without_effect():
     check_live("num.io.threads", "3")
     entry = broker_entry("num.io.threads", cluster={"num.io.threads": "3"})

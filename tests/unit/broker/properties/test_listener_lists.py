@@ -79,6 +79,8 @@ def test_what_is_given_for_one_listener_holds_for_it_alone():
         "listener.name.outer.ssl.keystore.location": "/outer",
         "ssl.client.auth": "required",
         "num.partitions": "1",
+        "max.connections": "9",
+        "listener.name.outer.max.connections": "5",
     }
     assert own_properties("OUTER", SSL, properties) == {
         "ssl.keystore.location": "/outer",
@@ -92,3 +94,20 @@ def test_what_is_given_for_one_listener_holds_for_it_alone():
 def test_the_name_of_an_override():
     assert override("listener.name.outer.ssl.key.password") == Override("OUTER", "ssl.key.password")
     assert override("listener.names.outer.ssl.key.password") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known", "secures"),
+    [
+        ("ssl.keystore.location", True, True),
+        ("plain.sasl.jaas.config", True, True),
+        ("max.connections", True, False),
+        ("max.connection.creation.rate", True, False),
+        ("num.network.threads", True, False),
+        ("plain.max.connections", False, True),
+        ("max.connections.per.ip", False, True),
+    ],
+)
+def test_what_a_listener_may_have_for_itself(name, is_known, secures):
+    found = override(f"listener.name.outer.{name}")
+    assert (found.is_known, found.secures) == (is_known, secures)

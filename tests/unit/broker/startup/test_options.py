@@ -79,7 +79,7 @@ def test_a_file_of_a_kraft_node_is_called_one(refused):
         ("authorizer.zookeeper.url=other:2181", "access control in another ZooKeeper"),
         ("ssl.provider=BC", "TLS"),
         ("ssl.client.auth=required", "no listener has TLS"),
-        ("listener.name.plaintext.max.connections=5", "property of one listener"),
+        ("listener.name.plaintext.max.connections.per.ip=5", "property of one listener"),
         ("sasl.kerberos.service.name=kafka", "SASL"),
         ("sasl.enabled.mechanisms=SCRAM-SHA-512", "no listener has SASL"),
         ("principal.builder.class=com.example.Builder", "authentication"),
@@ -143,6 +143,8 @@ def test_a_secret_is_not_repeated(refused, name):
         "security.inter.broker.protocol=PLAINTEXT",
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
         "max.connections.per.ip=10",
+        "listener.name.plaintext.max.connections=10",
+        "listener.name.plaintext.num.network.threads=10",
         "connection.failed.authentication.delay.ms=5",
     ],
 )
@@ -241,6 +243,21 @@ def test_a_property_of_a_listener_that_there_is_not_is_named_without_its_value(r
     assert refused("listener.name.outer.ssl.keystore.location=/k") == (
         "server.properties:1: listener.name.outer.ssl.keystore.location: Invalid value, listeners has no listener OUTER"
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "coordination", "spared"),
+    [
+        (TWO, ("--zookeeper", "z:1"), "INTERNAL"),
+        ("", ("--zookeeper", "z:1"), None),
+        (TWO, ("--standalone",), None),
+    ],
+)
+def test_limits_of_connections_spare_the_listener_that_brokers_have_for_themselves(
+    options, lines, coordination, spared
+):
+    told = "advertised.listeners=INTERNAL://a:1" if lines else ""
+    assert options(f"{lines}{told}", *coordination, "--data", "d").spared_listener == spared
 
 
 @pytest.fixture(scope="module")
@@ -344,6 +361,7 @@ def test_the_brokers_id(options, lines, arguments, number):
         ("advertised.host.name=kafka", "advertised.listeners=PLAINTEXT://HOST:PORT takes its place"),
         ("broker.id.generation.enable=false", "no broker.id is given"),
         ("num.io.threads=0", "below the minimum 1"),
+        ("listener.name.plaintext.max.connection.creation.rate=x", "expected a whole number (INT)"),
         ("group.share.max.groups=40000", "above the maximum 100"),
         ("queued.max.request.bytes=5", "expected -1 or at least"),
         ("group.consumer.heartbeat.interval.ms=99999", "not within 5000 and 15000"),
