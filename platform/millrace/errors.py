@@ -369,7 +369,11 @@ class WireError(MillraceError):
 
 
 class FrameSizeError(WireError):
-    """A frame length that is negative or above `socket.request.max.bytes`."""
+    """A frame length that is negative or above `socket.request.max.bytes`; `size_bytes` is that length."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"frame of {size_bytes} bytes; the limit is {limit_bytes}")
+        self.size_bytes = size_bytes
 
 
 class MalformedRequestError(WireError):

@@ -256,6 +256,17 @@ def test_plaintext_at_a_port_of_tls_is_refused_by_name(broker):
     broker.logged("on listener SSL: it does not speak TLS; its security.protocol must be SSL")
 
 
+def test_tls_and_http_at_a_port_without_tls_are_refused_by_name(broker, files):
+    client = Producer(librdkafka(broker.plain, files))
+    client.poll(0.5)
+    broker.logged("on listener PLAINTEXT: it looks like TLS; its security.protocol must be PLAINTEXT here")
+    host, port = broker.plain.split(":")
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as browser:
+        browser.sendall(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n")
+        assert browser.recv(1) == b""
+    broker.logged("on listener PLAINTEXT: it looks like HTTP, and here Kafka's protocol is spoken")
+
+
 def presented(address, files):
     """The serial number of the certificate that a new connection is shown."""
     host, port = address.split(":")

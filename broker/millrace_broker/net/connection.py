@@ -39,6 +39,7 @@ from millrace.wire.frame import FrameBuffer, framed
 from millrace.wire.header import RequestHeader, read_request_header
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.foreign_protocols import no_request
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog, RequestTimes
 from millrace_broker.net.send import Outgoing
@@ -427,7 +428,9 @@ class Connection(asyncio.BufferedProtocol):
             self._handle_together()  # the requests before the bytes that are refused
         except WireError as earlier:
             error = earlier
-        logger.warning("closing the connection of %s: %s", self.peer, error)
+        uses_tls = self._transport.get_extra_info("ssl_object") is not None
+        reason = no_request(error, uses_tls=uses_tls, uses_sasl=self._new_gate is not None)
+        logger.warning("closing the connection of %s on listener %s: %s", self.peer, self.session.listener, reason)
         self._owner.metrics.refused += 1
         self._backlog.clear()
         self._backlog_bytes = 0

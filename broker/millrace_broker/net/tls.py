@@ -27,7 +27,8 @@ from typing import Any, Protocol, cast
 
 from millrace.errors import TlsError
 from millrace_broker.metrics import RequestMetrics
-from millrace_broker.net.tls_failures import NO_TLS, failure, starts_tls
+from millrace_broker.net.foreign_protocols import no_handshake
+from millrace_broker.net.tls_failures import failure
 from millrace_broker.security.client_session import Principal
 
 logger = logging.getLogger(__name__)
@@ -223,8 +224,8 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _shake(self, data: memoryview) -> memoryview:
         """Carries the handshake on, and returns what has come behind it."""
-        if not self._handshake_bytes and not starts_tls(data):
-            raise TlsError(NO_TLS)
+        if not self._handshake_bytes and (reason := no_handshake(data)) is not None:
+            raise TlsError(reason)
         while data and not self._is_secured and not self._socket.is_closing():
             self._handshake_bytes += len(data[:PIECE_BYTES])
             if self._handshake_bytes > MAX_HANDSHAKE_BYTES:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import ssl
 
-HANDSHAKE_RECORD = 22
-NO_TLS = "it does not speak TLS; its security.protocol must be SSL or SASL_SSL here"
 REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and ssl.client.auth=required asks for one",
     "UNSUPPORTED_PROTOCOL": "it speaks no version of TLS that the listener does (ssl.enabled.protocols)",
     "NO_SHARED_CIPHER": "it has no cipher suite that the listener has (ssl.cipher.suites)",
 }
 ALERT = "ALERT_"
-
-
-def starts_tls(data: bytes | memoryview) -> bool:
-    """Returns whether the first bytes of a connection are those of a handshake of TLS."""
-    return data[0] == HANDSHAKE_RECORD
 
 
 def failure(error: ssl.SSLError) -> str:

@@ -98,7 +98,7 @@ class FrameBuffer:
         while end - position >= SIZE_BYTES:
             (size,) = SIZE.unpack_from(view, position)
             if not 0 <= size <= self.max_frame_bytes:
-                raise FrameSizeError(f"frame of {size} bytes; the limit is {self.max_frame_bytes}")
+                raise FrameSizeError(size, self.max_frame_bytes)
             if end - position - SIZE_BYTES < size:
                 if position == 0 and SIZE_BYTES + size <= self._in_place_bytes:
                     self._left_bytes = end

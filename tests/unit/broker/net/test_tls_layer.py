@@ -274,7 +274,7 @@ def test_the_end_is_told_and_heard(both):
     ("first", "said"),
     [
         (b"\x00\x00\x00\x14\x00\x12\x00\x03", "it does not speak TLS"),
-        (b"GET / HTTP/1.1\r\n\r\n", "it does not speak TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "it looks like HTTP, and here Kafka's protocol is spoken"),
         (b"\x16\x03\x01" + bytes(200), "the handshake failed"),
         (b"\x16\x03\x01\xff\xff" + bytes(300 << 10), "the handshake failed"),
     ],
