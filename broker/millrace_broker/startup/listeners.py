@@ -16,11 +16,13 @@ from contextlib import contextmanager
 
 from millrace.addresses import PLAINTEXT, Address
 from millrace.errors import InvalidConfigError
+from millrace.security.client_properties import MECHANISM
 from millrace.security.client_security import ClientSecurity
 from millrace.security.protocols import SecurityProtocol
 from millrace_broker.properties.listeners import (
     Listener,
     NamedAddress,
+    Override,
     check_ports,
     override,
     own_properties,
@@ -36,10 +38,10 @@ from millrace_broker.startup.given import Given
 DEFAULT_LISTEN = "127.0.0.1:9092"
 LISTENERS, ADVERTISED, PROTOCOL_MAP = "listeners", "advertised.listeners", "listener.security.protocol.map"
 INTER_BROKER_NAME, INTER_BROKER_PROTOCOL = "inter.broker.listener.name", "security.inter.broker.protocol"
-INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
+INTER_BROKER_MECHANISM, MECHANISMS = "sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms"
 OF_SERVERS = ("ssl.client.auth", "ssl.principal.mapping.rules")
 OF_LISTENERS = {**TLS_CONFIG.keys, **SASL_CONFIG.keys}
-RESTRICTING = ("ssl.client.auth", "sasl.enabled.mechanisms", "connections.max.reauth.ms")
+RESTRICTING = ("ssl.client.auth", MECHANISMS, "connections.max.reauth.ms")
 DEFAULTS = {
     LISTENERS: f"{PLAINTEXT}://{DEFAULT_LISTEN}",
     INTER_BROKER_PROTOCOL: PLAINTEXT,
@@ -76,9 +78,17 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
     return listeners
 
 
-def authentications(listeners: Sequence[Listener]) -> dict[str, ListenerSecurity]:
+def authentications(given: Mapping[str, Given], listeners: Sequence[Listener]) -> dict[str, ListenerSecurity]:
     """Returns how clients authenticate on each listener with SASL. InvalidConfigError."""
-    return {one.name: listener_security(one.name, one.properties) for one in listeners if one.protocol.uses_sasl}
+    found = {}
+    for one in listeners:
+        if one.protocol.uses_sasl:
+            try:
+                found[one.name] = listener_security(one.name, one.properties)
+            except InvalidConfigError as error:
+                place = _place_of(str(error), one, given) or _place_of(MECHANISMS, one, given)
+                raise InvalidConfigError(f"{place}{error}") from None
+    return found
 
 
 def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> Listener:
@@ -120,11 +130,15 @@ def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> Cli
                     f"Invalid value, listener.name.{listener.name.lower()}.{jaas} is missing, by which this broker "
                     "logs in to others"
                 )
-        properties |= {"sasl.mechanism": mechanism.strip(), JAAS: listener.properties[jaas]}
+        properties |= {MECHANISM: mechanism.strip(), JAAS: listener.properties[jaas]}
     try:
         return ClientSecurity.from_properties(properties)
     except InvalidConfigError as error:
-        raise InvalidConfigError(f"listener {listener.name}, by which brokers reach each other: {error}") from error
+        said = str(error).replace(f"{MECHANISM}: ", f"{INTER_BROKER_MECHANISM}: ")
+        place = _place_of(said, listener, given, properties.get(MECHANISM, ""))
+        raise InvalidConfigError(
+            f"{place}listener {listener.name}, by which brokers reach each other: {said}"
+        ) from None
 
 
 def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener | None:
@@ -199,10 +213,16 @@ def _check_certificates(listener: Listener, given: Mapping[str, Given]) -> None:
         server_context(listener.properties)
         principal_mapping.parse_rules(listener.properties.get(principal_mapping.PROPERTY, "DEFAULT"))
     except InvalidConfigError as error:
-        name = re.split("[=:]", str(error))[0]
-        own = f"listener.name.{listener.name.lower()}.{name}"
-        place = given.get(own, given.get(name, Given(""))).place
+        place = _place_of(str(error), listener, given)
         raise InvalidConfigError(f"{place}listener {listener.name}: {error}") from None
+
+
+def _place_of(said: str, listener: Listener, given: Mapping[str, Given], mechanism: str = "") -> str:
+    """Returns the place of the property with which an error about a listener begins: its own one, if there is one."""
+    name = re.split("[=:]", said)[0]
+    wanted = override(name) or Override(listener.name, name, mechanism.lower())
+    own = (key for key in given if override(key) in (wanted, wanted._replace(mechanism="")))
+    return next((given[key].place for key in (*own, name) if key in given), "")
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
             inter_broker_security=(
                 ClientSecurity.PLAINTEXT if zookeeper is None else inter_broker_security(given, between)
             ),
-            authentications=authentications(listeners),
+            authentications=authentications(given, listeners),
             admin=parse_listen_address(parsed.admin),
             data_dirs=directories,
             zookeeper=zookeeper,

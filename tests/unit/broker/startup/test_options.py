@@ -301,6 +301,61 @@ def test_brokers_reach_each_other_by_the_listener_that_is_named(options, certifi
     assert found.inter_broker_security.protocol.uses_tls
 
 
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "logins", "line", "said"),
+    [
+        ("PLAIN", {"plain": f"{LOGIN} required user_a=b;"}, 5, f"sasl.jaas.config: the option username of {LOGIN} is"),
+        (
+            "SCRAM-SHA-512",
+            {"plain": f"{LOGIN} required;", "scram-sha-512": f"{LOGIN} required;"},
+            6,
+            f"sasl.jaas.config: {LOGIN} does not log in by SCRAM-SHA-512",
+        ),
+        ("plain", {"plain": f"{LOGIN} required;"}, 3, "sasl.mechanism.inter.broker.protocol: plain is not spoken here"),
+    ],
+)
+def test_what_keeps_brokers_from_each_other_is_named_with_its_line(options, mechanism, logins, line, said):
+    lines = [
+        "listeners=SASL_PLAINTEXT://a:1\nsecurity.inter.broker.protocol=SASL_PLAINTEXT",
+        f"sasl.mechanism.inter.broker.protocol={mechanism}\nsasl.enabled.mechanisms=PLAIN",
+        *(f"listener.name.sasl_plaintext.{name}.sasl.jaas.config={login}" for name, login in logins.items()),
+    ]
+    with pytest.raises(InvalidConfigError) as error:
+        options("\n".join(lines), "--zookeeper", "z:1", "--data", "d")
+    sentence = f"{line}: listener SASL_PLAINTEXT, by which brokers reach each other: {said}"
+    assert str(error.value).partition("server.properties:")[2].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("listener.name.X.plain.sasl.jaas.config=word", "5: listener.name.x.plain.sasl.jaas.config: expected a login"),
+        ("listener.name.x.sasl.enabled.mechanisms=GSS", "5: sasl.enabled.mechanisms=GSS: Invalid value, expected some"),
+        ("sasl.enabled.mechanisms=GSS", "5: sasl.enabled.mechanisms=GSS: Invalid value, expected some"),
+        ("num.partitions=1", "4: listener.name.x.plain.sasl.jaas.config is missing"),
+    ],
+)
+def test_what_keeps_clients_from_a_login_is_named_with_its_line(refused, lines, said):
+    listening = "listeners=A://a:1,X://a:2\nlistener.security.protocol.map=A:PLAINTEXT,X:SASL_PLAINTEXT\n"
+    sentence = refused(f"{listening}log.dirs=d\nsasl.enabled.mechanisms=PLAIN\n{lines}")
+    assert sentence.startswith(f"server.properties:{said}")
+
+
+def test_what_keeps_brokers_from_each_other_by_tls_is_named_with_its_line(options, certificates):
+    lines = (
+        "listeners=SSL://a:1\nsecurity.inter.broker.protocol=SSL\nssl.keystore.type=PEM\n"
+        f"ssl.keystore.location={certificates.key_store_pem}\n"
+        "listener.name.ssl.ssl.endpoint.identification.algorithm=http"
+    )
+    with pytest.raises(InvalidConfigError) as error:
+        options(lines, "--zookeeper", "z:1", "--data", "d")
+    sentence = "5: listener SSL, by which brokers reach each other: ssl.endpoint.identification"
+    assert str(error.value).partition("server.properties:")[2].startswith(sentence)
+
+
 def test_an_argument_takes_the_place_of_all_listeners(options):
     found = options(f"{TWO}", "--standalone", "--data", "d", "--listen", "127.0.0.1:7")
     assert [(one.name, str(one.address)) for one in found.listeners] == [("PLAINTEXT", "127.0.0.1:7")]
