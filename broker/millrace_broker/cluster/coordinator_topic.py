@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from millrace.errors import CoordinatorNotAvailableError, TopicExistsError
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.cluster.topic_manager import Charge, TopicManager, uncharged
 from millrace_broker.cluster.view import BrokerInfo
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class CoordinatorTopic:
             raise CoordinatorNotAvailableError(f"{self.name}-{index} has no leader")
         return broker
 
-    async def create(self) -> None:
+    async def create(self, charge: Charge = uncharged) -> None:
         """Creates the topic, unless it exists. A TopicError says why that is not possible."""
         async with self._creation:
             if self.exists:
@@ -83,6 +83,7 @@ class CoordinatorTopic:
                     partitions=self.partitions,
                     replication_factor=self._replication_factor,
                     config=self.config,
+                    charge=charge,
                 )
             except TopicExistsError:
                 logger.info("%s was created by another broker", self.name)

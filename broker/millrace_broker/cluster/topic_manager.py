@@ -34,7 +34,7 @@ CheckConfig = Callable[[Mapping[str, str]], None]
 Charge = Callable[[int], None]  # is told how many partitions are about to be made or deleted, and may refuse that
 
 
-def _free(partitions: int) -> None:
+def uncharged(partitions: int) -> None:
     """Lets every change happen."""
 
 
@@ -69,7 +69,7 @@ class TopicManager:
         config: Mapping[str, str] | None = None,
         validate_only: bool = False,
         within: timedelta = CHANGE_TIMEOUT,
-        charge: Charge = _free,
+        charge: Charge = uncharged,
     ) -> TopicInfo:
         """Creates a topic and returns it; None stands for the broker's default.
 
@@ -129,7 +129,7 @@ class TopicManager:
         *,
         validate_only: bool = False,
         within: timedelta = CHANGE_TIMEOUT,
-        charge: Charge = _free,
+        charge: Charge = uncharged,
     ) -> None:
         """Extends a topic to `count` partitions. Raises as `create` does, and UnknownTopicError."""
         view = self._metadata.view
@@ -147,7 +147,7 @@ class TopicManager:
                 within,
             )
 
-    async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT, charge: Charge = _free) -> TopicInfo:
+    async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT, charge: Charge = uncharged) -> TopicInfo:
         """Deletes a topic with its records and returns it. Raises as `create` does, and UnknownTopicError."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from millrace.config import MAX_INT
 from millrace.errors import (
     ErrorCode,
     InvalidTopicError,
@@ -47,7 +46,7 @@ from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, 
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
-from millrace_broker.handlers.mutations import Mutations
+from millrace_broker.handlers.mutations import NEVER_STRICT, Mutations
 from millrace_broker.handlers.partitions import told_leader
 from millrace_broker.security.client_session import ClientSession
 
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_LISTENER_ERRORS = 6
 FIRST_VERSION_BY_ID = 12
-NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the client is not throttled for it
 NONE_HIDDEN: frozenset[str] = frozenset()
 GUARD = Guard(ApiKey.METADATA, AclOperation.DESCRIBE, ResourceType.TOPIC)
 ALL_GUARD = GUARD._replace(is_silent=True)

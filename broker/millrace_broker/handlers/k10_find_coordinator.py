@@ -3,8 +3,9 @@
     v0  one key      v1  key type, throttle time, message      v3  flexible      v4  many keys in one request (KIP-699)
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. The coordinator of a transactional id
-is the leader of its partition of `__transaction_state`. The first request creates the topic. Other types of keys are
-INVALID_REQUEST. A coordinator without the listener by which the request came is COORDINATOR_NOT_AVAILABLE.
+is the leader of its partition of `__transaction_state`. The first request creates the topic, whose partitions count for
+the client's quota of changes. Other types of keys are INVALID_REQUEST. A coordinator without the listener by which the
+request came is COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from millrace.wire.messages import FIND_COORDINATOR
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.mutations import NEVER_STRICT, Mutations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.find_coordinator import CoordinatorFields, FindCoordinatorResponseFields
@@ -75,7 +77,8 @@ def handle(services: Services, request: Request) -> Reply:
     search = _Search(topic, request.session.listener, keys, denied, guard.error)
     if topic.exists or len(denied) == len(set(keys)):
         return _answer(services, request.version, search.found())
-    return asyncio.ensure_future(_create_and_answer(services, request.version, search))
+    mutations = Mutations(services, request, NEVER_STRICT)
+    return asyncio.ensure_future(_create_and_answer(services, request.version, search, mutations))
 
 
 def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
@@ -84,9 +87,9 @@ def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
     return services.txns.topic if key_type == TRANSACTION else None
 
 
-async def _create_and_answer(services: Services, version: int, search: _Search) -> Parts:
+async def _create_and_answer(services: Services, version: int, search: _Search, mutations: Mutations) -> Parts:
     try:
-        await search.topic.create()
+        await search.topic.create(mutations.charge)
     except MillraceError as error:
         return _answer(services, version, search.failed(f"{search.topic.name} can't be created: {error}"))
     return _answer(services, version, search.found())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from millrace.config import MAX_INT
 from millrace.wire.encoder import Parts
 from millrace_broker.handlers.api import Request, Services, Throttled
 from millrace_broker.quotas.limits import Client
+
+NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the client is not throttled for it
 
 
 class Mutations:

@@ -19,9 +19,10 @@ class ConnectionClosedError(MillraceError):
 class Wire:
     """Requests in order on one socket, from an address of the loopback interface."""
 
-    def __init__(self, messages, bootstrap, source="127.0.0.1"):
+    def __init__(self, messages, bootstrap, source="127.0.0.1", client_id="judge"):
         host, _, port = bootstrap.rpartition(":")
         self._messages = messages
+        self._client_id = client_id
         self._socket = socket.create_connection((host, int(port)), TIMEOUT_S, (source, 0))
         self._correlation_ids = count(1)
 
@@ -31,7 +32,11 @@ class Wire:
     def send(self, api, version, fields, *, unknown_tags=False):
         """Send a request; what `receive` wants to know of it."""
         correlation_id = next(self._correlation_ids)
-        self.send_frame(self._messages.encode_request(api, version, correlation_id, fields, unknown_tags=unknown_tags))
+        self.send_frame(
+            self._messages.encode_request(
+                api, version, correlation_id, fields, unknown_tags=unknown_tags, client_id=self._client_id
+            )
+        )
         return api, version, correlation_id
 
     def send_frame(self, frame):

@@ -71,7 +71,14 @@ class Messages:
         return message
 
     def encode_request(
-        self, api: str, version: int, correlation_id: int, fields: Fields, *, unknown_tags: bool = False
+        self,
+        api: str,
+        version: int,
+        correlation_id: int,
+        fields: Fields,
+        *,
+        unknown_tags: bool = False,
+        client_id: str = "judge",
     ) -> bytes:
         """Encodes a request with its header, without the frame's length."""
         definition = self.definition(f"{api}Request", version)
@@ -79,7 +86,7 @@ class Messages:
             "requestApiKey": definition.api_key,
             "requestApiVersion": version,
             "correlationId": correlation_id,
-            "clientId": "judge",
+            "clientId": client_id,
         }
         header_version = 2 if version in definition.flexible else 1
         parts = (("RequestHeader", header_version, header), (definition.name, version, fields))

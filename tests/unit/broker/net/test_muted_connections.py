@@ -296,6 +296,18 @@ def test_a_topic_that_is_created_on_the_way_counts_and_is_not_refused(tmp_path):
     play(tmp_path, scene, {"clients/app": {"controller_mutation_rate": "0.01"}})
 
 
+def test_the_topic_of_coordinators_counts_for_who_looks_for_the_first_of_them(tmp_path):
+    async def scene(home):
+        peer, connection = await home.connect()
+        answer = await peer.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        assert (answer.coordinators[0].error_code, answer.throttle_time) == (0, timedelta(0))
+        assert not connection._is_muted
+        deleted = {"topics": [{"name": "events", "topic_id": None}], "timeout": 60_000}
+        assert (await peer.ask(ApiKey.DELETE_TOPICS, 6, deleted)).responses[0].error_code == 89
+
+    play(tmp_path, scene, {"clients/app": {"controller_mutation_rate": "0.01"}})
+
+
 def test_deletions_and_new_partitions_are_changes_too(tmp_path):
     async def scene(home):
         one, connection = await home.connect()
