@@ -129,13 +129,16 @@ def test_who_may_not_change_lists_changes_none(start):
         assert [one.error_code for one in answer.filter_results] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
 
 
-def heartbeat(connection, *topics):
+def heartbeat(connection, *topics, pattern=None):
+    """Joins the group `g`; the error, and the ids of the topics of which partitions are assigned."""
     fields = {
         "group_id": "g", "member_id": "m", "member_epoch": 0, "instance_id": None, "rack_id": None,
-        "rebalance_timeout": 60_000, "subscribed_topic_names": list(topics), "subscribed_topic_regex": None,
+        "rebalance_timeout": 60_000, "subscribed_topic_names": list(topics), "subscribed_topic_regex": pattern,
         "server_assignor": None, "topic_partitions": [],
     }  # fmt: skip
-    return ErrorCode(connection.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, fields).error_code)
+    answer = connection.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, fields)
+    assigned = answer.assignment.topic_partitions if answer.assignment else ()
+    return ErrorCode(answer.error_code), {one.topic_id for one in assigned}
 
 
 def described_group(connection):
@@ -148,18 +151,28 @@ def anonymous(kind, name, operation):
     return creation(name, operation=operation, resource_type=kind, principal="User:ANONYMOUS")
 
 
+def new_topic(connection, name):
+    """Makes a topic and returns its id."""
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    fields = {"topics": [topic], "timeout": 10_000, "validate_only": False}
+    (made,) = connection.request(ApiKey.CREATE_TOPICS, 7, fields).topics
+    return made.topic_id
+
+
 def test_a_member_needs_the_group_and_the_topics_that_it_subscribes(start):
-    """Kafka 3.9 serves this with KRaft alone, so no comparison has it; the rules are those of 4.1."""
+    """Kafka 3.9 serves this with KRaft alone; the rules are those of 4.1, which tests/compat compares."""
     cluster = [anonymous(ResourceType.CLUSTER, "kafka-cluster", AclOperation.ALTER)]
     with RawConnection(start({**ACLS, "allow.everyone.if.no.acl.found": "true"}).bootstrap) as connection:
-        hidden = [creation("hidden"), creation("*", operation=AclOperation.DESCRIBE, principal="User:other")]
+        hidden_id, open_id = (new_topic(connection, name) for name in ("hidden", "open"))
+        hidden = [creation("hidden"), anonymous(ResourceType.TOPIC, "open", AclOperation.READ)]
         create(connection, 3, *cluster, *hidden, anonymous(ResourceType.GROUP, "g", AclOperation.DELETE))
-        assert heartbeat(connection, "hidden") == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert heartbeat(connection, "hidden") == (ErrorCode.GROUP_AUTHORIZATION_FAILED, set())
         create(connection, 3, anonymous(ResourceType.GROUP, "g", AclOperation.READ))
         connection.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
-        assert heartbeat(connection, "hidden") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert heartbeat(connection, "hidden") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, set())
+        assert heartbeat(connection, pattern="hidden|open") == (ErrorCode.NONE, {open_id})
         create(connection, 3, anonymous(ResourceType.TOPIC, "hidden", AclOperation.READ))
-        assert heartbeat(connection, "hidden") == ErrorCode.NONE
+        assert heartbeat(connection, "hidden") == (ErrorCode.NONE, {hidden_id, open_id})
         assert described_group(connection) == ErrorCode.NONE
         wanted_entries = wanted(resource_name_filter="hidden", principal_filter="User:ANONYMOUS")
         connection.request(ApiKey.DELETE_ACLS, 3, {"filters": [wanted_entries]})

@@ -1,6 +1,8 @@
 """ConsumerGroupHeartbeat, versions 0 and 1.
 
 v1  subscription by pattern (KIP-848), and every client chooses its member id itself (KIP-1082)
+
+A pattern stands for the topics that the member may describe by whose heartbeat it is resolved.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -37,13 +40,14 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
 GUARD = Guard(ApiKey.CONSUMER_GROUP_HEARTBEAT, AclOperation.READ, ResourceType.GROUP)
 TOPIC_GUARD = Guard(ApiKey.CONSUMER_GROUP_HEARTBEAT, AclOperation.DESCRIBE, ResourceType.TOPIC)
+PATTERN_GUARD = TOPIC_GUARD._replace(is_silent=True)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Takes a member's heartbeat, and answers its epoch and its assignment."""
     message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
     ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
-    heartbeat = _heartbeat(request, message)
+    heartbeat = _heartbeat(services, request, message)
     denied = _denied(services, request, message) if services.consumer_groups.config.is_served else ErrorCode.NONE
     if denied:
         ticket.set_result(Refusal(denied, error_sentence(denied)))
@@ -61,7 +65,7 @@ def _denied(services: Services, request: Request, message: ConsumerGroupHeartbea
     return ErrorCode.NONE if is_permitted else TOPIC_GUARD.error
 
 
-def _heartbeat(request: Request, message: ConsumerGroupHeartbeatRequest) -> Heartbeat:
+def _heartbeat(services: Services, request: Request, message: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     joins_without_id = (
         request.version < FIRST_VERSION_WITH_CLIENTS_MEMBER_ID
         and message.member_epoch == JOINING_EPOCH
@@ -82,6 +86,7 @@ def _heartbeat(request: Request, message: ConsumerGroupHeartbeatRequest) -> Hear
         version=request.version,
         client_id=request.client_id or "",
         client_host=f"/{request.session.host}",
+        may_describe=partial(PATTERN_GUARD.permits, services, request.session),
     )
 
 
@@ -133,4 +138,4 @@ def _accepted(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponseFields:
     return fields
 
 
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle, guards=(GUARD, TOPIC_GUARD))
+API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle, guards=(GUARD, TOPIC_GUARD, PATTERN_GUARD))

@@ -1,4 +1,7 @@
-"""ConsumerGroupDescribe, versions 0 and 1: v1 tells which protocol a member uses (KIP-1099)."""
+"""ConsumerGroupDescribe, versions 0 and 1: v1 tells which protocol a member uses (KIP-1099).
+
+A group is told only to a client that may describe the topics which its members read.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
+from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import authorized_operations
@@ -53,8 +57,8 @@ def _group(services: Services, request: Request, group_id: str, *, with_operatio
         group = services.consumer_groups.find(services.groups, group_id)
     except GroupError as error:
         return _refused(group_id, error.code, str(error))
-    topics = {name for member in group.state.members.values() for name in member.metadata.topic_names}
-    if not all(TOPIC_GUARD.permits(services, request.session, name) for name in sorted(topics)):
+    view = services.metadata.view
+    if not all(TOPIC_GUARD.permits(services, request.session, name) for name in _topics_read(group.state, view)):
         return _refused(group_id, TOPIC_GUARD.error, "the group reads topics that the client may not describe")
     default = services.consumer_groups.config.default_assignor
     operations = (
@@ -62,7 +66,14 @@ def _group(services: Services, request: Request, group_id: str, *, with_operatio
         if with_operations
         else OPERATIONS_NOT_ASKED
     )
-    return {**_described(group_id, group, default, services.metadata.view), "authorized_operations": operations}
+    return {**_described(group_id, group, default, view), "authorized_operations": operations}
+
+
+def _topics_read(state: GroupState, view: ClusterView) -> list[str]:
+    """Returns the topics of which members have, or are to have, partitions: by name or by pattern."""
+    assignments = [*state.targets.values(), *(member.current.assigned for member in state.members.values())]
+    ids = {one.topic_id for assignment in assignments for one in assignment}
+    return sorted(topic.name for topic in view.topics.values() if topic.topic_id in ids)
 
 
 def _refused(group_id: str, code: ErrorCode, message: str | None) -> DescribedGroupFields:

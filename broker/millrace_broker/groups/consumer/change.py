@@ -7,6 +7,7 @@ The records of a change are written as one batch. Until they are, the group is a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from millrace_broker.cluster.view import ClusterView
@@ -24,7 +25,7 @@ from millrace_broker.groups.consumer.records import (
 )
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.consumer.target import new_targets
-from millrace_broker.groups.consumer.topic_pattern import matching
+from millrace_broker.groups.consumer.topic_pattern import any_topic, matching
 from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 PATTERN_REFRESH_MIN_INTERVAL_MS = 10_000
@@ -33,11 +34,16 @@ NO_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a change may know besides the group: its configuration, the cluster and the time."""
+    """What a change may know besides the group: its configuration, the cluster and the time.
+
+    `may_describe` says of which topics the member may know whose heartbeat makes the change. None where it is not a
+    heartbeat: then no pattern is resolved.
+    """
 
     config: ConsumerGroupConfig
     view: ClusterView
     now_ms: int
+    may_describe: Callable[[str], bool] | None = any_topic
 
 
 class Change:
@@ -133,18 +139,18 @@ class Change:
         self.put(Kind.TARGET_EPOCH, "", TargetEpoch(self.state.epoch))
 
     def _resolve_new_patterns(self) -> None:
-        for pattern in sorted(self._patterns_in_use() - self.state.patterns.keys()):
-            self._resolve(pattern)
+        if self.surroundings.may_describe is not None:
+            for pattern in sorted(self._patterns_in_use() - self.state.patterns.keys()):
+                self._resolve(pattern)
         self._drop_unused_patterns()
 
     def _refresh_patterns(self) -> None:
         if not self._patterns_are_due():
             return
-        view = self.surroundings.view
         for pattern, resolved in sorted(self.state.patterns.items()):
-            if matching(pattern, view.topics) != resolved.topic_names:
+            if self._topics_of(pattern) != resolved.topic_names:
                 self._resolve(pattern)
-        self.state.patterns_resolved_in = view
+        self.state.patterns_resolved_in = self.surroundings.view
         self.state.patterns_resolved_ms = self.surroundings.now_ms
 
     def _patterns_are_due(self) -> bool:
@@ -154,7 +160,7 @@ class Change:
         configured interval has passed.
         """
         state, surroundings = self.state, self.surroundings
-        if not state.patterns:
+        if not state.patterns or surroundings.may_describe is None:
             return False
         newest_ms = max(resolved.timestamp_ms for resolved in state.patterns.values())
         passed_ms = surroundings.now_ms - max(newest_ms, state.patterns_resolved_ms)
@@ -163,10 +169,15 @@ class Change:
         return passed_ms >= PATTERN_REFRESH_MIN_INTERVAL_MS
 
     def _resolve(self, pattern: str) -> None:
-        topics = matching(pattern, self.surroundings.view.topics)
-        resolved = ResolvedRegularExpression(topics, NO_VERSION, self.surroundings.now_ms)
+        resolved = ResolvedRegularExpression(self._topics_of(pattern), NO_VERSION, self.surroundings.now_ms)
         self.put(Kind.REGULAR_EXPRESSION, pattern, resolved)
         self.state.compared_with = None
+
+    def _topics_of(self, pattern: str) -> frozenset[str]:
+        """Returns the topics that a pattern stands for: those that the member may know of which makes the change."""
+        may_describe = self.surroundings.may_describe
+        assert may_describe is not None, "there is a heartbeat"
+        return frozenset(filter(may_describe, matching(pattern, self.surroundings.view.topics)))
 
     def _drop_unused_patterns(self) -> None:
         for pattern in sorted(self.state.patterns.keys() - self._patterns_in_use()):

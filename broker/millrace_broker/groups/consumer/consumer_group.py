@@ -101,7 +101,7 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
         """Handles SyncGroup of a member that uses the classic protocol."""
-        return answer_sync(self._situation(now_ms), sync)
+        return answer_sync(self._situation(now_ms, None), sync)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
         """Handles Heartbeat of a member that uses the classic protocol."""
@@ -157,7 +157,7 @@ class ConsumerGroup(ConsumerGroupFacts):
         return self._decided(event, now_ms)
 
     def _decided(self, event: Event, now_ms: int) -> Effects:
-        outcome = decide(self._situation(now_ms), event)
+        outcome = decide(self._situation(now_ms, event), event)
         if isinstance(outcome, Unchanged):
             return list(outcome.effects)
         self.is_storing = True
@@ -176,14 +176,15 @@ class ConsumerGroup(ConsumerGroupFacts):
         return [*answers, *outcome.effects]
 
     def _given_up(self, event: Event, error: ErrorCode, now_ms: int) -> Effects:
-        effects = not_stored(self._situation(now_ms), event, error)
+        effects = not_stored(self._situation(now_ms, event), event, error)
         if not self._is_new:
             return effects
         predecessor, self._predecessor = self._predecessor, None
         return [*effects, *self.unloaded(error), Succession(predecessor)]
 
-    def _situation(self, now_ms: int) -> Situation:
-        surroundings = Surroundings(self._home.config_of(self.group_id), self._home.view(), now_ms)
+    def _situation(self, now_ms: int, event: Event | None) -> Situation:
+        may_describe = event.request.may_describe if isinstance(event, Beat) else None
+        surroundings = Surroundings(self._home.config_of(self.group_id), self._home.view(), now_ms, may_describe)
         return Situation(self.state, surroundings, self._home.classic_config, self._predecessor)
 
 

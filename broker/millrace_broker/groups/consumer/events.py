@@ -11,7 +11,8 @@ what is known already, and are answered at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
@@ -22,6 +23,7 @@ from millrace_broker.groups.consumer.member import (
     Assignment,
 )
 from millrace_broker.groups.consumer.timers import Timer
+from millrace_broker.groups.consumer.topic_pattern import any_topic
 from millrace_broker.groups.events import Join, Ticket
 
 NOT_SAID = -1
@@ -29,7 +31,10 @@ NOT_SAID = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """ConsumerGroupHeartbeat. None, or -1 for the timeout, means that nothing has changed."""
+    """ConsumerGroupHeartbeat. None, or -1 for the timeout, means that nothing has changed.
+
+    `may_describe` says of which topics the member may know.
+    """
 
     group_id: str
     member_id: str
@@ -44,6 +49,7 @@ class Heartbeat:
     version: int = 1
     client_id: str = ""
     client_host: str = ""
+    may_describe: Callable[[str], bool] = field(default=any_topic, compare=False, repr=False)
 
     @property
     def leaves(self) -> bool:

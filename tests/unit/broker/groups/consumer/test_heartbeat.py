@@ -22,6 +22,7 @@ from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat
 from millrace_broker.groups.consumer.member import NOTHING, MemberState
 from millrace_broker.groups.consumer.records import Kind, TopicPartitions
 from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.groups.consumer.topic_pattern import any_topic
 from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2), "ab": UUID(int=3)}
@@ -50,9 +51,10 @@ class Coordinator:
         self.state = GroupState("g")
         self.now_ms = 0
         self.kinds = []
+        self.may_describe = any_topic
 
     def decide(self, what):
-        change = Change(self.state, Surroundings(self.config, self.view, self.now_ms))
+        change = Change(self.state, Surroundings(self.config, self.view, self.now_ms, self.may_describe))
         answer = what(change)
         self.state = change.state
         self.kinds = [record.key.kind for record in change.records]
@@ -239,6 +241,30 @@ def test_a_pattern_is_resolved_and_follows_the_topics():
     assert group.heartbeat("m1", 1).assignment is None, "not more often than every ten seconds"
     group.now_ms = 10_000
     assert {one.topic_id for one in group.heartbeat("m1", 1).assignment} == {IDS["a"], IDS["ab"]}
+
+
+def test_a_pattern_stands_for_topics_that_the_member_may_know_of():
+    group = Coordinator(a=1, b=1, ab=1)
+    group.may_describe = {"a", "ab"}.__contains__
+    group.heartbeat("m1", 0, topic_names=None, topic_regex=".*")
+    assert group.state.patterns[".*"].topic_names == {"a", "ab"}
+    group.may_describe, group.view = {"ab"}.__contains__, view_of(a=1, b=1, ab=1)
+    group.heartbeat("m1", 1)
+    assert group.state.patterns[".*"].topic_names == {"a", "ab"}, "it is resolved again after ten seconds"
+    group.now_ms = 10_000
+    group.heartbeat("m1", 1)
+    assert group.state.patterns[".*"].topic_names == {"ab"}
+
+
+def test_where_it_is_not_said_what_a_member_may_know_of_no_pattern_is_resolved():
+    group = Coordinator(a=1)
+    group.heartbeat("m1", 0, topic_names=None, topic_regex=".*")
+    group.may_describe, group.view, group.now_ms = None, view_of(a=1, ab=1), 10_000
+    group.heartbeat("m1", 1)
+    assert group.state.patterns[".*"].topic_names == {"a"}
+    group.may_describe = any_topic
+    group.heartbeat("m1", 1)
+    assert group.state.patterns[".*"].topic_names == {"a", "ab"}
 
 
 def test_a_pattern_that_nobody_uses_is_forgotten():
