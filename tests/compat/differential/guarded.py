@@ -15,6 +15,7 @@ from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, encode_batch
 
 TOPIC, OTHER, GROUP, TXN = "orders", "missing", "readers", "writer"
+BROKER_CONFIG_KIND = 4
 CLUSTER = ("Cluster", "kafka-cluster")
 BROKER = (*CLUSTER, "ClusterAction")
 NO_ID = UUID(int=0)

@@ -88,7 +88,8 @@ class Messages:
             "correlationId": correlation_id,
             "clientId": client_id,
         }
-        header_version = 2 if version in definition.flexible else 1
+        is_oldest = api == "ControlledShutdown" and version == 0  # the only request without a client id
+        header_version = 0 if is_oldest else 2 if version in definition.flexible else 1
         parts = (("RequestHeader", header_version, header), (definition.name, version, fields))
         return b"".join(self.encode(*part, unknown_tags=unknown_tags) for part in parts)
 
