@@ -27,7 +27,7 @@ from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.properties.connection_limits import ConnectionLimits
 from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
 from millrace_broker.properties.kafka_properties import BROKER
-from millrace_broker.properties.listeners import SECURING, override
+from millrace_broker.properties.listeners import CREATION_RATE, MAX_CONNECTIONS, SECURING, override
 from millrace_broker.properties.restrictions import check_unrestricted, shown
 from millrace_broker.properties.sasl_config import SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
@@ -234,7 +234,9 @@ def check_live(name: str, text: str) -> None:
         raise InvalidConfigError(f"{shown(name, text)}: {refused} (listener.name.NAME.{name})")
     if key.is_secret:
         raise InvalidConfigError(f"{name}: the cluster keeps no secrets of brokers; change it in the broker's file")
-    key.parse(text)
+    own = override(name)
+    if key.parse(text) == 0 and (name if own is None else own.name) in (MAX_CONNECTIONS, CREATION_RATE):
+        raise InvalidConfigError(f"{name}={text}: Invalid value, nobody could connect and change it again")
     if name == POLICIES:
         check_policies(LogConfig.from_properties({name: text}, {}))
 

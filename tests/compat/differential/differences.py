@@ -119,6 +119,8 @@ BY_CHOICE = {
     "DescribeConfigs: the broker's max.connections": "connections are bounded by default",
     "DescribeGroups: several, with operations": "told once: a name is short, what is told of it is long",
     "IncrementalAlterConfigs: a broker's unknown one": "Kafka keeps any name, for its plugins; here it is refused",
+    "IncrementalAlterConfigs: a listener's max.connections.per.ip of broker 1": "Kafka keeps any name of a listener",
+    "IncrementalAlterConfigs: a listener's message.max.bytes of broker 1": "the same",
     "IncrementalAlterConfigs: an unknown operation": "both Kafkas answer UNKNOWN_SERVER_ERROR",
     "ListOffsets: after all, by the times of segments": "a segment's time is its newest record's, in Kafka its file's",
     "OffsetCommit: to ZooKeeper": "version 0 has offsets of its own beside ZooKeeper, not standalone",

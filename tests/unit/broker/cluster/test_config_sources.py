@@ -141,6 +141,9 @@ def test_a_listeners_own_limit_stands_before_that_of_the_broker():
     ]
     limits = BrokerLayers({"max.connections": "5"}, {name: "3"}, {"max.connections": "7"}).connection_limits()
     assert (limits.open("OUTER"), limits.open("INNER")) == (3, 7)
+    for limit in ("max.connections", "max.connection.creation.rate", name):
+        with pytest.raises(InvalidConfigError, match="nobody could connect"):
+            check_live(limit, "0")
     for wrong in ("listener.name.outer.max.connections.per.ip", "listener.name.outer.plain.max.connections"):
         with pytest.raises(InvalidConfigError, match="property of one listener"):
             check_live(wrong, "3")
