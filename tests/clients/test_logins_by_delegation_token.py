@@ -6,6 +6,7 @@ Both brokers are on one ZooKeeper. librdkafka, kafka-python, aiokafka and kafkaj
 import re
 from uuid import uuid4
 
+import confluent_kafka
 import pytest
 
 from millrace.errors import SetupError
@@ -114,6 +115,18 @@ def test_clients_log_in_by_a_token_of_either_side_until_it_is_ended(sides, clien
     for name in CLIENTS:
         with ClientProgram(client_command(name)) as client, pytest.raises(RefusedError, match="invalid credentials"):
             client(Task(login=login, topic=f"{name}-{side}"))
+
+
+def test_librdkafka_is_refused_as_it_can_not_say_that_it_has_a_token(sides):
+    """Once it can, docs/delegation-tokens.md is to say so."""
+    login, said = sides.token("Millrace"), []
+    client = confluent_kafka.Producer({
+        "bootstrap.servers": login.bootstrap, "security.protocol": "SASL_SSL", "ssl.ca.location": login.authority,
+        "sasl.mechanism": SCRAM, "sasl.username": login.user, "sasl.password": login.password,
+        "error_cb": said.append, "log_level": 0,
+    })  # fmt: skip
+    awaited(lambda: (client.poll(0.1), said or None)[1], "the login is refused")
+    assert "invalid credentials" in said[0].str()
 
 
 def test_who_has_logged_in_by_a_token_gets_no_token(sides):
