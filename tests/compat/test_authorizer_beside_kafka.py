@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from differential import sides
-from differential.guarded import GROUP, OFFSETS, ROWS, TOPIC, TXN
+from differential.guarded import GROUP, OFFSETS, ROWS, TOPIC, TXN, with_id
 from differential.session import Session
 from differential.wire import CLOSED, ConnectionClosedError, Wire
 
@@ -67,6 +67,7 @@ class Guarded:
         made = {"name": TOPIC, "numPartitions": 1, "replicationFactor": 1}
         self.admin.call("CreateTopics", 5, topics=[made], timeoutMs=10_000)
         self.admin.await_topic(TOPIC, 1)
+        self.topic_id = self.admin.topic_id(TOPIC)
         sides.await_coordinators(side)
         self.admin.call("OffsetCommit", 2, groupId=GROUP, topics=OFFSETS)
         self.admin.until(
@@ -100,7 +101,7 @@ class Guarded:
 
     def _of_version(self, name, version, fields):
         known = {one.name for one in self.side.messages.definition(name, version).fields}
-        return {key: value for key, value in fields.items() if key in known}
+        return {key: with_id(value, self.topic_id) for key, value in fields.items() if key in known}
 
 
 def said(answer):

@@ -18,7 +18,8 @@ TOPIC, OTHER, GROUP, TXN = "orders", "missing", "readers", "writer"
 BROKER_CONFIG_KIND = 4
 CLUSTER = ("Cluster", "kafka-cluster")
 BROKER = (*CLUSTER, "ClusterAction")
-NO_ID = UUID(int=0)
+NO_ID, UNKNOWN_ID = UUID(int=0), UUID(int=7)
+ID_OF_TOPIC = UUID(int=99)  # stands for the id that the broker has given to the topic
 PRODUCER = {"producerId": 1, "producerEpoch": 0}
 OFFSETS = [{"name": TOPIC, "partitions": [{"partitionIndex": 0, "committedOffset": 0}]}]
 
@@ -64,8 +65,18 @@ def produce_in_transaction():
     return produce(transactionalId=TXN, acks=-1, topicData=data)
 
 
+def with_id(value, topic_id):
+    """The fields of a row, with the topic's own id in them."""
+    if isinstance(value, dict):
+        return {name: with_id(one, topic_id) for name, one in value.items()}
+    if isinstance(value, list):
+        return [with_id(one, topic_id) for one in value]
+    return topic_id if value == ID_OF_TOPIC else value
+
+
 ROWS = [
     Row("Produce", produce(), topic("Write"), first=3),
+    Row("Produce", produce(), None, last=2),
     Row("Produce", produce_in_transaction(), [*txn("Write"), *topic("Write")], first=3),
     Row("Fetch", {"replicaId": -1, "maxBytes": 1000,
                   "topics": [{"topic": TOPIC, "partitions": [{"partition": 0, "partitionMaxBytes": 100}]}]},
@@ -73,21 +84,29 @@ ROWS = [
     Row("Fetch", {"replicaId": 7, "maxBytes": 1000,
                   "topics": [{"topic": TOPIC, "partitions": [{"partition": 0, "partitionMaxBytes": 100}]}]},
         None, last=12),
+    Row("Fetch", {"maxBytes": 1000, "topics": [
+        {"topicId": ID_OF_TOPIC, "partitions": [{"partition": 0, "partitionMaxBytes": 100}]}]}, topic("Read"), 13),
+    Row("Fetch", {"maxBytes": 1000, "topics": [
+        {"topicId": UNKNOWN_ID, "partitions": [{"partition": 0, "partitionMaxBytes": 100}]}]}, None, 13),
     Row("ListOffsets", {"replicaId": -1, "topics": partitions(timestamp=-1)}, topic("Describe"), first=1),
     Row("ListOffsets", {"replicaId": -1, "topics": partitions(timestamp=-1, maxNumOffsets=1)}, topic("Read"), last=0),
     Row("Metadata", {"topics": [{"name": TOPIC}]}, topic("Describe")),
     Row("Metadata", {"topics": [{"name": OTHER}], "allowAutoTopicCreation": False}, topic("Describe", name=OTHER), 4),
     Row("Metadata", {"topics": [{"name": OTHER}]}, None),
     Row("Metadata", {"topics": None}, topic("Read"), first=1),
+    Row("Metadata", {"topics": [{"topicId": ID_OF_TOPIC, "name": None}]}, topic("Describe"), first=12),
+    Row("Metadata", {"topics": [{"topicId": UNKNOWN_ID, "name": None}]}, topic("Describe"), first=12),
     Row("Metadata", {"topics": [{"name": TOPIC}], "includeTopicAuthorizedOperations": True,
                      "includeClusterAuthorizedOperations": True}, [*cluster("Describe"), *topic("Read")], 8, 10),
     Row("LeaderAndIsr", {"controllerId": 1, "controllerEpoch": 1}, None),
     Row("StopReplica", {"controllerId": 1, "controllerEpoch": 1}, None),
     Row("UpdateMetadata", {"controllerId": 1, "controllerEpoch": 1}, None),
     Row("ControlledShutdown", {"brokerId": 7}, None, first=1),
-    Row("OffsetCommit", {"groupId": GROUP, "topics": OFFSETS}, [*group("Read"), *topic("Read")], first=2),
+    Row("OffsetCommit", {"groupId": GROUP, "topics": OFFSETS}, [*group("Read"), *topic("Read")]),
     Row("OffsetFetch", {"groupId": GROUP, "topics": [{"name": TOPIC, "partitionIndexes": [0]}]},
         [*group("Describe"), *topic("Describe")], first=2, last=7),
+    Row("OffsetFetch", {"groupId": GROUP, "topics": [{"name": TOPIC, "partitionIndexes": [0]}]},
+        [*group("Describe"), *topic("Describe")], last=0),  # whoever may not, is told nothing by Kafka in version 1
     Row("OffsetFetch", {"groups": [{"groupId": GROUP, "topics": None}]},
         [*group("Describe"), *topic("Describe")], first=8),
     Row("OffsetFetch", {"groups": [{"groupId": GROUP, "topics": [{"name": TOPIC, "partitionIndexes": [0]}]}]},
@@ -113,6 +132,8 @@ ROWS = [
     Row("DeleteTopics", {"topicNames": [OTHER]}, topic("Delete", name=OTHER), last=5),
     Row("DeleteTopics", {"topics": [{"name": OTHER, "topicId": NO_ID}]}, topic("Delete", name=OTHER), first=6),
     Row("DeleteTopics", {"topicNames": [TOPIC]}, None, last=5),
+    Row("DeleteTopics", {"topics": [{"name": None, "topicId": ID_OF_TOPIC}]}, None, first=6),
+    Row("DeleteTopics", {"topics": [{"name": None, "topicId": UNKNOWN_ID}]}, topic("Delete"), first=6),
     Row("DeleteRecords", {"topics": partitions(offset=0), "timeoutMs": 1000}, topic("Delete")),
     Row("InitProducerId", {"transactionalId": None, "transactionTimeoutMs": 1000}, topic("Write")),
     Row("InitProducerId", {"transactionalId": None, "transactionTimeoutMs": 1000}, cluster("IdempotentWrite")),
@@ -160,6 +181,16 @@ ROWS = [
     Row("OffsetDelete", {"groupId": OTHER, "topics": [{"name": TOPIC, "partitions": [{"partitionIndex": 0}]}]},
         [("Group", OTHER, "Delete"), *topic("Read")]),
     Row("DescribeClientQuotas", {"components": []}, cluster("DescribeConfigs")),
+    Row("AlterClientQuotas", {"entries": [{"entity": [{"entityType": "user", "entityName": "x"}],
+                                           "ops": [{"key": "producer_byte_rate", "value": 5.0}]}],
+                              "validateOnly": True}, cluster("AlterConfigs")),
+    Row("AlterUserScramCredentials", {"deletions": [{"name": "nobody", "mechanism": 1}]}, cluster("Alter")),
+    Row("CreateDelegationToken", {"maxLifetimeMs": -1}, None),
+    Row("RenewDelegationToken", {"hmac": b"h", "renewPeriodMs": -1}, None),
+    Row("ExpireDelegationToken", {"hmac": b"h", "expiryTimePeriodMs": -1}, None),
+    Row("DescribeDelegationToken", {"owners": None}, None),
+    Row("SaslHandshake", {"mechanism": "PLAIN"}, None),
+    Row("SaslAuthenticate", {"authBytes": b"x"}, None),
     Row("DescribeUserScramCredentials", {"users": []}, cluster("Describe")),
     Row("AlterPartition", {"brokerId": 7, "topics": []}, None),
     Row("DescribeCluster", {"includeClusterAuthorizedOperations": True}, cluster("Describe")),
