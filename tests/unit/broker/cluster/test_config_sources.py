@@ -16,7 +16,7 @@ from millrace_broker.cluster.config_sources import (
 )
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
 
-TOPIC, BROKER, CLUSTER, STATIC, DEFAULT, _ = ConfigSource
+TOPIC, BROKER, CLUSTER, STATIC, DEFAULT, *_ = ConfigSource
 
 
 def topic_entry(name, topic, **layers):
