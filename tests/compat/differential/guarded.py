@@ -175,6 +175,9 @@ ROWS = [
         cluster("Alter")),
     Row("IncrementalAlterConfigs", {"resources": [{"resourceType": 2, "resourceName": TOPIC, "configs": []}],
                                     "validateOnly": True}, topic("AlterConfigs")),
+    Row("IncrementalAlterConfigs", {"resources": [{"resourceType": 8, "resourceName": "1", "configs": []}],
+                                    "validateOnly": True}, cluster("AlterConfigs")),
+    Row("DescribeConfigs", {"resources": [{"resourceType": 8, "resourceName": "1", "configurationKeys": []}]}, None),
     Row("AlterPartitionReassignments", {"topics": [{"name": TOPIC, "partitions": [
         {"partitionIndex": 0, "replicas": [99]}]}]}, cluster("Alter")),
     Row("ListPartitionReassignments", {"topics": None}, cluster("Describe")),
