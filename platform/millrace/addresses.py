@@ -40,6 +40,18 @@ class Address(NamedTuple):
         return f"{host}:{self.port}"
 
 
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine reaches a host."""
+    import ipaddress  # noqa: PLC0415  # few programs ask
+
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class Endpoint(NamedTuple):
     """Where clients of one listener reach a broker; as text `LISTENER://HOST:PORT`.
 

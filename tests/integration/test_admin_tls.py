@@ -102,7 +102,7 @@ def test_without_a_key_store_the_broker_does_not_start():
 
 def test_beyond_loopback_a_warning_names_the_property_unless_it_speaks_tls(files, monkeypatch, caplog):
     """Loopback stands for another address here."""
-    monkeypatch.setattr(endpoint, "_is_loopback", lambda _: False)
+    monkeypatch.setattr(endpoint, "is_loopback", lambda _: False)
     stores = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files.key_store_pem)}
 
     async def listens(context):

@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hmac
-import ipaddress
 import logging
 import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -33,7 +32,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from millrace.addresses import Address
+from millrace.addresses import Address, is_loopback
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, InvalidRequestError, SetupError, StorageError, UnknownTopicError
 from millrace.extras import hidden
@@ -55,6 +54,7 @@ UNENCRYPTED = (
     "everybody on the way reads the token of the admin endpoint; admin.security.protocol=SSL and a key store "
     "(ssl.keystore.location) encrypt it"
 )
+PROBES = ("/healthz", "/readyz")
 STILL_STARTING = "the broker is still starting"
 STARTING = Answer(503, {"error": STILL_STARTING})
 Report = RetentionReport | CompactionReport | VerifyReport
@@ -111,9 +111,9 @@ class AdminEndpoint:
 
         InvalidConfigError beyond loopback without a token, SetupError where the address can't be bound.
         """
-        if not token and not _is_loopback(host):
+        if not token and not is_loopback(host):
             raise InvalidConfigError(f"the admin endpoint on {host} needs the property admin.token")
-        if context is None and not _is_loopback(host):
+        if context is None and not is_loopback(host):
             logger.warning("%s: %s", Address(host, port), UNENCRYPTED)
         application = web.Application(middlewares=[_authorized(token)] if token else [])
         application.add_routes(
@@ -201,6 +201,11 @@ class AdminEndpoint:
         return _answer(await work(await request.read()))
 
 
+def _without_details(answer: web.StreamResponse) -> web.Response:
+    """Returns what a probe without the token is told of health: the status alone, as a probe has no secrets."""
+    return web.json_response({"status": "ok" if answer.status == 200 else "failed"}, status=answer.status)
+
+
 def _answer(answer: Answer) -> web.Response:
     return web.json_response(answer.fields, status=answer.status)
 
@@ -225,17 +230,10 @@ def _authorized(token: str) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")  # as aiohttp has decoded it
+        if not given and request.path in PROBES:
+            return _without_details(await handler(request))
         if not hmac.compare_digest(given, expected):
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
         return await handler(request)
 
     return check
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

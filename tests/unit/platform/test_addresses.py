@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.addresses import Address, parse_address, parse_addresses, parse_listen_address
+from millrace.addresses import Address, is_loopback, parse_address, parse_addresses, parse_listen_address
 from millrace.errors import InvalidConfigError
 
 TOO_LONG = "h:" + "9" * 5000  # more digits than Python's int() reads
@@ -75,3 +75,11 @@ def test_a_list_keeps_its_order_and_forgives_a_last_comma():
 def test_a_list_needs_addresses(text):
     with pytest.raises(InvalidConfigError):
         parse_addresses(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost", True), ("127.8.9.1", True), ("::1", True), ("0.0.0.0", False), ("10.0.0.1", False), ("host", False)],
+)
+def test_only_this_machine_reaches_loopback(host, expected):
+    assert is_loopback(host) is expected
