@@ -21,6 +21,7 @@ from millrace_ops.cli import (
     consume,
     dead_letters,
     demo,
+    doctor,
     dump,
     groups,
     history,
@@ -69,6 +70,7 @@ app.command("consume")(consume.consume)
 app.command("dump")(dump.dump)
 app.command("import-legacy")(import_legacy.import_legacy)
 app.command("verify")(verify.verify)
+app.command("doctor")(doctor.doctor)
 app.add_typer(history.app, name="history")
 for command in (*warehouse_modes.COMMANDS, *warehouse_upkeep.COMMANDS):
     warehouse.app.command()(command)

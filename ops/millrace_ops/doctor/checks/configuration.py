@@ -1,0 +1,101 @@
+"""What a configuration means: whether a broker starts with it, what has no effect, and what goes badly together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.config import MAX_LONG
+from millrace_broker.startup.options import BrokerOptions
+from millrace_broker.storage.config import LogConfig
+from millrace_ops.doctor.facts.configuration import ConfigurationFacts
+from millrace_ops.doctor.findings import Finding, Level, judged, size
+
+THING = "configuration"
+MOST_OF_MEMORY = 0.5
+
+
+def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> Iterator[Finding]:
+    """Yields the findings of a configuration by itself."""
+    options = facts.options
+    if options is None:
+        yield Finding(Level.PROBLEM, THING, facts.trouble or "", "one that a broker starts with", "see what was found")
+    else:
+        yield Finding(Level.OK, THING, f"{len(options.properties)} properties are given or follow", "", "")
+    for sentence in facts.warnings:
+        yield Finding(Level.ADVICE, THING, sentence, "no warning at the start", "correct the name, or leave it out")
+    for name, why in facts.without_effect:
+        yield Finding(Level.ADVICE, name, f"without effect: {why}", "no property without effect", "leave it out")
+    if options is not None:
+        yield from _check_values(options, memory_bytes)
+
+
+def _check_values(options: BrokerOptions, memory_bytes: int | None) -> Iterator[Finding]:
+    logs = LogConfig.from_properties(options.log_defaults, {})
+    replicas = options.broker.default_replication_factor
+    yield check_flushing(logs, replicas)
+    yield check_min_isr(logs.min_insync_replicas, replicas)
+    yield check_unclean_elections(is_enabled=logs.unclean_leader_election_enable)
+    yield check_largest_message(logs.max_message_bytes, options.broker.socket_request_max_bytes)
+    if memory_bytes is not None:
+        buffers = options.broker.queued_bytes_limit + options.broker.log_cleaner_dedupe_buffer_size
+        yield check_buffers(buffers, memory_bytes)
+
+
+def check_flushing(logs: LogConfig, replicas: int) -> Finding:
+    """Returns whether acknowledged records outlive a power cut: synced in time, or on several brokers."""
+    is_synced = logs.flush_messages < MAX_LONG or logs.flush_ms < MAX_LONG
+    return judged(
+        "log.flush.interval.messages",
+        "the kernel decides when records reach the disk" if not is_synced else "records are synced by a policy",
+        "a policy, or several replicas: else a power cut loses acknowledged records",
+        "log.flush.interval.messages=1 (none is lost), log.flush.interval.ms=1000 (those of a second), or "
+        "default.replication.factor=3",
+        is_well=is_synced or replicas > 1,
+    )
+
+
+def check_min_isr(min_isr: int, replicas: int) -> Finding:
+    """Returns whether writes with acks=all outlive the loss of a broker, and go on without one."""
+    return judged(
+        "min.insync.replicas",
+        f"{min_isr} of default.replication.factor={replicas}",
+        "2 of 3, or 1 of 1: one broker may be lost or stopped, and neither records nor writes",
+        f"min.insync.replicas={max(1, replicas - 1)}",
+        is_well=min_isr == max(1, replicas - 1) or (min_isr < replicas and min_isr > 1),
+        otherwise=Level.PROBLEM if min_isr > replicas else Level.ADVICE,
+    )
+
+
+def check_unclean_elections(*, is_enabled: bool) -> Finding:
+    """Returns whether a replica that lacks acknowledged records may lead."""
+    return judged(
+        "unclean.leader.election.enable",
+        str(is_enabled).lower(),
+        "false: else a failure may lose acknowledged records",
+        "unclean.leader.election.enable=false, and `millrace brokers elect --unclean` for a single case",
+        is_well=not is_enabled,
+    )
+
+
+def check_largest_message(batch_bytes: int, frame_bytes: int) -> Finding:
+    """Returns whether a request that has the largest batch is taken in."""
+    return judged(
+        "message.max.bytes",
+        f"{size(batch_bytes)}, and socket.request.max.bytes is {size(frame_bytes)}",
+        "less than socket.request.max.bytes",
+        "a lower message.max.bytes, or a higher socket.request.max.bytes",
+        is_well=batch_bytes < frame_bytes,
+        otherwise=Level.PROBLEM,
+    )
+
+
+def check_buffers(buffer_bytes: int, memory_bytes: int) -> Finding:
+    """Returns whether requests in line and compaction leave memory to everything else at their limits."""
+    return judged(
+        "queued.max.request.bytes",
+        f"{size(buffer_bytes)} with log.cleaner.dedupe.buffer.size, of {size(memory_bytes)} of memory",
+        "half of the memory at most",
+        f"queued.max.request.bytes={int(memory_bytes / 4)}",
+        is_well=buffer_bytes <= MOST_OF_MEMORY * memory_bytes,
+        otherwise=Level.PROBLEM if buffer_bytes > memory_bytes else Level.ADVICE,
+    )

@@ -1,0 +1,108 @@
+"""What the machine's facts mean for a broker: descriptors, memory, the page cache, the clock.
+
+The page cache holds what was written until the kernel brings it to the disk (admin-guide/sysctl/vm of Linux).
+A broker maps no files, so `vm.max_map_count`, which Kafka needs, is not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from millrace_ops.doctor.facts.machine import MachineFacts
+from millrace_ops.doctor.findings import Finding, Level, judged, size
+
+LEAST_OPEN_FILES = 4_096
+ENOUGH_MEMORY_BYTES = 1 << 30
+LEAST_MEMORY_BYTES = 256 << 20
+MOST_SWAPPINESS = 10
+MOST_DIRTY_BACKGROUND_PERCENT = 10
+LEAST_DIRTY_PERCENT = 20
+
+
+def check_machine(facts: MachineFacts, *, files: int) -> Iterator[Finding]:
+    """Yields the findings of a machine, for logs of so many files; nothing of what it does not tell."""
+    yield check_open_files(facts.open_files, files)
+    if facts.memory_bytes is not None:
+        yield check_memory(facts.memory_bytes)
+    if facts.swappiness is not None:
+        yield check_swappiness(facts.swappiness, facts.swap_bytes or 0)
+    if facts.dirty_background_percent is not None:
+        yield check_dirty_background(facts.dirty_background_percent)
+    if facts.dirty_percent is not None:
+        yield check_dirty(facts.dirty_percent)
+    if facts.clock_is_synchronized is not None:
+        yield check_clock(is_synchronized=facts.clock_is_synchronized)
+
+
+def check_open_files(limit: int | None, files: int) -> Finding:
+    """Returns whether a process may open enough files and connections; the broker itself raises the soft limit.
+
+    Files get three quarters of the limit at least. With fewer descriptors than files, files are opened again and again
+    (`millrace.descriptor_pool`).
+    """
+    wanted = max(LEAST_OPEN_FILES, math.ceil(files / 0.75))
+    return judged(
+        "open files",
+        "no limit" if limit is None else f"{limit} at most",
+        f"{wanted} or more",
+        f"LimitNOFILE={max(wanted, 65_536)} in the systemd unit, or a hard limit in /etc/security/limits.conf",
+        is_well=limit is None or limit >= wanted,
+        otherwise=Level.PROBLEM if limit is not None and limit < 1_024 else Level.ADVICE,
+    )
+
+
+def check_memory(memory_bytes: int) -> Finding:
+    """Returns whether there is memory for the process and for a page cache beside it."""
+    return judged(
+        "memory",
+        size(memory_bytes),
+        f"{size(ENOUGH_MEMORY_BYTES)} or more",
+        "give the machine, or the container, more memory: what the process does not need caches its files",
+        is_well=memory_bytes >= ENOUGH_MEMORY_BYTES,
+        otherwise=Level.PROBLEM if memory_bytes < LEAST_MEMORY_BYTES else Level.ADVICE,
+    )
+
+
+def check_swappiness(swappiness: int, swap_bytes: int) -> Finding:
+    """Returns whether the kernel may swap the process out to gain page cache, which then waits for the disk."""
+    return judged(
+        "vm.swappiness",
+        f"{swappiness}, with {size(swap_bytes)} of swap" if swap_bytes else f"{swappiness}, and there is no swap",
+        f"{MOST_SWAPPINESS} or less, where there is swap",
+        "sysctl -w vm.swappiness=1, and the same line in /etc/sysctl.d/90-millrace.conf",
+        is_well=not swap_bytes or swappiness <= MOST_SWAPPINESS,
+    )
+
+
+def check_dirty_background(percent: float) -> Finding:
+    """Returns whether the kernel begins early enough to write, so that little is left for a sync to wait for."""
+    return judged(
+        "vm.dirty_background_ratio",
+        f"{percent:.3g} %",
+        f"{MOST_DIRTY_BACKGROUND_PERCENT} % or less",
+        "sysctl -w vm.dirty_background_ratio=5, and the same line in /etc/sysctl.d/90-millrace.conf",
+        is_well=percent <= MOST_DIRTY_BACKGROUND_PERCENT,
+    )
+
+
+def check_dirty(percent: float) -> Finding:
+    """Returns whether the page cache takes in a burst of writes, or appends soon wait for the disk."""
+    return judged(
+        "vm.dirty_ratio",
+        f"{percent:.3g} %",
+        f"{LEAST_DIRTY_PERCENT} % or more",
+        "sysctl -w vm.dirty_ratio=40, and the same line in /etc/sysctl.d/90-millrace.conf",
+        is_well=percent >= LEAST_DIRTY_PERCENT,
+    )
+
+
+def check_clock(*, is_synchronized: bool) -> Finding:
+    """Returns whether something keeps the clock right, by which records get times, and retention deletes them."""
+    return judged(
+        "clock",
+        "synchronized" if is_synchronized else "not synchronized",
+        "synchronized",
+        "timedatectl set-ntp true, or install chrony; a container has the clock of its host",
+        is_well=is_synchronized,
+    )

@@ -1,0 +1,70 @@
+"""Gathers the facts for what is asked, and has them judged: the machine, a configuration, a running cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from millrace.client import Cluster
+from millrace.zk.security import ZooKeeperSecurity
+from millrace_broker.startup.options import BrokerOptions
+from millrace_broker.storage.config import LogConfig
+from millrace_ops.doctor.checks.cluster import check_cluster, check_replicas, check_zookeeper
+from millrace_ops.doctor.checks.configuration import check_configuration
+from millrace_ops.doctor.checks.folders import check_folder, check_folders
+from millrace_ops.doctor.checks.machine import check_machine
+from millrace_ops.doctor.checks.network import check_admin, check_listener
+from millrace_ops.doctor.checks.software import check_software
+from millrace_ops.doctor.facts.cluster import read_cluster
+from millrace_ops.doctor.facts.configuration import read_configuration
+from millrace_ops.doctor.facts.folders import FolderFacts, read_folder
+from millrace_ops.doctor.facts.machine import read_machine
+from millrace_ops.doctor.facts.network import read_listeners
+from millrace_ops.doctor.facts.software import read_software
+from millrace_ops.doctor.facts.zookeeper import ZooKeeperFacts, read_zookeeper
+from millrace_ops.doctor.findings import Finding
+
+
+def examine_broker(arguments: Sequence[str]) -> Iterator[Finding]:
+    """Yields the findings of this machine and, with arguments of `millrace broker`, of what that would start with."""
+    machine = read_machine()
+    yield from check_software(read_software())
+    if not arguments:
+        yield from check_machine(machine, files=0)
+        return
+    configuration = read_configuration(arguments)
+    options = configuration.options
+    folders = [] if options is None else [read_folder(one) for one in options.data_dirs]
+    yield from check_machine(machine, files=sum(one.files for one in folders))
+    yield from check_configuration(configuration, machine.memory_bytes)
+    if options is not None:
+        yield from _examine_start(options, folders)
+
+
+def examine_cluster(bootstrap: str, cluster: Cluster) -> Iterator[Finding]:
+    """Yields the findings of a running cluster."""
+    yield from check_cluster(read_cluster(bootstrap, cluster))
+
+
+def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> Iterator[Finding]:
+    """Yields the findings of what surrounds a broker that starts with these options."""
+    broker_runs = any(one.is_held for one in folders)
+    segment_bytes = LogConfig.from_properties(options.log_defaults, {}).segment_bytes
+    zookeeper = None if options.zookeeper is None else _ask_zookeeper(options.zookeeper, options)
+    for one in folders:
+        yield from check_folder(one, segment_bytes)
+    yield from check_folders(folders, options.broker_id, None if zookeeper is None else zookeeper.cluster_id)
+    for listener in read_listeners(options.listeners, options.admin):
+        yield from check_listener(listener, broker_runs=broker_runs)
+    has_token, has_tls = bool(options.broker.admin_token), options.admin_tls is not None
+    yield from check_admin(options.admin, has_token=has_token, has_tls=has_tls)
+    if zookeeper is not None:
+        owners = (options.broker_id, *(one.broker_id for one in folders))
+        broker_id = next((one for one in owners if one is not None), None)
+        yield from check_zookeeper(zookeeper, broker_id, broker_runs=broker_runs)
+        if zookeeper.broker_ids:
+            is_new = broker_id not in zookeeper.broker_ids
+            yield from check_replicas(options, len(zookeeper.broker_ids) + is_new)
+
+
+def _ask_zookeeper(address: str, options: BrokerOptions) -> ZooKeeperFacts:
+    return read_zookeeper(address, ZooKeeperSecurity.from_properties(options.properties))
