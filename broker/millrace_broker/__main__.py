@@ -2,6 +2,7 @@
 
 It prints one line to stdout, `listening HOST:PORT`, as soon as it serves; the log goes to stderr. SIGTERM and SIGINT
 drain the broker, and the exit status is 0. A start that fails prints one line that says why, and the exit status is 1.
+Where systemd has started the process, it is told when the broker serves, that it lives, and when it stops.
 """
 
 from __future__ import annotations
@@ -9,16 +10,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.extras import require
+from millrace.service_manager import ServiceManager
 from millrace_broker.log_lines import output
 from millrace_broker.startup.options import BrokerOptions, parse_options
+
+if TYPE_CHECKING:
+    from millrace_broker.broker import Broker
 
 logger = logging.getLogger("millrace_broker")
 
@@ -27,11 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until a signal stops the broker and returns the exit status."""
     to_stderr = output.write_to(sys.stderr)
     _raise_file_limit()
+    manager = ServiceManager.taken_from(os.environ, os.getpid())
     try:
         options = parse_options(sys.argv[1:] if arguments is None else arguments)
         require("the broker", "broker")
         output.use_format(to_stderr, options.broker.logging_format)
-        asyncio.run(_run(options))
+        asyncio.run(_run(options, manager))
     except MillraceError as error:
         print(f"millrace broker: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -44,7 +53,7 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _run(options: BrokerOptions) -> None:
+async def _run(options: BrokerOptions, manager: ServiceManager) -> None:
     from millrace_broker.broker import Broker  # noqa: PLC0415  # needs the packages of the extra
 
     stop = asyncio.Event()
@@ -57,10 +66,22 @@ async def _run(options: BrokerOptions) -> None:
         print(f"listening {address}", flush=True)  # noqa: T201  # the parent process waits for it
         await broker.start_admin()
         gc.freeze()  # the objects of the start stay, so the collector need not look at them again
-        await stop.wait()
+        manager.ready(f"listening at {address}")
+        await _wait(stop, broker, manager)
+        manager.stopping()
         logger.info("stopping")
     finally:
         await broker.stop()
+
+
+async def _wait(stop: asyncio.Event, broker: Broker, manager: ServiceManager) -> None:
+    """Waits for the stop, and tells the service manager as often as it asks for it that the broker is live."""
+    pause_s = None if manager.watchdog_ms is None else manager.watchdog_ms / 1000
+    while not stop.is_set():
+        if pause_s is not None and await broker.is_live():
+            manager.alive()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause_s)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from millrace.clock import Clock
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
 from millrace_broker.admin.chores import Chore, Chores, broker_chores
-from millrace_broker.admin.health import judge
+from millrace_broker.admin.health import Health, judge
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.service import AdminService
 from millrace_broker.admin.stray_requests import StrayRequests
@@ -78,7 +78,7 @@ class Broker:
         self._views = NewestView(self._loop)
         self._metrics = RequestMetrics()
         self._vitals = Vitals(self._store, clock, self._largest_batch_bytes)
-        self._admin = AdminService(options, self._fs, clock, lambda: judge(self._vitals.facts()), self._state)
+        self._admin = AdminService(options, self._fs, clock, self._health, self._state)
         self._epochs_are_raised = options.zookeeper is not None  # by the controller, as this broker registers
         self._closing = AsyncExitStack()
         self._metadata: MetadataCache
@@ -124,6 +124,10 @@ class Broker:
             report_dirs = partial(self._member.report_failed_dirs, self._logs.health)
             ask = self._member.ask_for_refused_roles
             chores.start([Chore(FAILED_DIRS_INTERVAL_MS, report_dirs), Chore(REFUSED_ROLES_INTERVAL_MS, ask)])
+
+    async def is_live(self) -> bool:
+        """Returns whether no restart is called for, as `/healthz` tells it."""
+        return not (await asyncio.to_thread(self._health)).not_live
 
     async def stop(self) -> None:
         """Drains and closes; everything that was appended is on the disk afterwards."""
@@ -268,6 +272,9 @@ class Broker:
         await publisher.publish(self._views.take_at_once() or self._store.view())
         self._closing.push_async_callback(publisher.stop)
         publisher.follow()
+
+    def _health(self) -> Health:
+        return judge(self._vitals.facts())
 
     async def _listen_admin(self) -> None:
         self._closing.push_async_callback(self._admin.stop)
