@@ -20,7 +20,7 @@ def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> 
     if options is None:
         yield Finding(Level.PROBLEM, THING, facts.trouble or "", "one that a broker starts with", "see what was found")
     else:
-        yield Finding(Level.OK, THING, f"{len(options.properties)} properties are given or follow", "", "")
+        yield Finding(Level.OK, THING, "a broker starts with it", "", "")
     for sentence in facts.warnings:
         yield Finding(Level.ADVICE, THING, sentence, "no warning at the start", "correct the name, or leave it out")
     for name, why in facts.without_effect:
