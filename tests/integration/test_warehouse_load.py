@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -14,6 +15,7 @@ from millrace.errors import UnknownTopicError
 from millrace.fs import OsFileSystem
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.warehouse import app
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.errors import TopicRecreatedError
@@ -31,6 +33,8 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 from millrace_pipelines.warehouse.load.task import LoadSpec
 from millrace_pipelines.warehouse.tables.query import spark_table
+from millrace_support import recorded_data
+from millrace_support.backup_commands import backup_broker, backup_table
 
 SCHEMA = {"fields": [{"name": "id", "type": "long", "nullable": False}, {"name": "at", "type": "timestamp"}]}
 
@@ -133,6 +137,33 @@ def test_loads_follow_one_another(spark, topic, options):
     assert audit(options.table) == []
     counts = spark_table(spark, options.table).groupBy("partition").count().collect()
     assert {row.partition: row["count"] for row in counts} == {0: 130, 1: 50}
+
+
+def test_a_copied_table_goes_on_with_a_copy_of_its_broker_that_was_made_after_it(
+    spark, broker, topic, options, tmp_path
+):
+    table, data = str(tmp_path / "copies" / "table"), tmp_path / "copies" / "data"
+    topic(0, [b"a"] * 100)
+    load_topic(options, spark=spark)
+    backup_table(options.table, table)
+    topic(1, [b"b"] * 50)
+    load_topic(options, spark=spark)
+    backup_broker(broker.data_dir, data)
+    with BrokerProcess(data) as restored:
+        copied = replace(options, table=table, bootstrap=restored.bootstrap)
+        assert load_topic(copied, spark=spark).rows == 50
+        assert audit(table, bootstrap=restored.bootstrap) == []
+
+
+def test_a_load_goes_on_where_that_of_the_version_before_has_stopped(spark, tmp_path):
+    recorded_data.unpack(recorded_data.RECORDED, tmp_path)
+    table, rows = str(tmp_path / "warehouse" / recorded_data.MIXED), len(recorded_data.expected_records())
+    with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send(recorded_data.MIXED, 0, [NewRecord(b"after the upgrade")])
+        options = LoadOptions(topic=recorded_data.MIXED, table=table, bootstrap=broker.bootstrap)
+        assert load_topic(options, spark=spark).rows == 1
+        assert read_ledger(table).partitions[0] == LedgerEntry(0, rows + 1)
+        assert audit(table, bootstrap=broker.bootstrap) == []
 
 
 def test_an_empty_topic_commits_nothing(topic, options):
