@@ -47,7 +47,7 @@ from millrace_broker.net.server import Server
 from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.security.acls.configured import configured_authorizer
-from millrace_broker.startup.identity import identified, named_cluster, registration
+from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogConfig, LogManager
 
@@ -159,6 +159,8 @@ class Broker:
         view = self._store.view()
         new_id = partial(self._store.new_broker_id, self._options.broker.reserved_broker_max_id)
         self._options = await asyncio.to_thread(identified, self._options, self._fs, new_id)
+        if await asyncio.to_thread(has_new_folder, self._fs, self._options.data_dirs):
+            await asyncio.to_thread(self._store.note_new_disks, self._broker_id)
         check_stored_restrictions(view, self._broker_id)
         self._metadata = MetadataCache(view, self._options.inter_broker_listener)
         layers = layers_of(view, self._broker_id, self._options.properties)

@@ -162,3 +162,23 @@ def test_a_wiped_replica_is_filled_again(brokers):
     brokers.until(lambda one: len(one.isr) == 3, EVENTS)
     brokers.equal_logs(EVENTS)
     assert consume(brokers, 1000) == list(range(1000))
+
+
+def test_a_wiped_replica_that_comes_back_before_all_others_does_not_lead(brokers):
+    """Nobody saw it go, so what ZooKeeper says of who is in sync is older than its disk."""
+    create(brokers)
+    produce(brokers, 0, 1000)
+    wiped = brokers.controller()
+    for each in brokers.brokers.values():
+        each.kill()
+    shutil.rmtree(brokers.brokers[wiped].data_dir)
+    brokers.brokers[wiped].start()
+    awaited(lambda: True if brokers.controller() == wiped else None, "it is the controller")
+    left = brokers.until(lambda one: wiped not in one.isr, EVENTS)
+    assert left.leader not in ALL
+    for each in ALL:
+        if each != wiped:
+            brokers.brokers[each].start()
+    brokers.until(lambda one: len(one.isr) == 3, EVENTS)
+    brokers.equal_logs(EVENTS)
+    assert consume(brokers, 1000) == list(range(1000))

@@ -100,6 +100,9 @@ class LocalStore:
         """Returns the id that every standalone broker has by default."""
         return STANDALONE_ID
 
+    def note_new_disks(self, broker_id: int) -> None:
+        """Does nothing: no other broker has what this one may lack."""
+
     def register_broker(self, broker: BrokerInfo) -> None:
         """Adds the one broker to the view."""
         with self._lock:

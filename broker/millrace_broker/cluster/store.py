@@ -28,6 +28,10 @@ class MetadataStore(Protocol):
         """Returns an id that no broker has had, above `highest_told`, the highest that operators give."""
         ...
 
+    def note_new_disks(self, broker_id: int) -> None:
+        """Takes note that a broker has begun with a new data directory, so that it may lack what it had before."""
+        ...
+
     def register_broker(self, broker: BrokerInfo) -> None:
         """Announces a live broker until `close`. BrokerIdTakenError if another live one has its id."""
         ...

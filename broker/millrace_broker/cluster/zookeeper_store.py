@@ -137,6 +137,10 @@ class ZooKeeperStore:
         """Returns `highest_told` plus the next version of `/brokers/seqid`, as Kafka does. ZooKeeperError."""
         return highest_told + self.session.next_version(paths.BROKER_SEQUENCE)
 
+    def note_new_disks(self, broker_id: int) -> None:
+        """Writes `/brokers/new_disks/[id]`: what partitions say of its replicas until it registers is out of date."""
+        self.session.put(paths.new_disks(broker_id), paths.COMING)
+
     def register_broker(self, broker: BrokerInfo) -> None:
         """Creates `/brokers/ids/[id]`, and waits where the session of a killed process still holds it.
 
@@ -153,6 +157,8 @@ class ZooKeeperStore:
         if taken_by is not None:
             holder = codec.decode_broker(taken_by)
             raise BrokerIdTakenError(f"broker id {broker.id} is held by a live broker at {holder.endpoints[0].address}")
+        if self.session.get(paths.new_disks(broker.id)) == paths.COMING:
+            self.session.put(paths.new_disks(broker.id), paths.HERE)
 
     def view(self) -> ClusterView:
         """Returns the newest view."""

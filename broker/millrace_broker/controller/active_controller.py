@@ -108,7 +108,7 @@ class ActiveController:
         self._requests.tell_metadata(self.cluster.brokers, self.cluster.leaders)
         self._send()  # before roles: a coordinator has to know the leaders of all partitions
         self._start_replicas(self.cluster.brokers.keys())
-        self._elect_after_restarts(written)
+        self._elect_after_restarts(written, self.cluster.brokers.keys())
         self._elect_all()
         self._send()
         self._reassignments.go_on(self.reassignments(), is_begin=True)
@@ -348,19 +348,23 @@ class ActiveController:
         for broker in self.cluster.brokers:
             self._channels.close(broker)
 
-    def _elect_after_restarts(self, written: Mapping[TopicPartition, WrittenState]) -> None:
-        """Elects for replicas on brokers that have registered since the states were written."""
-        epochs = {one.id: one.epoch for one in self.cluster.brokers.values()}
-        restarted = {
-            key: frozenset(one for one in state.isr if epochs.get(one, zxid) > zxid)
-            for key, (state, zxid) in written.items()
-        }
+    def _elect_after_restarts(self, written: Mapping[TopicPartition, WrittenState], unseen: Collection[int]) -> None:
+        """Elects for replicas on brokers that have begun with a new disk since the states were written.
+
+        And for those on the brokers `unseen` that have registered since: no controller saw them go.
+        """
+        epochs = {one: self.cluster.brokers[one].epoch for one in unseen}
+        disks = self._store.new_disks(self.cluster.brokers.values())
+        restarted = {key: _in_sync_before(one, epochs) for key, one in written.items()}
+        emptied = {key: _in_sync_before(one, disks) for key, one in written.items()}
 
         def elected(key: TopicPartition, assignment: Assignment, state: LeaderAndIsr) -> LeaderAndIsr | None:
             reachable, online = self.cluster.reachable(key), self.cluster.online(key)
-            return elect_after_restart(assignment, state, reachable, online, restarted[key])
+            return elect_after_restart(
+                assignment, state, reachable, online, restarted=restarted[key] | emptied[key], emptied=emptied[key]
+            )
 
-        self._leaders.change([key for key, brokers in restarted.items() if brokers], elected)
+        self._leaders.change([key for key in written if restarted[key] or emptied[key]], elected)
 
     def _remove_brokers(self, gone: AbstractSet[int]) -> None:
         """Elects other leaders for what the brokers led, and takes them out of the in-sync replicas."""
@@ -380,10 +384,18 @@ class ActiveController:
         self._requests.tell_metadata(come, self.cluster.leaders)
         self._send()  # before roles, as at the start
         self._start_replicas(come)
+        self._elect_without_new_disks(come)
         self._elect_all()
         moved = self.reassignments()
         self._reassignments.go_on((key for key in moved if not come.isdisjoint(moved[key].replicas)), is_begin=True)
         self._deletions.ask_again(come)
+
+    def _elect_without_new_disks(self, come: AbstractSet[int]) -> None:
+        """Takes the replicas on brokers that have come with a new disk out of those in sync."""
+        disks = self._store.new_disks(self.cluster.brokers[one] for one in come)
+        keys = [key for key, state in self.cluster.leaders.items() if not disks.keys().isdisjoint(state.isr)]
+        if keys:
+            self._elect_after_restarts(self._store.written_states(keys), ())
 
     def _start_replicas(self, brokers: Collection[int]) -> None:
         """Sends brokers the roles of all their replicas."""
@@ -444,6 +456,11 @@ def _by_name(asked: AskedPartition, names: Mapping[UUID, str]) -> TopicPartition
     if isinstance(asked, TopicPartition):
         return asked
     return TopicPartition(names[asked.topic_id], asked.partition) if asked.topic_id in names else None
+
+
+def _in_sync_before(written: WrittenState, zxids: Mapping[int, int]) -> frozenset[int]:
+    """Returns the in-sync replicas on brokers of which a transaction tells that came after the state was written."""
+    return frozenset(one for one in written.state.isr if zxids.get(one, written.zxid) > written.zxid)
 
 
 def _named(notification: Notification) -> list[TopicPartition]:

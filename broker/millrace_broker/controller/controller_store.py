@@ -101,6 +101,19 @@ class ControllerStore:
         found = zip(wanted, nodes, strict=True)
         return {key: WrittenState(_state(node), node.modified_zxid) for key, node in found if node is not None}
 
+    def new_disks(self, brokers: Iterable[LiveBroker]) -> dict[int, int]:
+        """Returns the transaction before which no state is true that says a broker is in sync: it has a new disk since.
+
+        For brokers that have ever begun with one. One that is coming has not been in sync before it registered.
+        """
+        wanted = list(brokers)
+        nodes = self._session.nodes([paths.new_disks(one.id) for one in wanted])
+        return {
+            one.id: one.epoch if node.data == paths.COMING else node.modified_zxid
+            for one, node in zip(wanted, nodes, strict=True)
+            if node is not None
+        }
+
     def unclean_topics(self, names: Iterable[str], *, default: bool) -> set[str]:
         """Returns those of the topics in which a replica that is not in sync may be elected."""
         wanted = sorted(set(names))

@@ -6,6 +6,7 @@
 | after a failure | the leader if it is there, else the first replica online and in sync | those online |
 | after a failure, unclean | where there is none of these, the first that is online | the leader alone |
 | after a restart | as after a failure of those that have started again; if all have, the same | the others, or all |
+| after a disk was lost | as after a failure of those with a new disk; if all have one, the same | the others, or all |
 | preferred | the first replica, if it is online and in sync | as before |
 | controlled shutdown | the first replica in sync on a broker that stays | those on brokers that stay |
 | reassignment | the leader if it stays, else the first of the target that is in sync | those of the target |
@@ -54,17 +55,27 @@ def elect_after_failure(
 
 
 def elect_after_restart(
-    assignment: Assignment, state: LeaderAndIsr, reachable: Online, online: Online, restarted: Online
+    assignment: Assignment,
+    state: LeaderAndIsr,
+    reachable: Online,
+    online: Online,
+    *,
+    restarted: Online,
+    emptied: Online = frozenset(),
 ) -> LeaderAndIsr | None:
-    """Returns the state after replicas have started again that no controller saw go.
+    """Returns the state after replicas have started again that no controller saw go, some of them with a new disk.
 
-    They may have lost what was not synced. So others lead, or else the leader does so in another epoch, by which
-    followers and consumers learn of records that are gone (KIP-101, KIP-320).
+    The ones may have lost what was not synced. So others lead, or else the leader does so in another epoch, by which
+    followers and consumers learn of records that are gone (KIP-101, KIP-320). The others have lost everything: they are
+    not in sync, and do not lead, though nobody leads before another one that is in sync is back.
     """
-    others = reachable - restarted
-    if not others & set(state.isr):
+    kept = tuple(one for one in state.isr if one not in emptied) or state.isr
+    away = restarted if (reachable - restarted) & set(kept) else emptied - set(kept)
+    if not away:
         return raise_epoch(state) if state.leader in restarted else None
-    return elect_after_failure(assignment, state, others, online - restarted, is_unclean_allowed=False)
+    left = replace(state, isr=kept)
+    after = elect_after_failure(assignment, left, reachable - away, online - away, is_unclean_allowed=False)
+    return after or (None if left == state else raise_epoch(left))
 
 
 def elect_preferred(assignment: Assignment, state: LeaderAndIsr, online: Online) -> LeaderAndIsr | None:

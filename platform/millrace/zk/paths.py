@@ -41,6 +41,8 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
+NEW_DISKS = "/brokers/new_disks"
+COMING, HERE = b"coming", b"here"
 TOPICS = "/brokers/topics"
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
@@ -105,6 +107,14 @@ def acl_change(pattern_type: PatternType) -> str:
 def broker(broker_id: int) -> str:
     """Returns the path of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def new_disks(broker_id: int) -> str:
+    """Returns the path of the node by which a broker tells that it has begun with a new data directory.
+
+    Its data is COMING until the broker has registered, and then HERE. Apache Kafka leaves this node alone.
+    """
+    return f"{NEW_DISKS}/{broker_id}"
 
 
 def topic(name: str) -> str:

@@ -22,7 +22,10 @@
     > disk 1 t-0                      a broker has lost the data directory of a replica, or without one has all again
     > ids 1                           a broker asks for a block of producer ids
     > another                         another broker becomes the controller
-    > restart 2 3                     this one becomes the controller again, and starts; so have these brokers before
+    > restart 2 3                     this one becomes the controller again, and starts; so have these brokers before,
+                                      and `without=1,4` is gone
+    > wiped 2                         this broker begins with a new disk, before it comes or has started again
+    > here 2                          it has registered then
 
 Partitions without a change in an event are not told of below it. The last lines of each event are the states of the
 partitions that have changed.
@@ -147,7 +150,7 @@ class Stage:
 
     def play(self, line):
         event, *words = line.split()
-        plain = [word for word in words if not re.match(r"(by|epoch|version)=", word)]
+        plain = [word for word in words if not re.match(r"(by|epoch|version|without)=", word)]
         options = dict(word.split("=", 1) for word in words if word not in plain)
         before = dict(self.active.cluster.leaders) if event != "start" else {}
         try:
@@ -205,12 +208,20 @@ class Stage:
         self.session.multi([Delete(paths.CONTROLLER)])
         claim_controller(ModelSession(self.zookeeper, 2), 2, NOW_MS)
 
-    def on_restart(self, *bounced):
+    def on_wiped(self, broker):
+        self.zookeeper.put(paths.new_disks(int(broker)), paths.COMING)
+
+    def on_here(self, broker):
+        self.zookeeper.put(paths.new_disks(int(broker)), paths.HERE)
+
+    def on_restart(self, *bounced, without=None):
         if self.session.exists(paths.CONTROLLER):
             self.session.multi([Delete(paths.CONTROLLER)])
         for broker in bounced:
             self.zookeeper.delete(paths.broker(int(broker)))
             self.register(int(broker))
+        for broker in ids(without) if without else ():
+            self.zookeeper.delete(paths.broker(broker))
         self.begin()
 
     def on_up(self, *brokers):
