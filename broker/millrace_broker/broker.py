@@ -27,8 +27,9 @@ from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
 from millrace_broker.admin.chores import Chore, Chores, broker_chores
 from millrace_broker.admin.health import Health, judge
+from millrace_broker.admin.loop_delay import LoopDelay
 from millrace_broker.admin.maintenance import LogMaintenance
-from millrace_broker.admin.service import AdminService
+from millrace_broker.admin.service import AdminService, Served
 from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.admin.vitals import Vitals
 from millrace_broker.assembly import Foundation, new_services
@@ -40,7 +41,7 @@ from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import warm_up
 from millrace_broker.metadata_publisher import MetadataPublisher, NewestView, cleaner_config
-from millrace_broker.metrics import RequestMetrics
+from millrace_broker.metrics import Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
@@ -49,7 +50,7 @@ from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.security.acls.configured import configured_authorizer
 from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
-from millrace_broker.storage import LogCleaner, LogConfig, LogManager
+from millrace_broker.storage import LogCleaner, LogConfig, LogManager, RecoveryReport
 
 if TYPE_CHECKING:
     from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
@@ -77,6 +78,7 @@ class Broker:
         self._store = self._metadata_store()
         self._views = NewestView(self._loop)
         self._metrics = RequestMetrics()
+        self._maintenance_counts = MaintenanceCounts()
         self._vitals = Vitals(self._store, clock, self._largest_batch_bytes)
         self._admin = AdminService(options, self._fs, clock, self._health, self._state)
         self._epochs_are_raised = options.zookeeper is not None  # by the controller, as this broker registers
@@ -114,7 +116,22 @@ class Broker:
         if not self._admin.is_listening:
             await self._listen_admin()
         self._closing.callback(self._admin.remove_address)
-        await self._admin.serve(self._maintenance, self._stray_requests(), self._metrics, self._services, self._server)
+        loop_delays = Durations()
+        await self._admin.serve(
+            Served(
+                self._maintenance,
+                self._stray_requests(),
+                self._metrics,
+                self._services,
+                self._server,
+                self._vitals,
+                self._maintenance_counts,
+                loop_delays,
+            )
+        )
+        loop_delay = LoopDelay(loop_delays)
+        self._closing.callback(loop_delay.stop)
+        loop_delay.start()
         chores = Chores()
         self._closing.push_async_callback(chores.stop)
         chores.start(broker_chores(self._options, self._maintenance, self._services))
@@ -178,11 +195,12 @@ class Broker:
             self._fs, self._clock, data_dirs, layers.log_defaults(), view.cluster_id, self._broker_id
         )
         self._vitals.folders = self._logs.health
+        started_s = self._clock.monotonic_s()
         opening = asyncio.ensure_future(asyncio.to_thread(self._logs.start))
         await asyncio.wait({opening}, timeout=ADMIN_WAITS_FOR_LOGS_S)
         telling = [] if opening.done() else [asyncio.ensure_future(self._listen_admin())]
         await asyncio.wait({opening, *telling})
-        opening.result()
+        self._note_recovery(opening.result(), self._clock.monotonic_s() - started_s)
         self._closing.push_async_callback(self._close_logs)
         await asyncio.gather(*telling)
         self._cleaner = LogCleaner(self._fs, self._clock, self._logs, cleaner_config(layers.broker_config()))
@@ -191,6 +209,12 @@ class Broker:
         for topic_partition in self._logs.logs():
             if topic_partition.topic not in (view.topics or view.topic_configs):
                 logger.warning("%s is on the disk but no topic of the cluster; left as it is", topic_partition)
+
+    def _note_recovery(self, report: RecoveryReport, seconds: float) -> None:
+        counts = self._maintenance_counts
+        counts.recovery_s = seconds
+        counts.recovered_segments = sum(one.recovered_segments for one in report.logs)
+        counts.truncated_bytes = sum(one.truncated_bytes for one in report.logs)
 
     def _stray_requests(self) -> StrayRequests:
         services = self._services
@@ -222,7 +246,9 @@ class Broker:
         )
         self._services = services = new_services(base)
         interval_ms = self._options.broker.maintenance_request_interval_ms
-        self._maintenance = LogMaintenance(self._logs, self._cleaner, services.replicas, self._clock, interval_ms)
+        self._maintenance = LogMaintenance(
+            self._logs, self._cleaner, services.replicas, self._clock, interval_ms, self._maintenance_counts
+        )
         self._closing.push_async_callback(self._maintenance.checkpoint_high_watermarks)
         self._closing.push_async_callback(services.log_dirs.close)
         self._closing.push_async_callback(services.roles.close)

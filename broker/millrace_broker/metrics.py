@@ -1,21 +1,75 @@
-"""Counts requests, replicas, groups and transactions in plain numbers; Prometheus reads them when it asks."""
+"""Counts requests, topics, replicas, groups, transactions and work on the disk in plain numbers.
+
+`admin.collectors` makes Prometheus' families of them when it asks, so that a request costs a few additions.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+REQUEST_BOUNDS_S = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+MAINTENANCE_BOUNDS_S = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
+
+
+class Durations:
+    """Durations, counted in buckets with upper bounds; the last bucket has those above all of them."""
+
+    __slots__ = ("bounds_s", "buckets", "sum_s")
+
+    def __init__(self, bounds_s: Sequence[float] = REQUEST_BOUNDS_S) -> None:
+        self.bounds_s = bounds_s
+        self.buckets = [0] * (len(bounds_s) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float, times: int = 1) -> None:
+        """Counts a duration, which took place several times."""
+        self.buckets[bisect_left(self.bounds_s, seconds)] += times
+        self.sum_s += seconds * times
+
+
+class RequestTimes(NamedTuple):
+    """The times of requests that were handled together, in seconds of a monotonic clock."""
+
+    arrived: float
+    started: float
+    handled: float
 
 
 @dataclass(slots=True)
 class ApiCount:
-    """The requests of one API; `total_seconds` is the time until their replies were handed to the socket."""
+    """The requests of one API.
+
+    `queue` and `local` have every request that was handled; requests that were handled together have equal parts of
+    the time in the handler. The others have those whose replies were handed to the socket, and `remote` of those only
+    the ones that had to wait.
+    """
 
     requests: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    queue_seconds: float = 0.0
-    handler_seconds: float = 0.0
-    total_seconds: float = 0.0
+    queue: Durations = field(default_factory=Durations)
+    local: Durations = field(default_factory=Durations)
+    remote: Durations = field(default_factory=Durations)
+    send: Durations = field(default_factory=Durations)
+    total: Durations = field(default_factory=Durations)
+
+    def sent(self, requests: int, bytes_out: int, times: RequestTimes, answered: float, now: float) -> None:
+        """Counts the replies to requests that were handled together; those that waited were `answered` later."""
+        self.bytes_out += bytes_out
+        total_s, send_s = now - times.arrived, now - answered
+        total, send = self.total, self.send
+        total.buckets[bisect_left(REQUEST_BOUNDS_S, total_s)] += requests
+        total.sum_s += total_s * requests
+        send.buckets[bisect_left(REQUEST_BOUNDS_S, send_s)] += requests
+        send.sum_s += send_s * requests
+        if answered != times.handled:
+            self.remote.observe(answered - times.handled, requests)
 
 
 @dataclass(slots=True)
@@ -29,16 +83,41 @@ class RequestMetrics:
     authentications: Counter[str] = field(default_factory=Counter)  # by SASL; by outcome, as docs/metrics.md lists them
     muted: int = 0  # connections that are not read at the moment, as their client is throttled
 
-    def count(
-        self, api_key: int, requests: int, bytes_in: int, queue_seconds: float, handler_seconds: float
-    ) -> ApiCount:
+    def handled(self, api_key: int, requests: int, bytes_in: int, queue_s: float, handler_s: float) -> ApiCount:
         """Counts requests that were handled together; returns the API's counts, to which their replies are added."""
         api = self.by_api[api_key]
         api.requests += requests
         api.bytes_in += bytes_in
-        api.queue_seconds += queue_seconds * requests
-        api.handler_seconds += handler_seconds
+        queue, local = api.queue, api.local
+        queue.buckets[bisect_left(REQUEST_BOUNDS_S, queue_s)] += requests
+        queue.sum_s += queue_s * requests
+        local.buckets[bisect_left(REQUEST_BOUNDS_S, handler_s / requests)] += requests
+        local.sum_s += handler_s
         return api
+
+
+@dataclass(slots=True, weakref_slot=True)
+class TopicTraffic:
+    """What clients wrote to and read from a topic's partitions on this broker, and what replicas were sent."""
+
+    records_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    replicated_bytes_in: int = 0
+    replicated_bytes_out: int = 0
+
+
+@dataclass(slots=True)
+class MaintenanceCounts:
+    """How long logs took to open and to compact, and what maintenance made of them."""
+
+    recovery_s: float = 0.0  # of all logs at the start
+    recovered_segments: int = 0  # walked at the start, as the last shutdown had not synced them
+    truncated_bytes: int = 0  # cut off at the start
+    compactions: Durations = field(default_factory=lambda: Durations(MAINTENANCE_BOUNDS_S))
+    compaction_removed_bytes: int = 0
+    compaction_failures: int = 0  # logs whose compaction failed
+    retention_removed_bytes: int = 0
 
 
 @dataclass(slots=True)

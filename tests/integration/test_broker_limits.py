@@ -201,6 +201,8 @@ def test_metrics_count_bytes_and_times_of_each_api(start):
     assert values["millrace_requests_total"] == 1
     assert 1000 < values["millrace_request_bytes_total"] < 1300
     assert 20 < values["millrace_response_bytes_total"] < 200
-    times = [values[f"millrace_request_{which}seconds_total"] for which in ("queue_", "", "total_")]
-    assert all(seconds > 0 for seconds in times)
-    assert times[2] >= times[0] + times[1]
+    phases = ("queue", "local", "remote", "send", "total")
+    queue, local, remote, send, total = (values[f"millrace_request_{phase}_seconds_sum"] for phase in phases)
+    assert min(queue, local, send) > remote == 0
+    assert total == pytest.approx(queue + local + send)
+    assert all(values[f"millrace_request_{phase}_seconds_count"] == 1 for phase in phases)

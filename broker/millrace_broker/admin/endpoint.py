@@ -2,7 +2,7 @@
 
     GET  /healthz                  whether the process is live, and the broker's state: 200, or 503 (`health`)
     GET  /readyz                   whether the broker is ready for clients: 200, or 503
-    GET  /metrics                  Prometheus text
+    GET  /metrics                  Prometheus text; with ?names=kafka under Apache Kafka's names (`kafka_names`)
     POST /maintenance/retention    deletes what retention allows; answers with what was deleted per partition
     POST /maintenance/compaction   compacts logs by key; answers with bytes and records per partition
     POST /maintenance/verify       walks every log's segments; answers with findings per partition
@@ -25,18 +25,21 @@ import dataclasses
 import hmac
 import logging
 import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
 
 from millrace.addresses import Address, is_loopback
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, InvalidRequestError, SetupError, StorageError, UnknownTopicError
 from millrace.extras import hidden
+from millrace_broker.admin.collectors.all_collectors import Collectors
+from millrace_broker.admin.collectors.families import Collector, Family
+from millrace_broker.admin.exposition import exposition, in_slices
 from millrace_broker.admin.health import Health
+from millrace_broker.admin.kafka_names.renaming import KafkaNames
 from millrace_broker.admin.maintenance_request import Action, MaintenanceRequest, read_request, selected_topics
 from millrace_broker.admin.stray_requests import Answer, StrayRequests
 from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
@@ -55,6 +58,7 @@ UNENCRYPTED = (
     "(ssl.keystore.location) encrypt it"
 )
 PROBES = ("/healthz", "/readyz")
+OWN_NAMES, KAFKA_NAMES = "millrace", "kafka"
 STILL_STARTING = "the broker is still starting"
 STARTING = Answer(503, {"error": STILL_STARTING})
 Report = RetentionReport | CompactionReport | VerifyReport
@@ -96,13 +100,13 @@ class AdminEndpoint:
         self._state = state
         self._maintenance: Maintenance | None = None
         self._strays: StrayRequests | None = None
-        self._registry = CollectorRegistry()
+        self._collectors = Collectors((), ())
+        self._kafka_names = KafkaNames(clock.monotonic_s)
         self._runner: web.AppRunner | None = None
 
-    def serve(self, maintenance: Maintenance, strays: StrayRequests, collectors: Iterable[Collector]) -> None:
+    def serve(self, maintenance: Maintenance, strays: StrayRequests, collectors: Collectors) -> None:
         """Serves metrics, maintenance and stray logs too, as the broker has started."""
-        for collector in collectors:
-            self._registry.register(collector)
+        self._collectors = collectors
         self._maintenance = maintenance
         self._strays = strays
 
@@ -158,8 +162,15 @@ class AdminEndpoint:
         }
         return web.json_response(body, status=503 if reasons else 200)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        text = await asyncio.to_thread(generate_latest, self._registry)
+    async def _metrics(self, request: web.Request) -> web.Response:
+        names = request.query.get("names", OWN_NAMES)
+        if names not in (OWN_NAMES, KAFKA_NAMES):
+            return web.json_response({"error": f"names: {OWN_NAMES} or {KAFKA_NAMES} is expected"}, status=400)
+        machine = await asyncio.to_thread(lambda: list(_collected(self._collectors.on_thread)))
+        families: Iterator[Family] = chain(machine, _collected(self._collectors.on_loop))
+        if names == KAFKA_NAMES:
+            families = self._kafka_names.renamed(families)
+        text = await in_slices(exposition(families), self._clock)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _maintain(self, request: web.Request) -> web.Response:
@@ -204,6 +215,10 @@ class AdminEndpoint:
 def _without_details(answer: web.StreamResponse) -> web.Response:
     """Returns what a probe without the token is told of health: the status alone, as a probe has no secrets."""
     return web.json_response({"status": "ok" if answer.status == 200 else "failed"}, status=answer.status)
+
+
+def _collected(collectors: Iterable[Collector]) -> Iterator[Family]:
+    return chain.from_iterable(one.collect() for one in collectors)
 
 
 def _answer(answer: Answer) -> web.Response:

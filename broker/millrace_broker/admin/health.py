@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 
 class Folder(NamedTuple):
-    """A data directory; `free_bytes` is None where the operating system does not tell."""
+    """A data directory; the bytes of its disk are None where the operating system does not tell."""
 
     path: str
     offline_reason: str | None
     free_bytes: int | None
     refuses_appends: bool
+    total_bytes: int | None = None
 
 
 class Facts(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Literal
 
 from millrace.clock import Clock
 from millrace_broker.admin.own_timers import OwnTimer
+from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CompactionReport, LogCleaner, LogManager, RetentionReport, VerifyReport
 
@@ -21,13 +22,21 @@ class LogMaintenance:
     `topics` are those whose logs are looked after, None for all; a dry run reports on the same work and does not do it.
     """
 
-    def __init__(
-        self, logs: LogManager, cleaner: LogCleaner, replicas: ReplicaManager, clock: Clock, request_interval_ms: int
+    def __init__(  # noqa: PLR0917 -- the wiring of a broker, once
+        self,
+        logs: LogManager,
+        cleaner: LogCleaner,
+        replicas: ReplicaManager,
+        clock: Clock,
+        request_interval_ms: int,
+        counts: MaintenanceCounts,
     ) -> None:
         """Takes how often retention and compaction are requested from outside (`own_timers`)."""
         self._logs = logs
         self._cleaner = cleaner
         self._replicas = replicas
+        self._clock = clock
+        self._counts = counts
         self._timers = {work: OwnTimer(work, request_interval_ms, clock) for work in ("retention", "compaction")}
 
     def topics(self) -> Collection[str]:
@@ -45,6 +54,7 @@ class LogMaintenance:
         reports = []
         for report in self._logs.retention(topics, dry_run=dry_run):
             reports.append(report)
+            self._counts.retention_removed_bytes += 0 if dry_run else report.deleted_bytes
             await asyncio.sleep(0)
         return reports
 
@@ -53,8 +63,13 @@ class LogMaintenance:
     ) -> Sequence[CompactionReport]:
         """Compacts every compacted log, or only those that are due, and returns a report per partition."""
         work = self._cleaner.plan if dry_run else self._cleaner.run
+        started_s = self._clock.monotonic_s()
         reports = await asyncio.to_thread(work, topics, force=not only_due)
         self._logs.release_replaced()
+        if reports and not dry_run:
+            self._counts.compactions.observe(self._clock.monotonic_s() - started_s)
+            self._counts.compaction_removed_bytes += sum(one.bytes_before - one.bytes_after for one in reports)
+            self._counts.compaction_failures += sum(bool(one.error) for one in reports)
         return reports
 
     async def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Sequence[VerifyReport]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.addresses import Address
 from millrace.clock import Clock
@@ -17,21 +17,34 @@ from millrace.fs import FileSystem, write_file_durably
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.stray_requests import StrayRequests
+from millrace_broker.admin.vitals import Vitals
 from millrace_broker.handlers.api import Services
-from millrace_broker.metrics import RequestMetrics
+from millrace_broker.metrics import Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.server import Server
 from millrace_broker.startup.options import BrokerOptions
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from prometheus_client.registry import Collector
-
+    from millrace_broker.admin.collectors.all_collectors import Collectors
     from millrace_broker.admin.endpoint import AdminEndpoint
 
 logger = logging.getLogger(__name__)
 
 ADDRESS_FILE = "admin.address"
+
+
+class Served(NamedTuple):
+    """What a broker that has started lets the endpoint serve and tell of."""
+
+    maintenance: LogMaintenance
+    strays: StrayRequests
+    metrics: RequestMetrics
+    services: Services
+    server: Server
+    vitals: Vitals
+    counts: MaintenanceCounts
+    loop_delays: Durations
 
 
 class AdminService:
@@ -70,17 +83,11 @@ class AdminService:
         self._address = Address(host=host, port=port)
         logger.info("admin endpoint at %s://%s", "http" if context is None else "https", self._address)
 
-    async def serve(
-        self,
-        maintenance: LogMaintenance,
-        strays: StrayRequests,
-        metrics: RequestMetrics,
-        services: Services,
-        server: Server,
-    ) -> None:
+    async def serve(self, served: Served) -> None:
         """Serves metrics, maintenance and stray logs too, and writes the address: the broker is whole."""
         assert self._endpoint is not None
-        self._endpoint.serve(maintenance, strays, await asyncio.to_thread(_collectors, metrics, services, server))
+        collectors = await asyncio.to_thread(_collectors, served)
+        self._endpoint.serve(served.maintenance, served.strays, collectors)
         try:
             write_file_durably(self._fs, self._address_file, f"{self._address}\n".encode())
         except OSError as error:  # a full disk is no reason not to serve what is on it
@@ -111,7 +118,12 @@ def _context(properties: Mapping[str, str] | None) -> SSLContext | None:
     return server_context(properties)
 
 
-def _collectors(metrics: RequestMetrics, services: Services, server: Server) -> tuple[Collector, ...]:
-    from millrace_broker.admin.collectors import broker_collectors  # noqa: PLC0415
+def _collectors(served: Served) -> Collectors:
+    from millrace_broker.admin.collectors.all_collectors import broker_collectors  # noqa: PLC0415
+    from millrace_broker.admin.collectors.machine import Machine  # noqa: PLC0415
 
-    return broker_collectors(metrics, services, lambda: server.connection_count, lambda: server.memory.used_bytes)
+    services, server, vitals = served.services, served.server, served.vitals
+    machine = Machine(vitals.facts, vitals.folders, served.counts, served.loop_delays, services.controller is not None)
+    return broker_collectors(
+        served.metrics, services, machine, lambda: server.connection_count, lambda: server.memory.used_bytes
+    )

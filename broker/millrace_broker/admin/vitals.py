@@ -55,7 +55,8 @@ class Vitals:
         )
 
     def _folder(self, health: DirHealth) -> Folder:
-        return Folder(health.path, health.reason, _free_bytes(health.path), self._refuses(health))
+        free, total = _bytes_of_disk(health.path)
+        return Folder(health.path, health.reason, free, self._refuses(health), total)
 
     def _refuses(self, health: DirHealth) -> bool:
         now_ms = self._clock.monotonic_ms()
@@ -66,8 +67,10 @@ class Vitals:
         return now_ms < until_ms
 
 
-def _free_bytes(path: str) -> int | None:
+def _bytes_of_disk(path: str) -> tuple[int | None, int | None]:
+    """Returns the free bytes of a path's disk, and all of them."""
     try:
-        return shutil.disk_usage(path if os.path.exists(path) else os.path.dirname(path)).free
+        usage = shutil.disk_usage(path if os.path.exists(path) else os.path.dirname(path))
     except OSError:
-        return None
+        return None, None
+    return usage.free, usage.total

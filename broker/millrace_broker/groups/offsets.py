@@ -7,7 +7,7 @@ Meanwhile a client that asks for stable offsets is told to ask again (KIP-447).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.groups.group import Group
@@ -31,6 +31,13 @@ class Offsets:
     def of_group(self, group_id: str) -> TopicOffsets:
         """Returns all offsets of a group."""
         return self._by_group.get(group_id, {})
+
+    def all(self) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
+        """Yields all offsets with their keys, while others may change them."""
+        for group_id, topics in tuple(self._by_group.items()):
+            for topic, partitions in tuple(topics.items()):
+                for partition, committed in tuple(partitions.items()):
+                    yield OffsetKey(group_id, topic, partition), committed
 
     def keys_of(self, group_id: str) -> list[OffsetKey]:
         """Returns all keys of a group."""

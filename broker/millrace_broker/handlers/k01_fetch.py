@@ -196,7 +196,8 @@ class _Fetch:
         if self._client is not None and (throttle_ms := self._throttle_ms(self._client, read)):
             empty = self._context.throttled()
             return Throttled(self._encode(empty.fetched, empty.error_code, empty.session_id), throttle_ms)
-        self._count_throttled(read)
+        if read.size_bytes:
+            self._count(read)
         answer = self._context.answer(read.fetched, self._now_ms(), read.again)
         if self._version < FIRST_VERSION_WITH_ZSTD:
             fetched = [(key, self._for_old_client(key, one)) for key, one in answer.fetched]
@@ -409,14 +410,13 @@ class _Fetch:
         listed = partition.log.config.leader_replication_throttled_replicas
         return self._services.leader_quota.lists(listed, partition.log.topic_partition.partition)
 
-    def _count_throttled(self, read: _Read) -> None:
-        """Counts what a follower is sent of listed replicas, those that are in sync too."""
-        if self._follower is None:
-            return
+    def _count(self, read: _Read) -> None:
+        """Counts what is sent; to a follower also what counts as throttled: listed replicas, those in sync too."""
         for target, (_, one) in zip(self.targets, read.fetched, strict=False):  # unknown partitions come last
-            partition = self._services.replicas.partitions.get(target.topic_partition)
-            if len(one.records) and partition is not None and self._is_listed(partition):
-                self._services.leader_quota.record(len(one.records))
+            if size_bytes := len(one.records):
+                replica = self._services.replicas.sent(target.topic_partition, size_bytes, self._follower)
+                if self._follower is not None and isinstance(replica, Partition) and self._is_listed(replica):
+                    self._services.leader_quota.record(size_bytes)
 
     @staticmethod
     def _fetched(

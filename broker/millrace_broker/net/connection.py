@@ -38,10 +38,10 @@ from millrace.wire.encoder import Parts
 from millrace.wire.frame import FrameBuffer, framed
 from millrace.wire.header import RequestHeader, read_request_header
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.metrics import RequestMetrics
+from millrace_broker.metrics import RequestMetrics, RequestTimes
 from millrace_broker.net.foreign_protocols import no_request
 from millrace_broker.net.memory import MemoryInFlight
-from millrace_broker.net.request_log import RequestLog, RequestTimes
+from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.send import Outgoing
 from millrace_broker.net.slot import Slot, Waited
 from millrace_broker.net.throttling import throttled
@@ -291,9 +291,9 @@ class Connection(asyncio.BufferedProtocol):
         requests, slot.requests = slot.requests, []
         started = self._now_s()
         answers = self._call(slot.api, requests)
-        handled = self._now_s()
+        handled = slot.answered = self._now_s()
         slot.times = tuple.__new__(RequestTimes, (slot.arrived, started, handled))
-        slot.count = self._owner.metrics.count(
+        slot.count = self._owner.metrics.handled(
             slot.api_key, len(requests), slot.bytes_in, started - slot.arrived, handled - started
         )
         self._line_up(slot, answers)
@@ -359,6 +359,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("a request of %s failed", self.peer, exc_info=error)
             self._transport.abort()
             return
+        slot.answered = self._now_s()
         replies: Sequence[Reply | WireError] = [
             answer.result() if isinstance(answer, asyncio.Future) else answer for answer in answers
         ]
@@ -376,8 +377,7 @@ class Connection(asyncio.BufferedProtocol):
             parts += ready
             self._in_line -= len(slot.headers)
             self._pending_bytes -= slot.bytes_out
-            slot.count.bytes_out += slot.bytes_out
-            slot.count.total_seconds += (now - slot.arrived) * len(slot.headers)
+            slot.count.sent(len(slot.headers), slot.bytes_out, slot.times, slot.answered, now)
             if self._owner.request_log.is_on:
                 for header, reply_bytes in zip(slot.headers, slot.reply_bytes, strict=False):
                     self._owner.request_log.note(self.peer, header, slot.times, reply_bytes, now)

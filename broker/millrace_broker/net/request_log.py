@@ -15,24 +15,16 @@ waiting for other replicas, for new records, and for earlier replies of the conn
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
 from millrace.wire.api import ApiKey
 from millrace.wire.header import RequestHeader
 from millrace_broker.handlers.api import Services
 from millrace_broker.log_lines.output import REQUESTS
+from millrace_broker.metrics import RequestTimes
 
 logger = logging.getLogger(REQUESTS)
 
 OFF = -1
-
-
-class RequestTimes(NamedTuple):
-    """The times of requests that were handled together, in seconds of a monotonic clock."""
-
-    arrived: float
-    started: float
-    handled: float
 
 
 class RequestLog:

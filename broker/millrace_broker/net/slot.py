@@ -10,8 +10,7 @@ from millrace.errors import WireError
 from millrace.wire.encoder import Parts
 from millrace.wire.header import RequestHeader, start_of_responses
 from millrace_broker.handlers.api import Answer, Api, Later, Reply, Request
-from millrace_broker.metrics import ApiCount
-from millrace_broker.net.request_log import RequestTimes
+from millrace_broker.metrics import ApiCount, RequestTimes
 
 SMALL_REPLIES_BYTES = 16 << 10
 
@@ -22,8 +21,8 @@ class Slot:
     """A place in line, of one request or of several of one kind that arrived together and are handled together."""
 
     __slots__ = (
-        "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "parts", "reply_bytes",
-        "requests", "times", "version",
+        "answered", "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "parts",
+        "reply_bytes", "requests", "times", "version",
     )  # fmt: skip
 
     def __init__(self, api: Api, api_key: int, version: int, arrived: float) -> None:
@@ -36,6 +35,7 @@ class Slot:
         self.headers: list[RequestHeader] = []
         self.requests: list[Request] = []
         self.times: RequestTimes
+        self.answered: float  # when the replies were there, by the clock of `times`
         self.count: ApiCount
         self.reply_bytes: list[int] = []  # of each request's reply; 0 for one that wants none
         self.future: Waited | None = None  # of replies that come later

@@ -88,6 +88,7 @@ class FollowedPartition(Replica):
             end_offset = log.log_end_offset
             log.append_as_follower(contents(fetched.records), leader_epoch=self.leader_epoch)
             self.appended_bytes += len(fetched.records)
+            self.traffic.replicated_bytes_in += len(fetched.records)
             if log.log_end_offset == end_offset:
                 raise InvalidRecordError(
                     f"{self.topic_partition}: {len(fetched.records)} bytes at offset {end_offset} have no whole batch "

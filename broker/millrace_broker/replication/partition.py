@@ -112,21 +112,29 @@ class Partition(Replica):
     def append_all(self, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
         """Appends what came together, and returns the outcome of each as `Log.append_all` does."""
         log = self.log
+        end_offset = log.log_end_offset
         if log.config.compression_type == PRODUCER_CODEC:
             outcomes: Sequence[AppendOutcome] = log.append_all(appends, leader_epoch=self.leader_epoch)
         else:
             outcomes = [self._append_recompressed(batches) for batches in appends]
         self._grown()
+        appended_bytes = 0
         for batches, outcome in zip(appends, outcomes, strict=True):
             if type(outcome) is LogAppendInfo:
-                self.appended_bytes += len(batches)
+                appended_bytes += len(batches)
+        self._count(appended_bytes, log.log_end_offset - end_offset)
         return outcomes
+
+    def _count(self, appended_bytes: int, records: int) -> None:
+        self.appended_bytes += appended_bytes
+        self.traffic.bytes_in += appended_bytes
+        self.traffic.records_in += records
 
     def append_in_transaction(self, batches: Buffer) -> LogAppendInfo:
         """Appends a coordinator's batch as `Log.append_in_transaction` does."""
         info = self.log.append_in_transaction(batches, leader_epoch=self.leader_epoch)
         self._grown()
-        self.appended_bytes += len(batches)
+        self._count(len(batches), info.last_offset - info.first_offset + 1)
         return info
 
     def append_marker(self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int) -> LogAppendInfo:

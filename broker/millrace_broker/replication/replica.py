@@ -16,6 +16,7 @@ from uuid import UUID
 from millrace.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from millrace.records.batch import NO_LEADER_EPOCH, walk
 from millrace.wire.encoder import Part, contents
+from millrace_broker.metrics import TopicTraffic
 from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch, epoch_of_offset
 from millrace_broker.storage import AbortedTransaction, Log
 
@@ -41,9 +42,12 @@ class PartitionRead(NamedTuple):
 
 
 class Replica:
-    """What a leader and a follower have in common. `appended_bytes` counts the bytes appended since this role began."""
+    """What a leader and a follower have in common.
 
-    __slots__ = ("appended_bytes", "config", "leader_epoch", "log", "topic_id")
+    `appended_bytes` counts the bytes appended since this role began. `traffic` is shared by the partitions of a topic.
+    """
+
+    __slots__ = ("appended_bytes", "config", "leader_epoch", "log", "topic_id", "traffic")
 
     def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]) -> None:
         self.log = log
@@ -51,6 +55,7 @@ class Replica:
         self.leader_epoch = leader_epoch
         self.config = config
         self.appended_bytes = 0
+        self.traffic = TopicTraffic()
 
     @property
     def high_watermark(self) -> int:

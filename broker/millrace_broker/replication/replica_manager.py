@@ -13,18 +13,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from millrace.errors import ErrorCode, InconsistentTopicIdError, InvalidConfigError, StorageError, UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace.records.control import EndTransactionMarker
 from millrace.wire.fetch_request import PartitionKey
-from millrace_broker.metrics import IsrCounts
+from millrace_broker.metrics import IsrCounts, TopicTraffic
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.in_sync_replicas import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, Proposal
 from millrace_broker.replication.isr_tables import Accepted, IsrTables
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.partition_changes import PartitionChanges
 from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.roles import NO_LEADER, Hosted, Leadership
 from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, TopicPartition
 
@@ -56,6 +58,7 @@ class ReplicaManager:
         self.changes = PartitionChanges()
         """What has happened to led partitions that have followers."""
         self.offline: set[TopicPartition] = set()
+        self._traffic: WeakValueDictionary[str, TopicTraffic] = WeakValueDictionary()
 
     @property
     def isr_counts(self) -> IsrCounts:
@@ -74,6 +77,23 @@ class ReplicaManager:
         Its log may open now. A directory that is offline stays so until the broker starts again.
         """
         return bool(self.offline) and self.offline_dir_count == 0
+
+    def traffic(self) -> dict[str, TopicTraffic]:
+        """Returns the traffic of each topic of which this broker leads or follows a partition."""
+        return dict(self._traffic)
+
+    def sent(self, topic_partition: TopicPartition, size_bytes: int, follower: int | None) -> Replica | None:
+        """Counts records that a follower or a client gets, and returns their partition, if it still has a role here."""
+        replica = self.replica(topic_partition)
+        if replica is not None and follower is not None:
+            replica.traffic.replicated_bytes_out += size_bytes
+        elif replica is not None:
+            replica.traffic.bytes_out += size_bytes
+        return replica
+
+    def _traffic_of(self, topic: str) -> TopicTraffic:
+        """Returns the traffic of a topic, which lasts as long as a partition of the topic has it."""
+        return self._traffic.setdefault(topic, TopicTraffic())
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Returns the current high watermark of every partition that is led or followed."""
@@ -134,6 +154,7 @@ class ReplicaManager:
         this name, which is left alone; on a StorageError the partition is offline.
         """
         self._check_topic_id(topic_partition, topic_id)
+        traffic = self._traffic_of(topic_partition.topic)  # before the last one who has it may be gone
         self.offline.add(topic_partition)
         self._followed.pop(topic_partition, None)
         known = self._partitions.get(topic_partition)
@@ -141,6 +162,7 @@ class ReplicaManager:
             self._lead_on(known, config, leadership)
         else:
             self._begin_to_lead(topic_partition, topic_id, config, leadership)
+        self._partitions[topic_partition].traffic = traffic
         self.offline.discard(topic_partition)
         self._grown(self._partitions[topic_partition])
 
@@ -238,6 +260,7 @@ class ReplicaManager:
         where the log belongs to another topic of this name, InvalidConfigError.
         """
         self._check_topic_id(topic_partition, topic_id)
+        traffic = self._traffic_of(topic_partition.topic)
         if topic_partition in self._partitions:
             self.resign(topic_partition)
         self._followed.pop(topic_partition, None)
@@ -246,6 +269,7 @@ class ReplicaManager:
         if not log.has_high_watermark:
             log.high_watermark = self._logs.checkpoints.high_watermark(topic_partition)
         followed = FollowedPartition(log, topic_id, config, leader=leader, leader_epoch=leader_epoch)
+        followed.traffic = traffic
         self._followed[topic_partition] = followed
         self.offline.discard(topic_partition)
         self.purgatory.check(topic_partition)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from millrace_broker.metrics import Durations
 from millrace_broker.storage.failures import is_disk_full, is_out_of_descriptors, storage_error
 
 logger = logging.getLogger(__name__)
@@ -20,15 +21,16 @@ logger = logging.getLogger(__name__)
 class DirHealth:
     """The state that a data folder and its logs share. Any thread may report a failure; the first one counts.
 
-    `refusals` counts the appends that found no room.
+    `refusals` counts the appends that found no room, `flushes` the times that flushes took.
     """
 
-    __slots__ = ("path", "reason", "refusals")
+    __slots__ = ("flushes", "path", "reason", "refusals")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.reason: str | None = None
         self.refusals = 0
+        self.flushes = Durations()
 
     def fail(self, reason: str) -> None:
         """Takes the folder offline from now on, and says so once, in the log."""

@@ -56,7 +56,9 @@ class Flushing:
         """Syncs all that is appended so far; a closed log has nothing to flush. StorageError."""
         with self.lock:
             if not self._segments.is_closed:
+                started_s = self._clock.monotonic_s()
                 self._flush(closing=False)
+                self._segments.health.flushes.observe(self._clock.monotonic_s() - started_s)
 
     def finish(self) -> None:
         """Syncs and seals the whole log, which is about to be closed; the caller holds `lock`. StorageError."""

@@ -1,0 +1,50 @@
+"""Puts the collectors of a broker together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from millrace_broker.admin.collectors.coordinators import FetchSessionCollector, GroupCollector, TransactionCollector
+from millrace_broker.admin.collectors.families import Collector
+from millrace_broker.admin.collectors.lag import LagCollector
+from millrace_broker.admin.collectors.machine import Machine, MachineCollector
+from millrace_broker.admin.collectors.partitions import PartitionCollector
+from millrace_broker.admin.collectors.replicas import ControllerCollector, ReplicaCollector
+from millrace_broker.admin.collectors.requests import QuotaCollector, RequestCollector
+from millrace_broker.admin.collectors.topics import TopicCollector
+from millrace_broker.handlers.api import Services
+from millrace_broker.metrics import RequestMetrics
+
+
+class Collectors(NamedTuple):
+    """The collectors of a broker: those that a worker thread runs, and those that the event loop runs."""
+
+    on_thread: tuple[Collector, ...]
+    on_loop: tuple[Collector, ...]
+
+
+def broker_collectors(
+    metrics: RequestMetrics,
+    services: Services,
+    machine: Machine,
+    connections: Callable[[], int],
+    bytes_in_flight: Callable[[], int],
+) -> Collectors:
+    """Returns the collectors of all metrics of a broker."""
+    replicas, controller = services.replicas, services.controller
+    return Collectors(
+        on_thread=(MachineCollector(machine),),
+        on_loop=(
+            RequestCollector(metrics, replicas.purgatory, connections, bytes_in_flight),
+            TopicCollector(replicas),
+            PartitionCollector(replicas),
+            GroupCollector(services.groups),
+            LagCollector(services.groups, replicas),
+            TransactionCollector(services.txns),
+            FetchSessionCollector(services.fetch_sessions),
+            QuotaCollector(services.quotas, metrics),
+            ReplicaCollector(replicas),
+            *(() if controller is None else (ControllerCollector(controller),)),
+        ),
+    )

@@ -1,0 +1,84 @@
+"""The metrics of the process, its disks and its session with ZooKeeper, and of the work on the disks.
+
+They are collected on a worker thread, as a disk may keep them waiting.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from prometheus_client import ProcessCollector
+
+from millrace.version import __version__
+from millrace_broker.admin.collectors.families import Family, counter, counters, gauge, gauges, histograms
+from millrace_broker.admin.health import Facts
+from millrace_broker.metrics import Durations, MaintenanceCounts
+from millrace_broker.storage import DirHealth
+
+DIRECTORY = ["directory"]
+
+
+class Machine(NamedTuple):
+    """What the metrics of a broker's machine are made of; `facts` may wait for a disk."""
+
+    facts: Callable[[], Facts]
+    folders: Sequence[DirHealth]
+    maintenance: MaintenanceCounts
+    loop_delays: Durations
+    has_zookeeper: bool
+
+
+class MachineCollector:
+    """The process, its disks, its session with ZooKeeper, and the work on the disks."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._process = ProcessCollector(registry=None)
+
+    def collect(self) -> Iterable[Family]:
+        """Yields all families."""
+        build = {(__version__, platform.python_version()): 1.0}
+        yield gauges("build_info", "1, with the versions of Millrace and Python.", ["version", "python"], build)
+        yield from self._process.collect()
+        facts = self._machine.facts()
+        if self._machine.has_zookeeper:
+            text = "1 while the session with ZooKeeper is whole."
+            yield gauge("zookeeper_session_up", text, facts.zookeeper_trouble is None)
+        text = "Partitions that coordinators have not read yet."
+        yield gauge("coordinator_partitions_to_load", text, facts.loading_partitions)
+        yield from self._disks(facts)
+        delays = {(): self._machine.loop_delays}
+        yield histograms("event_loop_delay_seconds", "How late timers of the event loop fire.", [], delays)
+        yield from self._maintenance()
+
+    def _disks(self, facts: Facts) -> Iterable[Family]:
+        room = [(each.path, each.free_bytes, each.total_bytes) for each in facts.folders]
+        free = {(path,): free for path, free, _ in room if free is not None}
+        yield gauges("log_directory_free_bytes", "Bytes that a data directory has room for.", DIRECTORY, free)
+        total = {(path,): total for path, _, total in room if total is not None}
+        yield gauges("log_directory_total_bytes", "Bytes of a data directory's disk.", DIRECTORY, total)
+        folders = {(each.path,): each for each in self._machine.folders}
+        online = {path: float(each.reason is None) for path, each in folders.items()}
+        yield gauges("log_directory_online", "1 while a data directory has not failed.", DIRECTORY, online)
+        refusals = {path: each.refusals for path, each in folders.items()}
+        text = "Appends that found no room in a data directory."
+        yield counters("log_directory_refused_appends", text, DIRECTORY, refusals)
+        flushes = {path: each.flushes for path, each in folders.items()}
+        yield histograms("log_flush_seconds", "Of a log to a data directory.", DIRECTORY, flushes)
+
+    def _maintenance(self) -> Iterable[Family]:
+        counts = self._machine.maintenance
+        yield gauge("log_recovery_seconds", "Time in which all logs were opened at the start.", counts.recovery_s)
+        text = "Segments that were walked at the start, as the last shutdown had not synced them."
+        yield gauge("log_recovered_segments", text, counts.recovered_segments)
+        yield gauge("log_recovery_truncated_bytes", "Bytes that were cut off at the start.", counts.truncated_bytes)
+        text = "Of the compactions that began together."
+        yield histograms("log_compaction_seconds", text, [], {(): counts.compactions})
+        text = "Bytes by which compaction has made logs smaller."
+        yield counter("log_compaction_removed_bytes", text, counts.compaction_removed_bytes)
+        yield counter("log_compaction_failures", "Compactions of a log that failed.", counts.compaction_failures)
+        yield counter(
+            "log_retention_removed_bytes", "Bytes that retention has deleted.", counts.retention_removed_bytes
+        )

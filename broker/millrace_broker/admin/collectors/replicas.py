@@ -1,0 +1,71 @@
+"""The metrics of replicas and of the controller.
+
+The names are those of Apache Kafka's metrics, as docs/metrics.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from millrace_broker.admin.collectors.families import Family, counter, gauge
+from millrace_broker.replication.replica_manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from millrace_broker.controller.controller import Controller  # it needs ZooKeeper's client
+
+
+class ReplicaCollector:
+    """The metrics of the partitions that a broker leads and follows."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterable[Family]:
+        """Yields all families."""
+        led, followed = tuple(self._replicas.partitions.values()), tuple(self._replicas.followed.values())
+        yield gauge("leader_count", "Partitions that this broker leads.", len(led))
+        yield gauge("partition_count", "Partitions that this broker leads or follows.", len(led) + len(followed))
+        yield gauge("offline_replica_count", "Replicas whose logs can't be used.", len(self._replicas.offline))
+        replicated = [one.in_sync for one in led if one.in_sync is not None]
+        is_under = [one.is_under_replicated for one in replicated]
+        yield gauge("under_replicated_partitions", "Led partitions that lack a replica in sync.", sum(is_under))
+        spare = [len(one.committed) - one.min_isr for one in replicated]
+        alone = len(led) - len(replicated)  # the only replica of a partition is all that its min ISR asks for
+        text = "Led partitions with fewer replicas in sync than min.insync.replicas asks for."
+        yield gauge("under_min_isr_partition_count", text, sum(each < 0 for each in spare))
+        text = "Led partitions that are under their min ISR with one replica less."
+        yield gauge("at_min_isr_partition_count", text, alone + sum(each == 0 for each in spare))
+        text = "Committed records that the replica lacks which lags most of those that this broker follows with."
+        yield gauge("replica_fetcher_max_lag", text, max((one.lag for one in followed), default=0))
+        text = "Data directories that have failed."
+        yield gauge("offline_log_directory_count", text, self._replicas.offline_dir_count)
+        counts = self._replicas.isr_counts
+        yield counter("isr_shrinks", "Replicas in sync that this broker had leave.", counts.shrinks)
+        yield counter("isr_expands", "Replicas that this broker had join those in sync.", counts.expands)
+        text = "Changes of the replicas in sync that the controller has refused to this broker."
+        yield counter("failed_isr_updates", text, counts.failed)
+
+
+class ControllerCollector:
+    """The metrics of the controller; all gauges are 0 where another broker has the role."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def collect(self) -> Iterable[Family]:
+        """Yields all families."""
+        counts = self._controller.cluster_counts()
+        brokers, topics, partitions, offline, imbalanced = counts or (0, 0, 0, 0, 0)
+        yield gauge("active_controller_count", "1 where this broker is the controller.", counts is not None)
+        yield gauge("active_broker_count", "Brokers that are registered.", brokers)
+        yield gauge("global_topic_count", "Topics of the cluster.", topics)
+        yield gauge("global_partition_count", "Partitions of the cluster.", partitions)
+        yield gauge("offline_partitions_count", "Partitions without a leader.", offline)
+        text = "Partitions that another replica leads than their first."
+        yield gauge("preferred_replica_imbalance_count", text, imbalanced)
+        elections = self._controller.elections
+        yield counter("leader_elections", "Leaders that took over from others.", elections.elected)
+        text = "Leaders that may lack acknowledged records."
+        yield counter("unclean_leader_elections", text, elections.unclean)
+        yield counter("leader_election_seconds", "Time that these elections took.", elections.seconds)
