@@ -26,6 +26,7 @@ class Benchmark(StrEnum):
     REPLICATION = "replication"
     SECURITY = "security"
     CLIENT = "client"
+    METRICS = "metrics"
     DAGSTER = "dagster"
 
 

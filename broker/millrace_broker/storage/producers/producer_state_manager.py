@@ -201,6 +201,8 @@ class ProducerStateManager:
 
     def first_unstable_offset(self, high_watermark: int) -> int:
         """Returns what `last_stable_offset` does, and changes nothing, so that any thread may ask."""
+        if not self._completed and not self._open_transactions:
+            return high_watermark
         completed = (each.first_offset for each in tuple(self._completed) if each.last_offset >= high_watermark)
         return min([high_watermark, *self._open_transactions.copy().values(), *completed])
 
