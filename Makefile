@@ -20,10 +20,10 @@ KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
 PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete
 
-.PHONY: help demo up test browser chromium soak lint bench dist release peers peers-if-possible venv clean
+.PHONY: help demo up test browser chromium prometheus soak lint bench dist release peers peers-if-possible venv clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-all ## A year of flights from a producer into a warehouse table, under Dagster
 	@$(BIN)/millrace demo $(ARGS)
@@ -42,6 +42,12 @@ chromium:
 		{ apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends chromium fonts-liberation; } || \
 		{ echo "make browser needs Chromium: root installs Debian's package chromium, or MILLRACE_CHROMIUM names one."; \
 		  exit 1; }
+
+prometheus: $(VENV)/.installed-dev ## Tries dashboards and alert rules in Debian's Prometheus
+	@command -v promtool >/dev/null || \
+		{ apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends prometheus; } || \
+		{ echo "make prometheus needs Prometheus and promtool: root installs Debian's package prometheus."; exit 1; }
+	$(BIN)/python -m pytest -rs tests/integration/test_alert_rules.py tests/integration/test_dashboards.py $(ARGS)
 
 soak: $(VENV)/.installed-dev ## The long forms of the tests of storage, requests and loads, an hour or more; says what they did
 	$(BIN)/python -m pytest -m soak --soak --timeout 900 $(ARGS)

@@ -26,6 +26,7 @@ from millrace_ops.cli import (
     groups,
     history,
     import_legacy,
+    monitoring,
     offsets,
     produce,
     quotas,
@@ -79,6 +80,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
+app.command("monitoring")(monitoring.monitoring)
 app.command("bench")(bench.bench)
 
 

@@ -1,0 +1,49 @@
+"""What a dashboard is made of."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+RATE = "$__rate_interval"
+HERE = 'instance=~"$instance"'
+
+
+class Panel(NamedTuple):
+    """Queries in PromQL, each with the legend of its lines, that are drawn in one place.
+
+    `unit` is one of Grafana's names of units. A `stat` shows the newest value alone. A stat with `limit` is red from
+    that value on.
+    """
+
+    title: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+    kind: Literal["timeseries", "stat", "table"] = "timeseries"
+    limit: float | None = None
+
+
+class Section(NamedTuple):
+    """Panels under a heading."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+class Dashboard(NamedTuple):
+    """A dashboard; `uid` is its name in Grafana's addresses. Its instances are those of the metric `instances_of`."""
+
+    uid: str
+    title: str
+    instances_of: str
+    sections: tuple[Section, ...]
+
+
+def rate(metric: str, labels: str = HERE) -> str:
+    """Returns the growth of a counter in a second."""
+    return f"rate({metric}{{{labels}}}[{RATE}])"
+
+
+def quantile(share: float, histogram: str, *by: str, labels: str = HERE) -> str:
+    """Returns what this share of the durations of a histogram stays below."""
+    kept = ", ".join(("le", *by))
+    return f"histogram_quantile({share}, sum by ({kept}) ({rate(f'{histogram}_bucket', labels)}))"

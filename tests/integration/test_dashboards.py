@@ -1,0 +1,102 @@
+"""Every query of every dashboard gives data, of a broker and of loads that a Prometheus scrapes under load."""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import confluent_kafka
+import pytest
+
+from millrace.client import Admin, Cluster
+from millrace.ports import LOOPBACK
+from millrace.testing.broker import BrokerProcess
+from millrace_ops.monitoring.files import DASHBOARDS
+from millrace_pipelines.warehouse.load.metrics import LoadMetrics
+from millrace_pipelines.warehouse.load.report import LoadReport
+from millrace_support.prometheus import PATIENCE_S, find_prometheus, prometheus
+
+pytestmark = pytest.mark.skipif(not find_prometheus(), reason="needs Prometheus: make prometheus")
+
+VARIABLES = {"$instance": ".*", "$__rate_interval": "5s"}
+PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "log.flush.interval.messages": "1",
+}
+PAUSE_S = 0.05
+QUERIES = {
+    f"{dashboard.uid}: {panel.title}: {query}": query
+    for dashboard in DASHBOARDS
+    for section in dashboard.sections
+    for panel in section.panels
+    for query, _ in panel.queries
+}
+
+
+@pytest.fixture(scope="module")
+def loads():
+    """Metrics of loads as their loop tells them."""
+    metrics = LoadMetrics()
+    metrics.loaded(LoadReport(topic="events", table="/table", rows=1, version=0, seconds=0.1, lag={0: 5}))
+    return metrics
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, zookeeper, loads):
+    directory = tmp_path_factory.mktemp("prometheus")
+    connect = f"{zookeeper.address}/dashboards"
+    stopped = Event()
+    with (
+        BrokerProcess(directory / "broker", zookeeper=connect, properties=PROPERTIES) as broker,
+        ThreadPoolExecutor() as pool,
+    ):
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("events", 1)
+        targets = {
+            "millrace": broker.admin_url.removeprefix("http://"),
+            "millrace-loads": f"{LOOPBACK}:{loads.serve(LOOPBACK, 0)}",
+        }
+        under_load = [pool.submit(one, broker.bootstrap, stopped) for one in (produce, consume)]
+        with prometheus(directory, targets) as running:
+            try:
+                yield running
+            finally:
+                stopped.set()
+        for one in under_load:
+            one.result()
+
+
+def produce(bootstrap, stopped):
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "linger.ms": 0})
+    producer.init_transactions()
+    while not stopped.wait(PAUSE_S):
+        producer.begin_transaction()
+        producer.produce("events", b"v")
+        producer.commit_transaction()
+
+
+def consume(bootstrap, stopped):
+    settings = {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
+    consumer.subscribe(["events"])
+    while not stopped.is_set():
+        if consumer.poll(0.1) is not None:
+            consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def test_every_query_gives_data(server, loads):
+    deadline = time.monotonic() + PATIENCE_S
+    missing = QUERIES
+    while missing := {panel: query for panel, query in missing.items() if not gives_data(server, query)}:
+        loads.loaded(LoadReport(topic="events", table="/table", rows=1, version=1, seconds=0.1, lag={0: 5}))
+        assert time.monotonic() < deadline, "\n".join(missing)
+        time.sleep(PAUSE_S)
+
+
+def gives_data(server, query):
+    for variable, value in VARIABLES.items():
+        query = query.replace(variable, value)
+    return any(not math.isnan(float(one["value"][1])) for one in server.query(query))

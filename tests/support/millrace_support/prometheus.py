@@ -1,0 +1,84 @@
+"""The machine's own Prometheus, such as Debian's, for tests: a server, and promtool's verdicts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from millrace.ports import LOOPBACK, free_port
+
+PATIENCE_S = 60
+SCRAPE_INTERVAL = "200ms"
+
+
+def find_prometheus() -> bool:
+    """Returns whether the programs of Prometheus are on the path."""
+    return all(shutil.which(program) for program in ("prometheus", "promtool"))
+
+
+def promtool(*arguments: str | Path) -> str:
+    """Returns what promtool prints; AssertionError with that where it objects."""
+    done = subprocess.run(
+        ["promtool", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+class Prometheus:
+    """A running server."""
+
+    def __init__(self, address: str) -> None:
+        self._url = f"http://{address}"
+
+    def query(self, expression: str) -> Sequence[Mapping[str, object]]:
+        """Returns the samples that an expression gives now; AssertionError for one that makes no sense."""
+        url = f"{self._url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        try:
+            with urllib.request.urlopen(url) as answer:  # noqa: S310 -- a server of its own
+                found: Sequence[Mapping[str, object]] = json.load(answer)["data"]["result"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{expression}: {error.read().decode()}") from error
+        return found
+
+    @retry(
+        retry=retry_if_exception_type(OSError), stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), reraise=True
+    )
+    def wait_until_ready(self) -> None:
+        """Returns once it answers queries."""
+        urllib.request.urlopen(f"{self._url}/-/ready").close()  # noqa: S310 -- as above
+
+
+@contextmanager
+def prometheus(directory: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
+    """Runs a server that scrapes targets, given as `HOST:PORT` by the name of their job."""
+    jobs = [{"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()]
+    config = {"global": {"scrape_interval": SCRAPE_INTERVAL}, "scrape_configs": jobs}
+    file, address = directory / "prometheus.yml", f"{LOOPBACK}:{free_port()}"
+    file.write_text(json.dumps(config))  # which is YAML, too
+    with (directory / "prometheus.log").open("wb") as log:
+        server = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={file}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address={address}",
+            ],
+            stderr=log,
+        )
+        try:
+            running = Prometheus(address)
+            running.wait_until_ready()
+            yield running
+        finally:
+            server.kill()  # its folder goes with the test's
+            server.wait()
