@@ -76,6 +76,11 @@ FAULTS = {
         'millrace_load_commits_total{instance="a"}': STOPS,
     },
     "DeadLettersArrive": {"millrace_load_dead_letters_total": COUNTED},
+    "TableFallsBehind": {'millrace_table_lag_records{table="/t", topic="t"}': "0x4 10000+1000x39 0x79"},
+    "TableHasSmallFiles": {
+        "millrace_table_files": gauge(10, 5000),
+        "millrace_table_bytes": "50000000000x124",
+    },
 }
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 

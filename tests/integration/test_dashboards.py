@@ -14,6 +14,8 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.monitoring.files import DASHBOARDS
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics
 from millrace_pipelines.warehouse.load.report import LoadReport
+from millrace_pipelines.warehouse.tables.find import TableFacts
+from millrace_pipelines.warehouse.tables.textfile import TableCollector
 from millrace_support.prometheus import PATIENCE_S, find_prometheus, prometheus
 
 pytestmark = pytest.mark.skipif(not find_prometheus(), reason="needs Prometheus: make prometheus")
@@ -26,6 +28,7 @@ PROPERTIES = {
     "log.flush.interval.messages": "1",
 }
 PAUSE_S = 0.05
+TABLE = TableFacts(location="/table", topic="events", rows=9, dead_letters=1, files=2, bytes=3000, version=4, lag=5)
 QUERIES = {
     f"{dashboard.uid}: {panel.title}: {query}": query
     for dashboard in DASHBOARDS
@@ -37,8 +40,9 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def loads():
-    """Metrics of loads as their loop tells them."""
+    """Metrics of loads as their loop tells them, and of a table."""
     metrics = LoadMetrics()
+    metrics.registry.register(TableCollector([TABLE]))
     metrics.loaded(LoadReport(topic="events", table="/table", rows=1, version=0, seconds=0.1, lag={0: 5}))
     return metrics
 

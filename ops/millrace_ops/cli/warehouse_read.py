@@ -22,12 +22,22 @@ UNKNOWN = "?"
 
 
 def tables(
-    directory: Below, bootstrap: Beside = None, client_config: ClientConfig = None, as_json: Json = False
+    directory: Below,
+    *,
+    bootstrap: Beside = None,
+    client_config: ClientConfig = None,
+    textfile: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write this file for Prometheus' node_exporter, too.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """List all tables of topics below a folder; with --bootstrap also how many offsets each lacks."""
     from millrace_pipelines.warehouse.tables.find import describe_table, find_tables
+    from millrace_pipelines.warehouse.tables.textfile import write_textfile
 
     found = [describe_table(location, bootstrap, client_config) for location in find_tables(directory)]
+    if textfile is not None:
+        write_textfile(textfile, found)
     if as_json:
         print_json([asdict(one) for one in found])
         return

@@ -1,4 +1,8 @@
-"""The dashboard of continuous loads (`millrace warehouse load --continuous --metrics`)."""
+"""The dashboard of loads and tables.
+
+Continuous loads tell of themselves (`millrace warehouse load --continuous --metrics`), and `millrace warehouse tables
+--textfile` tells of all tables below a folder, whoever loads them.
+"""
 
 from __future__ import annotations
 
@@ -31,4 +35,20 @@ LOADS = Section(
         Panel("Version of the table", "none", ((f"millrace_load_table_version{{{HERE}}}", "{{instance}}"),)),
     ),
 )
-LOADS_DASHBOARD = Dashboard("millrace-loads", "Millrace: loads", "millrace_load_commits_total", (LOADS,))
+TABLES = Section(
+    "Tables",
+    (
+        Panel("Records that a table lacks", "none", (("topk(20, millrace_table_lag_records)", "{{table}}"),)),
+        Panel("Rows of a table", "none", (("topk(20, millrace_table_rows)", "{{table}}"),)),
+        Panel("Dead letters of a table", "none", (("topk(20, millrace_table_dead_letters)", "{{table}}"),)),
+        Panel("Files of a table", "none", (("topk(20, millrace_table_files)", "{{table}}"),)),
+        Panel(
+            "Mean size of a table's files",
+            "bytes",
+            (("bottomk(20, millrace_table_bytes / millrace_table_files)", "{{table}}"),),
+        ),
+    ),
+)
+LOADS_DASHBOARD = Dashboard(
+    "millrace-loads", "Millrace: loads and tables", "millrace_load_commits_total", (LOADS, TABLES)
+)
