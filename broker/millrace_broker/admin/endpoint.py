@@ -167,7 +167,7 @@ class AdminEndpoint:
         if names not in (OWN_NAMES, KAFKA_NAMES):
             return web.json_response({"error": f"names: {OWN_NAMES} or {KAFKA_NAMES} is expected"}, status=400)
         machine = await asyncio.to_thread(lambda: list(_collected(self._collectors.on_thread)))
-        families: Iterator[Family] = chain(machine, _collected(self._collectors.on_loop))
+        families: Iterator[Family | None] = chain(machine, _collected(self._collectors.on_loop))
         if names == KAFKA_NAMES:
             families = self._kafka_names.renamed(families)
         text = await in_slices(exposition(families), self._clock)
@@ -217,7 +217,7 @@ def _without_details(answer: web.StreamResponse) -> web.Response:
     return web.json_response({"status": "ok" if answer.status == 200 else "failed"}, status=answer.status)
 
 
-def _collected(collectors: Iterable[Collector]) -> Iterator[Family]:
+def _collected(collectors: Iterable[Collector]) -> Iterator[Family | None]:
     return chain.from_iterable(one.collect() for one in collectors)
 
 

@@ -32,10 +32,12 @@ class _Only(Collector):
         return (self._family,)
 
 
-def exposition(families: Iterable[Family]) -> Iterator[bytes]:
-    """Yields the text of the families in their order."""
+def exposition(families: Iterable[Family | None]) -> Iterator[bytes]:
+    """Yields the text of the families in their order, and none where there is None."""
     for family in families:
-        if isinstance(family, LargeFamily):
+        if family is None:
+            yield b""
+        elif isinstance(family, LargeFamily):
             yield from _large(family)
         else:
             yield generate_latest(_Only(family))

@@ -34,8 +34,8 @@ Family = Metric | LargeFamily
 class Collector(Protocol):
     """What gives families; each time the values of that moment."""
 
-    def collect(self) -> Iterable[Family]:
-        """Returns the families."""
+    def collect(self) -> Iterable[Family | None]:
+        """Returns the families; None stands where other work may have its turn."""
         ...
 
 

@@ -1,14 +1,14 @@
 """Chooses the topics whose traffic is told by name, so that Prometheus gets a bounded number of series.
 
 The busiest topics are named: those with the most bytes in and out, of which each look halves what was before. All
-others count together as `(other)`. A topic that gets its name begins at 0, and what it had before stays with the
-others; what it has after it has lost its name goes to them. So no series falls while it is there, and at each look all
-of them grow by just what came since the look before.
+others count together as `(other)`. A look that begins names the busiest as the last one has found them. A topic that
+gets its name begins at 0, and what it had before stays with the others; what it has after it has lost its name goes to
+them. So no series falls while it is there, and at each look all of them grow by just what came since the look before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from heapq import nlargest
 from operator import add, attrgetter, sub
@@ -21,6 +21,7 @@ _numbers = attrgetter(*FIELDS)
 
 Numbers = tuple[int, ...]
 NOTHING: Numbers = (0,) * len(FIELDS)
+TOPICS_AT_ONCE = 200
 
 
 class TopicSeries:
@@ -35,25 +36,38 @@ class TopicSeries:
         self.others = NOTHING
         self.totals = NOTHING
 
-    def look(self, traffic: Mapping[str, TopicTraffic]) -> None:
-        """Takes the traffic of each topic until now; topics that are not there any more are forgotten."""
-        now: dict[str, Numbers] = {topic: _numbers(one) for topic, one in traffic.items()}
-        grown = {topic: _growth(self._seen.get(topic, NOTHING), numbers) for topic, numbers in now.items()}
-        self._seen = now
-        self._weights = {topic: self._weights.get(topic, 0.0) / 2 + sum(by[1:]) for topic, by in grown.items()}
-        names = self._busiest()
-        self.named = {topic: _sum(self.named.get(topic, NOTHING), by) for topic, by in grown.items() if topic in names}
-        for topic, by in grown.items():
-            if any(by):
-                self.totals = _sum(self.totals, by)
-                if topic not in names:
-                    self.others = _sum(self.others, by)
+    def look(self, traffic: Mapping[str, TopicTraffic]) -> Iterator[None]:
+        """Takes the traffic of each topic until now, and yields after each portion; it may end between two of them.
 
-    def _busiest(self) -> set[str]:
+        Topics that are not there any more are forgotten.
+        """
+        self._forget(self._seen.keys() - traffic.keys())
+        self._name_the_busiest()
+        for number, (topic, one) in enumerate(traffic.items(), 1):
+            self._take(topic, _numbers(one))
+            if number % TOPICS_AT_ONCE == 0:
+                yield
+
+    def _forget(self, topics: set[str]) -> None:
+        for topic in topics:
+            del self._seen[topic], self._weights[topic]
+            self.named.pop(topic, None)
+
+    def _name_the_busiest(self) -> None:
         weights = self._weights
-        if len(weights) <= self._most:
-            return set(weights)
-        return set(nlargest(self._most, weights, key=weights.__getitem__))
+        if len(weights) > self._most:
+            busiest = nlargest(self._most, weights, key=weights.__getitem__)
+            self.named = {topic: self.named.get(topic, NOTHING) for topic in busiest}
+
+    def _take(self, topic: str, now: Numbers) -> None:
+        growth = _growth(self._seen.get(topic, NOTHING), now)
+        self._seen[topic] = now
+        self._weights[topic] = self._weights.get(topic, 0.0) / 2 + sum(growth[1:])
+        if topic in self.named or len(self.named) < self._most:
+            self.named[topic] = _sum(self.named.get(topic, NOTHING), growth)
+        else:
+            self.others = _sum(self.others, growth)
+        self.totals = _sum(self.totals, growth)
 
 
 def _growth(before: Numbers, now: Numbers) -> Numbers:

@@ -24,10 +24,16 @@ class TopicCollector:
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._series = TopicSeries(MAX_TOPICS)
+        self._is_looking = False
 
-    def collect(self) -> Iterable[Family]:
-        """Yields all families."""
-        self._series.look(self._replicas.traffic())
+    def collect(self) -> Iterable[Family | None]:
+        """Yields all families; for whoever asks during another one's look, as they are in the middle of that."""
+        if not self._is_looking:
+            self._is_looking = True
+            try:
+                yield from self._series.look(self._replicas.traffic())
+            finally:
+                self._is_looking = False
         labelled = [(label_text(topic=topic), numbers) for topic, numbers in self._series.named.items()]
         labelled.append((label_text(topic=OTHER), self._series.others))
         for index, field in enumerate(FIELDS):

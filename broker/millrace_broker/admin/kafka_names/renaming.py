@@ -35,11 +35,11 @@ class KafkaNames:
         for row in TABLE:
             self._rows[f"millrace_{row.ours}"].append(row)
 
-    def renamed(self, families: Iterable[Family]) -> Iterator[Family]:
+    def renamed(self, families: Iterable[Family | None]) -> Iterator[Family | None]:
         """Yields the families under Kafka's names."""
         for family in families:
-            rows = self._rows.get(family.name)
-            if rows is None:
+            rows = None if family is None else self._rows.get(family.name)
+            if family is None or rows is None:
                 yield family
                 continue
             for row in rows:
