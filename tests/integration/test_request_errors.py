@@ -101,6 +101,6 @@ def test_metrics_are_named_as_prometheus_asks(counted):
     helped = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
     assert kinds.keys() == helped.keys()
     for name, kind in kinds.items():
-        assert name.startswith("millrace_")
+        assert name.startswith(("millrace_", "process_"))
         assert (kind == "counter") == name.endswith("_total"), name
         assert not re.search(r"_(ms|millis|kb|mb|minutes)(_|$)", name), name
