@@ -60,6 +60,4 @@ def _large(family: LargeFamily) -> Iterator[bytes]:
     yield f"# HELP {name} {family.documentation}\n# TYPE {name} {family.kind}\n".encode()
     rows = iter(family.rows)
     while portion := list(islice(rows, ROWS_AT_ONCE)):
-        yield "".join(
-            [f"{name}{{{labels}}} {value}\n" for labels, value in portion]
-        ).encode()  # {} where there are none
+        yield "".join([f"{name}{row}\n" for row in portion]).encode()

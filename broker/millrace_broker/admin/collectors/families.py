@@ -15,16 +15,17 @@ LabelValues = TypeVar("LabelValues", bound=tuple[str, ...])
 
 
 class LargeFamily(NamedTuple):
-    """A family with very many samples. Its rows have the text of the labels, as Prometheus reads it, and the value.
+    """A family with very many samples. Its rows are the texts behind the name, such as `{topic="t"} 5`.
 
-    As in Prometheus' own families the name is without `_total`. Where rows come and go, `total` is the sum of all that
-    they have ever counted.
+    Texts cost the garbage collector nothing; a container for each sample would have it look at all objects of the
+    broker again and again. As in Prometheus' own families the name is without `_total`. Where rows come and go, `total`
+    is the sum of all that they have ever counted.
     """
 
     name: str
     documentation: str
     kind: Literal["counter", "gauge"]
-    rows: Iterable[tuple[str, float]]
+    rows: Iterable[str]
     total: float | None = None
 
 
@@ -78,12 +79,8 @@ def by_one_label(values: Counter[str]) -> dict[tuple[str, ...], int]:
     return {(label,): value for label, value in values.items()}
 
 
-def label_text(**labels: str) -> str:
-    """Returns labels as Prometheus reads them, in the order of their names, as the library writes them."""
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items()))
-
-
-def _escaped(value: str) -> str:
+def escaped(value: str) -> str:
+    """Returns the value of a label as it stands between quotation marks."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

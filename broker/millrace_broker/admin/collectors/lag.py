@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from millrace_broker.admin.collectors.families import Family, LargeFamily, gauge, label_text
+from millrace_broker.admin.collectors.families import Family, LargeFamily, escaped, gauge
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.records import OffsetKey
 from millrace_broker.replication.replica_manager import ReplicaManager
@@ -28,7 +28,7 @@ class LagCollector:
     def collect(self) -> Iterable[Family]:
         """Yields all families."""
         text = "Committed offsets."
-        yield LargeFamily("millrace_group_offset", text, "gauge", ((_labels(key), at) for key, at in self._offsets()))
+        yield LargeFamily("millrace_group_offset", text, "gauge", (_row(key, at) for key, at in self._offsets()))
         text = "Committed records that a group has not committed."
         yield LargeFamily("millrace_group_lag", text, "gauge", self._lags())
         left_out = max(0, sum(shard.offsets.count for shard in self._groups.led.loaded()) - MAX_OFFSETS)
@@ -38,12 +38,12 @@ class LagCollector:
         found = ((key, one.offset) for shard in self._groups.led.loaded() for key, one in shard.offsets.all())
         return islice(found, MAX_OFFSETS)
 
-    def _lags(self) -> Iterator[tuple[str, float]]:
+    def _lags(self) -> Iterator[str]:
         for key, offset in self._offsets():
             replica = self._replicas.replica(TopicPartition(key.topic, key.partition))
             if replica is not None:
-                yield _labels(key), max(0, replica.high_watermark - offset)
+                yield _row(key, max(0, replica.high_watermark - offset))
 
 
-def _labels(key: OffsetKey) -> str:
-    return label_text(group=key.group_id, topic=key.topic, partition=str(key.partition))
+def _row(key: OffsetKey, value: int) -> str:
+    return f'{{group="{escaped(key.group_id)}",partition="{key.partition}",topic="{key.topic}"}} {value}'

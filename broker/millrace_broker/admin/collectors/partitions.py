@@ -37,7 +37,7 @@ class PartitionCollector:
             yield LargeFamily(f"millrace_{name}", text, "gauge", _rows(led, value))
 
 
-def _rows(led: Iterable[Partition], value: Value) -> Iterator[tuple[str, float]]:
+def _rows(led: Iterable[Partition], value: Value) -> Iterator[str]:
     for one in led:
         topic, index = one.log.topic_partition
-        yield f'partition="{index}",topic="{topic}"', value(one)  # the name of a topic has nothing to escape
+        yield f'{{partition="{index}",topic="{topic}"}} {value(one)}'  # the name of a topic has nothing to escape

@@ -60,6 +60,9 @@ class TopicSeries:
             self.named = {topic: self.named.get(topic, NOTHING) for topic in busiest}
 
     def _take(self, topic: str, now: Numbers) -> None:
+        if self._seen.get(topic) == now:
+            self._weights[topic] /= 2
+            return
         growth = _growth(self._seen.get(topic, NOTHING), now)
         self._seen[topic] = now
         self._weights[topic] = self._weights.get(topic, 0.0) / 2 + sum(growth[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from millrace_broker.admin.collectors.families import Family, LargeFamily, label_text
+from millrace_broker.admin.collectors.families import Family, LargeFamily
 from millrace_broker.admin.collectors.topic_series import FIELDS, OTHER, TopicSeries
 from millrace_broker.replication.replica_manager import ReplicaManager
 
@@ -34,8 +34,7 @@ class TopicCollector:
                 yield from self._series.look(self._replicas.traffic())
             finally:
                 self._is_looking = False
-        labelled = [(label_text(topic=topic), numbers) for topic, numbers in self._series.named.items()]
-        labelled.append((label_text(topic=OTHER), self._series.others))
+        told = [*self._series.named.items(), (OTHER, self._series.others)]
         for index, field in enumerate(FIELDS):
-            rows = [(labels, numbers[index]) for labels, numbers in labelled]
+            rows = [f'{{topic="{topic}"}} {numbers[index]}' for topic, numbers in told]
             yield LargeFamily(f"millrace_topic_{field}", TEXTS[field], "counter", rows, self._series.totals[index])

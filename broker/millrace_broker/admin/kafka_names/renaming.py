@@ -72,13 +72,13 @@ class KafkaNames:
         yield counts
 
 
-def _rows_of(row: Row, family: LargeFamily) -> Iterator[tuple[str, float]]:
+def _rows_of(row: Row, family: LargeFamily) -> Iterator[str]:
     """Yields the rows with Kafka's labels, and before them the sum of all, as Kafka does, where it is known."""
     first, ours = next(iter(row.labels.items()))
     if family.total is not None:
-        yield "", family.total
-    for labels, value in family.rows:
-        yield labels.replace(f"{ours}=", f"{first}=", 1), value
+        yield f" {family.total}"
+    for text in family.rows:
+        yield text.replace(f"{{{ours}=", f"{{{first}=", 1)
 
 
 def _sums(row: Row, family: Metric) -> Metric:

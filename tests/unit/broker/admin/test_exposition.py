@@ -5,11 +5,12 @@ import asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.clock import SystemClock
-from millrace_broker.admin.collectors.families import LargeFamily, counter, histograms, label_text
+from millrace_broker.admin.collectors.families import LargeFamily, counter, escaped, histograms
 from millrace_broker.admin.exposition import ROWS_AT_ONCE, exposition, in_slices
 from millrace_broker.metrics import Durations
 from millrace_support.clock import ManualClock
 
+GROUP = 'a"b\\n\n'
 MANY = 5 * ROWS_AT_ONCE + 1
 
 
@@ -18,13 +19,13 @@ def parsed(families):
 
 
 def test_a_large_family_reads_like_a_small_one():
-    rows = [(label_text(group=f'a"b\\{number}\nc'), number) for number in range(MANY)]
+    rows = [f'{{group="{escaped(GROUP)}{number}"}} {number}' for number in range(MANY)]
     found = parsed([counter("small", "Small.", 3), LargeFamily("millrace_large", "Large.", "counter", rows)])
     assert found["millrace_small"].samples[0].value == 3
     large = found["millrace_large"]
     assert (large.type, large.documentation, len(large.samples)) == ("counter", "Large.", MANY)
     assert large.samples[7].name == "millrace_large_total"
-    assert (large.samples[7].labels, large.samples[7].value) == ({"group": 'a"b\\7\nc'}, 7)
+    assert (large.samples[7].labels, large.samples[7].value) == ({"group": f"{GROUP}7"}, 7)
 
 
 def test_a_histogram_counts_up_to_each_bound():

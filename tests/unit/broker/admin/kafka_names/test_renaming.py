@@ -41,15 +41,15 @@ def test_labels_that_kafka_does_not_have_are_added_up():
 
 
 def test_traffic_by_topic_and_of_all_topics():
-    rows = [('topic="a"', 1), ('topic="b"', 2)]
+    rows = ['{topic="a"} 1', '{topic="b"} 2']
     found = renamed(LargeFamily("millrace_topic_bytes_in", "", "counter", rows, total=7))
     name = "kafka_server_brokertopicmetrics_bytesin_total"
     assert found == {(name,): 7, (name, ("topic", "a")): 1, (name, ("topic", "b")): 2}
 
 
 def test_lag_has_the_labels_of_its_exporter():
-    rows = [('group="group=x",topic="t",partition="0"', 9)]
-    labels = (("consumergroup", "group=x"), ("partition", "0"), ("topic", "t"))
+    rows = ['{group="{group=x",partition="0",topic="t"} 9']
+    labels = (("consumergroup", "{group=x"), ("partition", "0"), ("topic", "t"))
     found = renamed(LargeFamily("millrace_group_lag", "", "gauge", rows))
     assert found == {("kafka_consumergroup_lag", *labels): 9}
 
