@@ -8,6 +8,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import MillraceError, StorageError
@@ -52,6 +53,14 @@ def asked(url):
         return error.code, json.load(error)
 
 
+def metric(broker, name):
+    """The values of a family by the values of its labels, as alert rules look at them."""
+    with urllib.request.urlopen(f"{broker.admin_url}/metrics", timeout=WAIT_S) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    found = [sample for family in families for sample in family.samples if sample.name == name]
+    return {tuple(one.labels.values()): one.value for one in found}
+
+
 def until(url, status):
     """The answer, once it has this status."""
     deadline = time.monotonic() + WAIT_S
@@ -88,6 +97,8 @@ def test_a_folder_that_can_not_be_opened(tmp_path):
         (reason,) = answer["reasons"]
         assert reason.startswith(f"data directory {tmp_path / 'two'} is offline: ")
         assert answer["checks"]["data directories"] == [reason]
+        online = {(str(tmp_path / "one"),): 1, (str(tmp_path / "two"),): 0}
+        assert metric(broker, "millrace_log_directory_online") == online
         assert asked(f"{broker.admin_url}/healthz")[0] == 200
 
 
@@ -104,6 +115,7 @@ def test_the_only_folder_fails_and_a_restart_helps(tmp_path):
         assert (status, answer["status"]) == (503, "failed")
         assert answer["reasons"] == ["every data directory is offline; a restart opens them again"]
         assert "Input/output error" in asked(f"{broker.admin_url}/readyz")[1]["reasons"][0]
+        assert [*metric(broker, "millrace_log_directory_online").values()] == [0]
         (tmp_path / "broken").unlink()
         broker.restart()
         assert asked(f"{broker.admin_url}/healthz")[0] == asked(f"{broker.admin_url}/readyz")[0] == 200
@@ -118,9 +130,11 @@ def test_zookeeper_goes_and_comes(tmp_path):
             zookeeper.stop()
             (reason,) = until(url, 503)["reasons"]
             assert zookeeper.address in reason
+            assert metric(broker, "millrace_zookeeper_session_up") == {(): 0}
             assert asked(f"{broker.admin_url}/healthz")[0] == 200
             zookeeper.start()
             until(url, 200)
+            assert metric(broker, "millrace_zookeeper_session_up") == {(): 1}
             with Cluster(broker.bootstrap) as cluster:
                 Admin(cluster).create_topic("t", 1)
 
@@ -139,6 +153,7 @@ def test_a_full_disk(tmp_path):
         status, answer = asked(f"{broker.admin_url}/readyz")
         assert status == 503
         assert answer["reasons"] == [f"the disk of {tmp_path / 'data'} is full: appends are refused"]
+        assert metric(broker, "millrace_log_directory_refused_appends_total")[str(tmp_path / "data"),] >= 1
         assert asked(f"{broker.admin_url}/healthz")[0] == 200
 
 
