@@ -55,7 +55,8 @@ class BrokerConfig:
         choices=tuple(SecurityProtocol.__members__),
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
-        "GSSAPI", "The mechanism by which a broker logs in to others: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."
+        "GSSAPI",
+        "The mechanism by which a broker logs in to others: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.",
     )
     authorizer_class_name: str = setting(
         "", "What decides who may do what: Kafka's AclAuthorizer or StandardAuthorizer for ACLs, or MODULE:CLASS."

@@ -1,8 +1,9 @@
 """The properties of SASL, under Kafka's names; `security.authentication` obeys them.
 
+Those of `LOGIN` say where the broker has the token by which it logs in to others.
+
 Each may be given for one listener alone, as `listener.name.NAME.PROPERTY`, and for one mechanism on one listener, as
-`listener.name.NAME.MECHANISM.PROPERTY`. `sasl.jaas.config` is given in the latter form
-alone.
+`listener.name.NAME.MECHANISM.PROPERTY`. `sasl.jaas.config` is given in the latter form alone.
 """
 
 from __future__ import annotations
@@ -59,6 +60,29 @@ class SaslConfig:
     )
     sasl_oauthbearer_scope_claim_name: str = setting("scope", "The claim of a token that lists its scopes.")
     sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim of a token that names the user.")
+    sasl_oauthbearer_token_endpoint_url: str = setting(
+        "", "Where the broker has the tokens by which it logs in to others: https, http or file.", has_default=False
+    )
+    sasl_login_callback_handler_class: str = setting(
+        "",
+        "Kafka's handler that asks for tokens by OAuth, which is done without the property, too.",
+        has_default=False,
+        kind=ConfigType.CLASS,
+    )
+    sasl_login_connect_timeout_ms: int = setting(
+        10_000,
+        "Milliseconds that a connection to the endpoint of tokens may take; those of an answer, if not given.",
+        maximum=MAX_INT,
+        has_default=False,
+    )
+    sasl_login_read_timeout_ms: int = setting(
+        10_000, "Milliseconds that an answer of the endpoint of tokens may take.", maximum=MAX_INT, has_default=False
+    )
+    sasl_login_retry_backoff_ms: int = setting(
+        100, "Milliseconds after which a request for a token that failed is repeated, doubled each time."
+    )
+    sasl_login_retry_backoff_max_ms: int = setting(10_000, "Milliseconds within which such a request is repeated.")
 
 
 SASL_CONFIG = ConfigTable(declared_keys(SaslConfig))
+LOGIN = ("sasl.oauthbearer.token.endpoint.url", *(name for name in SASL_CONFIG.keys if name.startswith("sasl.login.")))

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from millrace.addresses import Address
@@ -51,6 +52,9 @@ SASL_VERSIONS = {ApiKey.SASL_HANDSHAKE: 1, ApiKey.SASL_AUTHENTICATE: 1}  # the f
 NO_FIELDS: ApiVersionsRequestFields = {}
 
 Answer = asyncio.Future[memoryview]
+
+# A thread of its own, so that a token endpoint which does not answer takes none from what waits for disks.
+_logins = ThreadPoolExecutor(1, "login")
 
 
 class Connect(Protocol):
@@ -245,7 +249,8 @@ class BrokerLink(asyncio.BufferedProtocol):
                     raise
 
     async def _authenticate(self) -> None:
-        mechanism = await asyncio.to_thread(self._security.new_mechanism)  # it may ask for a token
+        new_mechanism = self._security.new_mechanism
+        mechanism = await asyncio.get_running_loop().run_in_executor(_logins, new_mechanism)  # it may ask for a token
         steps = authentication(mechanism, f"the broker at {self.address}")
         ask = next(steps)
         while True:

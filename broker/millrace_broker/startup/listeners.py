@@ -30,7 +30,7 @@ from millrace_broker.properties.listeners import (
     parse_protocols,
     protocol_of,
 )
-from millrace_broker.properties.sasl_config import JAAS, SASL_CONFIG
+from millrace_broker.properties.sasl_config import JAAS, LOGIN, SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.security.authentication.listener_security import ListenerSecurity, listener_security
 from millrace_broker.startup.given import Given
@@ -116,21 +116,15 @@ def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listen
 def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> ClientSecurity:
     """Returns how this broker reaches others by their listener of this name. InvalidConfigError.
 
-    It shows the certificate of its own listener, and logs in as the login module of the mechanism says there.
+    It shows the certificate of its own listener, and logs in as the login module of the mechanism says there. For
+    OAUTHBEARER, `LOGIN` says where the token is had.
     """
     properties = {"security.protocol": listener.protocol.name}
     if listener.protocol.uses_tls:
         own = listener.properties
         properties |= {name: own[name] for name in own if name in TLS_CONFIG.keys and name not in OF_SERVERS}
     if listener.protocol.uses_sasl:
-        with _blamed(INTER_BROKER_MECHANISM, given) as mechanism:
-            jaas = f"{mechanism.strip().lower()}.{JAAS}"
-            if jaas not in listener.properties:
-                raise InvalidConfigError(
-                    f"Invalid value, listener.name.{listener.name.lower()}.{jaas} is missing, by which this broker "
-                    "logs in to others"
-                )
-        properties |= {MECHANISM: mechanism.strip(), JAAS: listener.properties[jaas]}
+        properties |= _login(given, listener)
     try:
         return ClientSecurity.from_properties(properties)
     except InvalidConfigError as error:
@@ -139,6 +133,21 @@ def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> Cli
         raise InvalidConfigError(
             f"{place}listener {listener.name}, by which brokers reach each other: {said}"
         ) from None
+
+
+def _login(given: Mapping[str, Given], listener: Listener) -> dict[str, str]:
+    """Returns by what this broker logs in; a property of the mechanism stands for that of the listener."""
+    own = listener.properties
+    with _blamed(INTER_BROKER_MECHANISM, given) as text:
+        mechanism = text.strip()
+        jaas = f"{mechanism.lower()}.{JAAS}"
+        if jaas not in own:
+            raise InvalidConfigError(
+                f"Invalid value, listener.name.{listener.name.lower()}.{jaas} is missing, by which this broker "
+                "logs in to others"
+            )
+    found = {name: own.get(f"{mechanism.lower()}.{name}", own.get(name, "")) for name in LOGIN}
+    return {MECHANISM: mechanism, JAAS: own[jaas], **{name: value for name, value in found.items() if value.strip()}}
 
 
 def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener | None:
@@ -221,7 +230,7 @@ def _place_of(said: str, listener: Listener, given: Mapping[str, Given], mechani
     """Returns the place of the property with which an error about a listener begins: its own one, if there is one."""
     name = re.split("[=:]", said)[0]
     wanted = override(name) or Override(listener.name, name, mechanism.lower())
-    own = (key for key in given if override(key) in (wanted, wanted._replace(mechanism="")))
+    own = (key for one in (wanted, wanted._replace(mechanism="")) for key in given if override(key) == one)
     return next((given[key].place for key in (*own, name) if key in given), "")
 
 

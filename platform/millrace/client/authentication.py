@@ -13,7 +13,11 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace.errors import ErrorCode
-from millrace.security_errors import SaslAuthenticationError, UnsupportedSaslMechanismError
+from millrace.security_errors import (
+    IllegalSaslStateError,
+    SaslAuthenticationError,
+    UnsupportedSaslMechanismError,
+)
 from millrace.wire.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
@@ -33,9 +37,13 @@ class Ask(NamedTuple):
 def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask, Any, float | None]:
     """Yields what to ask, and returns the seconds after which to authenticate again; None for never.
 
-    UnsupportedSaslMechanismError, SaslAuthenticationError; `peer` is the broker in their words.
+    UnsupportedSaslMechanismError, IllegalSaslStateError, SaslAuthenticationError; `peer` is the broker in their words.
     """
     offered = yield Ask(SASL_HANDSHAKE, {"mechanism": mechanism.name})
+    if offered.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise IllegalSaslStateError(
+            f"{peer} takes no authentication now: its listener has no SASL, or it had one just now"
+        )
     if offered.error_code != ErrorCode.NONE:
         others = ", ".join(offered.mechanisms) or "none"
         raise UnsupportedSaslMechanismError(

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 from millrace.errors import InvalidConfigError, MillraceError
 from millrace.security.client_properties import (
     JAAS,
+    KNOWN,
     MECHANISM,
-    OAUTHBEARER,
     PROTOCOL,
     SECRETS,
     PropertyError,
@@ -116,20 +116,23 @@ ClientSecurity.PLAINTEXT = ClientSecurity({PROTOCOL: SecurityProtocol.PLAINTEXT.
 def _checked_context(properties: Mapping[str, str]) -> ssl.SSLContext | None:
     """Returns what TLS needs, and has the mechanism look at its credentials."""
     protocol = SecurityProtocol[properties[PROTOCOL]]
-    if protocol.uses_sasl and properties[MECHANISM] != OAUTHBEARER:  # that one may ask for a token
-        from millrace.security.sasl.mechanisms import client_mechanism  # noqa: PLC0415 -- loaded where it is used
-
-        try:
-            client_mechanism(properties)
-        except PropertyError:
-            raise
-        except InvalidConfigError as error:
-            raise PropertyError(JAAS, str(error).removeprefix(f"{JAAS}: ")) from error
+    if protocol.uses_sasl:
+        _check_login(properties)
     if not protocol.uses_tls:
         return None
     from millrace.security.tls import client_context  # noqa: PLC0415 -- loaded where it is used
 
     return client_context(properties)
+
+
+def _check_login(properties: Mapping[str, str]) -> None:
+    from millrace.security.sasl.mechanisms import check_login  # noqa: PLC0415 -- loaded where it is used
+
+    try:
+        check_login(properties)
+    except InvalidConfigError as error:
+        name, _, reason = str(error).partition(": ")
+        raise PropertyError(*((name, reason) if name in KNOWN else (JAAS, str(error)))) from error
 
 
 def _place_in(message: str, found_at: Mapping[str, str]) -> str | None:

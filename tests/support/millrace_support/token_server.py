@@ -26,12 +26,13 @@ LIFE_SECONDS = 600
 
 
 class TokenServer:
-    """A server with one signing key, which `rotate` replaces."""
+    """A server with one signing key, which `rotate` replaces. It fails at the next requests, `failures` in number."""
 
     def __init__(self, secrets: Mapping[str, str], life_s: int = LIFE_SECONDS) -> None:
         self.secrets = secrets
         self.life_s = life_s
         self.requests: list[dict[str, str]] = []
+        self.failures = 0
         self._key_number = 0
         self._key = new_key()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
@@ -94,6 +95,10 @@ def _handler_of(tokens: TokenServer) -> type[BaseHTTPRequestHandler]:
             authorization = self.headers["Authorization"]
             form = self.rfile.read(int(self.headers["Content-Length"])).decode()
             tokens.requests.append(dict(parse_qsl(form)))
+            if tokens.failures:
+                tokens.failures -= 1
+                self._answer(503, {"error": "temporarily_unavailable"})
+                return
             if not tokens.is_known(authorization):
                 self._answer(401, {"error": "invalid_client"})
                 return

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from millrace.errors import InvalidConfigError
 from millrace.security.sasl.jaas import LoginModule, parse_jaas
-from millrace.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerClient
+from millrace.security.sasl.oauthbearer import OAUTHBEARER, BearerToken, OAuthBearerClient
 from millrace.security.sasl.plain import PLAIN, PlainClient
 from millrace.security.sasl.scram import SCRAM_HASHES
 from millrace.security.sasl.scram_client import ScramClient
@@ -50,14 +50,27 @@ def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:
     InvalidConfigError names the property that is missing or wrong. OAUTHBEARER may ask the token endpoint, and blocks
     meanwhile: SaslAuthenticationError where it gives no token.
     """
+    name, login = _login(properties)
+    return BUILDERS[name](name, login, properties)
+
+
+def check_login(properties: Mapping[str, str]) -> None:
+    """Raises InvalidConfigError as `client_mechanism` does, and asks nobody for a token."""
+    name, login = _login(properties)
+    if name == OAUTHBEARER:
+        _token_supply(login, properties)
+    else:
+        BUILDERS[name](name, login, properties)
+
+
+def _login(properties: Mapping[str, str]) -> tuple[str, LoginModule]:
     name = properties.get("sasl.mechanism", "").strip()
-    build = BUILDERS.get(name)
-    if build is None:
+    if name not in BUILDERS:
         raise InvalidConfigError(f"sasl.mechanism={name}: expected one of {', '.join(BUILDERS)}")
     login = parse_jaas(properties.get("sasl.jaas.config", ""), "sasl.jaas.config")
     if login.name != LOGIN_MODULES[name]:
         raise InvalidConfigError(f"sasl.jaas.config: {login.name} does not log in by {name}; use {LOGIN_MODULES[name]}")
-    return build(name, login, properties)
+    return name, login
 
 
 def _plain(_name: str, login: LoginModule, _properties: Mapping[str, str]) -> ClientMechanism:
@@ -70,9 +83,13 @@ def _scram(name: str, login: LoginModule, _properties: Mapping[str, str]) -> Cli
 
 
 def _oauthbearer(_name: str, login: LoginModule, properties: Mapping[str, str]) -> ClientMechanism:
-    from millrace.security.sasl.oauth_login import client_token  # noqa: PLC0415 -- a broker without tokens needs none of it
+    return OAuthBearerClient(_token_supply(login, properties)())
 
-    return OAuthBearerClient(client_token(login, properties))
+
+def _token_supply(login: LoginModule, properties: Mapping[str, str]) -> Callable[[], BearerToken]:
+    from millrace.security.sasl.oauth_login import token_supply  # noqa: PLC0415 -- a broker without tokens needs none of it
+
+    return token_supply(login, properties)
 
 
 def _option(login: LoginModule, name: str) -> str:

@@ -5,17 +5,20 @@
     unsecuredLoginStringClaim_sub="alice"           a token that nobody signs, which a broker takes only for tests
 
 A token of an endpoint serves all connections of the process with the same settings, until 80 % of its life have passed.
+How long the endpoint is waited for, and asked again, is said by `sasl.login.connect.timeout.ms`, `.read.timeout.ms`,
+`.retry.backoff.ms` and `.retry.backoff.max.ms`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from millrace.clock import Clock, SystemClock
+from millrace.config import MAX_INT, whole_number
 from millrace.errors import InvalidConfigError, SaslAuthenticationError
 from millrace.security.sasl.jaas import LoginModule
 from millrace.security.sasl.oauthbearer import BearerToken
@@ -27,21 +30,30 @@ STRING_CLAIM, NUMBER_CLAIM, LIST_CLAIM = (f"{UNSECURED}{kind}Claim_" for kind in
 UNSECURED_EXTENSION = f"{UNSECURED}Extension_"
 ENDPOINT_EXTENSION = "extension_"
 DEFAULT_LIFETIME_SECONDS = "3600"
-DEFAULT_TIMEOUT_MS = "10000"
+CONNECT_TIMEOUT_MS, READ_TIMEOUT_MS = "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms"
+BACKOFF_MS, BACKOFF_MAX_MS = "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms"
+DEFAULTS_MS = {READ_TIMEOUT_MS: "10000", BACKOFF_MS: "100", BACKOFF_MAX_MS: "10000"}
+MILLISECONDS = 1000
 MAX_TOKEN_BYTES = 256 << 10
 
 
-def client_token(login: LoginModule, properties: Mapping[str, str]) -> BearerToken:
-    """Returns a token; InvalidConfigError names what is missing, SaslAuthenticationError says why there is none."""
+def token_supply(login: LoginModule, properties: Mapping[str, str]) -> Callable[[], BearerToken]:
+    """Returns what returns a token, or raises SaslAuthenticationError, which says why there is none.
+
+    InvalidConfigError names what is missing or wrong; nobody is asked for a token yet.
+    """
     url = properties.get(ENDPOINT_URL, "").strip()
     if not url:
-        return unsecured_token(login.options)
+        token = unsecured_token(login.options)
+        return lambda: token
     extensions = _extensions(login.options, ENDPOINT_EXTENSION)
     match urlsplit(url).scheme:
         case "file":
-            return BearerToken(_read_token(Path(unquote(urlsplit(url).path))), extensions)
+            path = Path(unquote(urlsplit(url).path))
+            return lambda: BearerToken(_read_token(path), extensions)
         case "http" | "https":
-            return BearerToken(token_source(_endpoint(url, login.options, properties)).token(), extensions)
+            source = token_source(_endpoint(url, login.options, properties))
+            return lambda: BearerToken(source.token(), extensions)
         case scheme:
             raise InvalidConfigError(f"{ENDPOINT_URL}: expected https, http or file, not {scheme!r}")
 
@@ -68,17 +80,25 @@ def _endpoint(url: str, options: Mapping[str, str], properties: Mapping[str, str
     for name in ("clientId", "clientSecret"):
         if not options.get(name, "").strip():
             raise InvalidConfigError(f"sasl.jaas.config: the option {name} is missing, which {ENDPOINT_URL} needs")
-    timeout_ms = properties.get("sasl.login.read.timeout.ms") or DEFAULT_TIMEOUT_MS
-    if not timeout_ms.isdecimal() or not int(timeout_ms):
-        raise InvalidConfigError("sasl.login.read.timeout.ms: expected a number of milliseconds")
     return TokenEndpoint(
         url=url,
         client_id=options["clientId"].strip(),
         client_secret=options["clientSecret"].strip(),
         scope=options.get("scope", "").strip(),
-        timeout_s=int(timeout_ms) / 1000,
+        timeout_s=_seconds(properties, READ_TIMEOUT_MS),
         is_urlencoded=properties.get("sasl.oauthbearer.header.urlencode", "").lower() == "true",
+        connect_timeout_s=_seconds(properties, CONNECT_TIMEOUT_MS) if properties.get(CONNECT_TIMEOUT_MS) else None,
+        retry_s=_seconds(properties, BACKOFF_MS),
+        retry_max_s=_seconds(properties, BACKOFF_MAX_MS),
     )
+
+
+def _seconds(properties: Mapping[str, str], name: str) -> float:
+    text = properties.get(name) or DEFAULTS_MS[name]
+    milliseconds = whole_number(text.strip(), MAX_INT)
+    if not milliseconds:
+        raise InvalidConfigError(f"{name}: expected a number of milliseconds from 1 to {MAX_INT}")
+    return milliseconds / MILLISECONDS
 
 
 def _read_token(path: Path) -> str:

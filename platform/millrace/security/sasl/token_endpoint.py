@@ -1,5 +1,8 @@
 """Gets tokens by OAuth's client credentials (RFC 6749, section 4.4) and keeps each until most of its life has passed.
 
+Where the endpoint fails then, the token serves on to the end of its life. Who asks while it fails, or soon after, does
+not wait for another try, but has that token or is told the same failure.
+
 POST URL    Authorization: Basic BASE64(ID:SECRET)    grant_type=client_credentials&scope=SCOPE
 200         {"access_token": TOKEN, "expires_in": SECONDS}
 """
@@ -11,11 +14,12 @@ import http.client
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
@@ -23,6 +27,9 @@ from millrace.clock import Clock, SystemClock
 from millrace.errors import SaslAuthenticationError
 
 LIFE_USED = 0.8
+LEAST_LEFT_S = 3.0
+"""What is left of a token, so that its session can be renewed: brokers refuse that within a second (KIP-368)."""
+FAILURE_KEPT_S = 1.0
 MAX_ANSWER_BYTES = 1 << 20
 MAX_SOURCES = 64
 FIRST_RETRY_SECONDS = 0.1
@@ -31,7 +38,14 @@ RETRY_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Where a token is asked for, and by whom."""
+    """Where a token is asked for, by whom, and with how much patience.
+
+    Attributes:
+        timeout_s: How long the endpoint may send nothing.
+        connect_timeout_s: How long a connection may take; None for as long as that.
+        retry_s: How long to wait after the first try that failed; doubled each time.
+        retry_max_s: How long it is tried.
+    """
 
     url: str
     client_id: str
@@ -39,6 +53,9 @@ class TokenEndpoint:
     scope: str
     timeout_s: float
     is_urlencoded: bool
+    connect_timeout_s: float | None = None
+    retry_s: float = FIRST_RETRY_SECONDS
+    retry_max_s: float = RETRY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +74,31 @@ class TokenSource:
         self._clock = clock
         self._lock = Lock()
         self._token = ""
-        self._renewed_at_s = 0.0
+        self._ends_at_s = 0.0
+        self._failure = ""
+        self._renewed_at_s = clock.monotonic_s()
 
     def token(self) -> str:
-        """Returns a token that is still good for a while; SaslAuthenticationError if there is none."""
+        """Returns a token that is still good; SaslAuthenticationError if there is none."""
         with self._lock:
-            now_s = self._clock.monotonic_s()
-            if not self._token or now_s >= self._renewed_at_s:
-                token = self._fetch()
-                self._token, self._renewed_at_s = token.text, now_s + token.life_s * LIFE_USED
+            if self._clock.monotonic_s() >= self._renewed_at_s:
+                self._renew()
+            if self._failure and self._clock.monotonic_s() >= self._ends_at_s:
+                raise SaslAuthenticationError(self._failure)
             return self._token
+
+    def _renew(self) -> None:
+        begun_s = self._clock.monotonic_s()
+        try:
+            token = self._fetch()
+        except SaslAuthenticationError as error:
+            failed_s = self._clock.monotonic_s()
+            self._failure = str(error)
+            self._renewed_at_s = failed_s + max(FAILURE_KEPT_S, failed_s - begun_s)
+        else:
+            self._token, self._failure = token.text, ""
+            self._ends_at_s = begun_s + token.life_s
+            self._renewed_at_s = begun_s + min(token.life_s * LIFE_USED, max(token.life_s - LEAST_LEFT_S, 0.0))
 
 
 @lru_cache(maxsize=MAX_SOURCES)
@@ -86,12 +118,45 @@ class _NoRedirects(HTTPRedirectHandler):
         """Returns no request."""
 
 
+class _Connection(http.client.HTTPConnection):
+    """A connection that, once there is one, waits for bytes by a timeout of its own."""
+
+    def __init__(self, *arguments: Any, timeout_for_bytes_s: float, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._timeout_for_bytes_s = timeout_for_bytes_s
+
+    def connect(self) -> None:
+        """Connects by the timeout of the request."""
+        super().connect()
+        self.sock.settimeout(self._timeout_for_bytes_s)
+
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
+class _Connecting(HTTPHandler, HTTPSHandler):
+    """Opens such connections."""
+
+    def __init__(self, timeout_for_bytes_s: float) -> None:
+        super().__init__()
+        self._timeout_for_bytes_s = timeout_for_bytes_s
+
+    def http_open(self, request: Request) -> http.client.HTTPResponse:
+        """Asks in plain text."""
+        return self.do_open(partial(_Connection, timeout_for_bytes_s=self._timeout_for_bytes_s), request)
+
+    def https_open(self, request: Request) -> http.client.HTTPResponse:
+        """Asks over TLS."""
+        return self.do_open(partial(_TlsConnection, timeout_for_bytes_s=self._timeout_for_bytes_s), request)
+
+
 def fetch_token(endpoint: TokenEndpoint) -> Token:
     """Returns a new token, after some tries; SaslAuthenticationError says what the endpoint answered."""
     for attempt in Retrying(
         retry=retry_if_exception_type(_TryAgainError),
-        wait=wait_exponential(FIRST_RETRY_SECONDS),
-        stop=stop_after_delay(RETRY_SECONDS),
+        wait=wait_exponential(endpoint.retry_s),
+        stop=stop_after_delay(endpoint.retry_max_s),
         reraise=True,
     ):
         with attempt:
@@ -106,7 +171,8 @@ def _ask(endpoint: TokenEndpoint) -> bytes:
     headers = {"Authorization": f"Basic {base64.b64encode(pair).decode()}", "Accept": "application/json"}
     request = Request(endpoint.url, urlencode(form).encode(), headers)  # noqa: S310 -- the caller has checked the scheme
     try:
-        with build_opener(_NoRedirects).open(request, timeout=endpoint.timeout_s) as answer:
+        opener = build_opener(_NoRedirects, _Connecting(endpoint.timeout_s))
+        with opener.open(request, timeout=endpoint.connect_timeout_s or endpoint.timeout_s) as answer:
             return bytes(answer.read(MAX_ANSWER_BYTES))
     except HTTPError as error:
         with error:

@@ -329,6 +329,67 @@ def test_what_keeps_brokers_from_each_other_is_named_with_its_line(options, mech
     assert str(error.value).partition("server.properties:")[2].startswith(sentence)
 
 
+BEARER = "org.apache.kafka.common.security.oauthbearer"
+BY_TOKEN = f"""listeners=SASL_PLAINTEXT://a:1
+security.inter.broker.protocol=SASL_PLAINTEXT
+sasl.mechanism.inter.broker.protocol=OAUTHBEARER
+sasl.enabled.mechanisms=OAUTHBEARER
+sasl.oauthbearer.jwks.endpoint.url=file:///keys
+listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config={BEARER}.OAuthBearerLoginModule required """
+CLIENT = 'clientId="broker" clientSecret="between" scope="brokers";\n'
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+ON_LISTENER = "listener.name.sasl_plaintext."
+OF_MECHANISM = f"{ON_LISTENER}oauthbearer."
+
+
+@pytest.mark.parametrize(
+    ("lines", "url"),
+    [
+        (f"{TOKEN_URL}=http://all", "http://all"),
+        (f"{ON_LISTENER}{TOKEN_URL}=http://own\n{TOKEN_URL}=http://all", "http://own"),
+        (f"{OF_MECHANISM}{TOKEN_URL}=http://one\n{ON_LISTENER}{TOKEN_URL}=http://own", "http://one"),
+    ],
+)
+def test_brokers_log_in_by_a_token_from_the_address_of_their_listener(options, lines, url):
+    handler = f"{OF_MECHANISM}sasl.login.callback.handler.class={BEARER}.OAuthBearerLoginCallbackHandler"
+    timeout = "sasl.login.read.timeout.ms=5"
+    found = options(f"{BY_TOKEN}{CLIENT}{lines}\n{handler}\n{timeout}", "--zookeeper", "z:1", "--data", "d")
+    said = repr(found.inter_broker_security)
+    assert f"{TOKEN_URL}={url}," in said
+    assert timeout in said
+    assert "between" not in said
+    assert found.inter_broker_security.mechanism == "OAUTHBEARER"
+
+
+def test_brokers_log_in_by_a_token_that_nobody_signs_where_that_is_said(options):
+    handler = f"{BEARER}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+    login = f'unsecuredLoginStringClaim_sub="broker";\n{OF_MECHANISM}sasl.server.callback.handler.class={handler}'
+    found = options(f"{BY_TOKEN}{login}", "--zookeeper", "z:1", "--data", "d")
+    assert found.inter_broker_security.new_mechanism().name == "OAUTHBEARER"
+
+
+@pytest.mark.parametrize(
+    ("login", "said"),
+    [
+        (";", f"6: {{}}sasl.jaas.config: no token can be had; give {TOKEN_URL}, or for tests unsecuredLogin"),
+        (CLIENT.replace("clientSecret", "secret") + f"{TOKEN_URL}=http://a",
+         "6: {}sasl.jaas.config: the option clientSecret is missing"),
+        (f"{CLIENT}{TOKEN_URL}=ftp://a", f"7: {{}}{TOKEN_URL}: expected https, http or file, not 'ftp'"),
+        (f"{CLIENT}{TOKEN_URL}=a\n{OF_MECHANISM}{TOKEN_URL}=b", f"8: {{}}{TOKEN_URL}: expected https, http or file"),
+        (f"{CLIENT}{TOKEN_URL}=http://a\nsasl.login.read.timeout.ms=0", "8: {}sasl.login.read.timeout.ms: expected a"),
+        (f"{CLIENT}{TOKEN_URL}=http://a\nsasl.login.callback.handler.class=a.B",
+         "8: {}sasl.login.callback.handler.class: this names something of Java"),
+        (f"{CLIENT}sasl.login.retry.backoff.ms=soon", "7: sasl.login.retry.backoff.ms=soon: Invalid value, expected"),
+    ],
+)  # fmt: skip
+def test_what_keeps_brokers_from_a_token_is_named_with_its_line(options, login, said):
+    with pytest.raises(InvalidConfigError) as error:
+        options(f"{BY_TOKEN}{login}", "--zookeeper", "z:1", "--data", "d")
+    sentence = said.format("listener SASL_PLAINTEXT, by which brokers reach each other: ")
+    assert str(error.value).partition("server.properties:")[2].startswith(sentence)
+    assert "between" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.client.authentication import authentication, renewal_s
 from millrace.errors import ErrorCode
-from millrace.security_errors import SaslAuthenticationError, UnsupportedSaslMechanismError
+from millrace.security_errors import IllegalSaslStateError, SaslAuthenticationError, UnsupportedSaslMechanismError
 from millrace.wire.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 
@@ -67,6 +67,11 @@ def test_a_mechanism_that_is_not_offered():
     expected = r"^the broker at a:1 does not offer sasl\.mechanism=TWO-STEPS; it offers PLAIN, SCRAM-SHA-256$"
     with pytest.raises(UnsupportedSaslMechanismError, match=expected):
         carried_out(handshake(ErrorCode.UNSUPPORTED_SASL_MECHANISM))
+
+
+def test_a_broker_that_takes_no_authentication_now():
+    with pytest.raises(IllegalSaslStateError, match=r"^the broker at a:1 takes no authentication now: "):
+        carried_out(handshake(ErrorCode.ILLEGAL_SASL_STATE))
 
 
 def test_credentials_that_are_not_taken():

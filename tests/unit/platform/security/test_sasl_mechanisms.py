@@ -2,11 +2,14 @@
 
 import base64
 import json
+import socket
+from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 from millrace.errors import InvalidConfigError, SaslAuthenticationError
-from millrace.security.sasl.mechanisms import LOGIN_MODULES, client_mechanism
+from millrace.security.sasl.mechanisms import LOGIN_MODULES, check_login, client_mechanism
 from millrace.security.sasl.oauth_login import unsecured_token
 from millrace.security.sasl.oauthbearer import BearerToken, OAuthBearerClient, OAuthBearerServer
 from millrace.security.sasl.plain import PlainServer
@@ -16,6 +19,9 @@ from millrace_support.clock import ManualClock
 from millrace_support.token_server import TokenServer
 
 TOKEN = "abc.def.ghi"
+APP = 'clientId="app" clientSecret="secret"'
+ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "http://x"}
+NEVER_S = 1e6
 
 
 def properties(mechanism, options, **others):
@@ -87,9 +93,12 @@ def test_a_scram_client_may_show_a_delegation_token(mechanism):
         (properties("PLAIN", 'username="a" password="secret\\0"'), "NUL"),
         (properties("SCRAM-SHA-256", "") | {"sasl.mechanism": "PLAIN"}, "PlainLoginModule"),
         (properties("OAUTHBEARER", ""), "sasl.oauthbearer.token.endpoint.url"),
-        (
-            properties("OAUTHBEARER", 'clientSecret="secret"', **{"sasl.oauthbearer.token.endpoint.url": "http://x"}),
-            "clientId",
+        (properties("OAUTHBEARER", 'clientSecret="secret"', **ENDPOINT), "clientId"),
+        (properties("OAUTHBEARER", 'clientId="secret"', **ENDPOINT), "clientSecret"),
+        *(
+            (properties("OAUTHBEARER", APP, **ENDPOINT, **{f"sasl.login.{name}": value}), f"sasl.login.{name}: ")
+            for name in ("connect.timeout.ms", "read.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms")
+            for value in ("0", "-1", "soon")
         ),
         (properties("OAUTHBEARER", "", **{"sasl.oauthbearer.token.endpoint.url": "ftp://x"}), "endpoint.url"),
         (properties("OAUTHBEARER", 'unsecuredLoginStringClaim_sub="a" unsecuredLoginExtension_auth="b"'), "auth"),
@@ -100,6 +109,17 @@ def test_what_is_missing_is_named_without_secrets(given, named):
     with pytest.raises(InvalidConfigError, match=named) as refused:
         client_mechanism(given)
     assert "secret" not in str(refused.value)
+
+
+def test_a_login_is_checked_before_a_token_is_asked_for():
+    with TokenServer({"app": "secret"}) as tokens:
+        url = {"sasl.oauthbearer.token.endpoint.url": tokens.token_url}
+        check_login(properties("OAUTHBEARER", APP, **url))
+        assert tokens.requests == []
+        with pytest.raises(InvalidConfigError, match="clientSecret"):
+            check_login(properties("OAUTHBEARER", 'clientId="app"', **url))
+    with pytest.raises(InvalidConfigError, match="password"):
+        check_login(properties("PLAIN", 'username="alice"'))
 
 
 def test_an_unsecured_token_has_the_claims_of_the_login_module():
@@ -166,6 +186,43 @@ def test_a_refused_secret_is_told_without_it():
         assert "secret" not in str(refused.value) + repr(endpoint)
 
 
+@pytest.mark.parametrize(("timeout_s", "connect_timeout_s"), [(0.05, NEVER_S), (NEVER_S, 0.05), (0.05, None)])
+def test_an_endpoint_that_takes_no_connection_or_sends_nothing_is_given_up(timeout_s, connect_timeout_s):
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        waiting = 2 if timeout_s == NEVER_S else 0  # so many that no other connection is made
+        for _ in range(waiting):
+            filling = stack.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(listening.getsockname())
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/token"
+        endpoint = TokenEndpoint(
+            url,
+            "app",
+            "secret",
+            "",
+            timeout_s,
+            is_urlencoded=False,
+            connect_timeout_s=connect_timeout_s,
+            retry_max_s=0.0,
+        )
+        with pytest.raises(SaslAuthenticationError, match="timed out"):
+            fetch_token(endpoint)
+
+
+def test_an_endpoint_that_fails_is_asked_again_for_as_long_as_it_may_take():
+    with TokenServer({"app": "secret"}) as tokens:
+        tokens.failures = 2
+        endpoint = TokenEndpoint(
+            tokens.token_url, "app", "secret", "", 5.0, is_urlencoded=False, retry_s=0.001, retry_max_s=NEVER_S
+        )
+        assert fetch_token(endpoint).life_s == tokens.life_s
+        tokens.failures = 1
+        with pytest.raises(SaslAuthenticationError, match="503"):
+            fetch_token(replace(endpoint, retry_max_s=0.0))
+        assert len(tokens.requests) == 4
+
+
 def test_a_token_is_renewed_before_it_expires():
     clock, fetched = ManualClock(), iter("abc")
     source = TokenSource(lambda: Token(next(fetched), 100.0), clock)
@@ -174,6 +231,60 @@ def test_a_token_is_renewed_before_it_expires():
     assert source.token() == "a"
     clock.advance(2_000)
     assert source.token() == "b"
+
+
+def test_a_short_token_is_renewed_while_a_session_by_it_would_last_for_seconds():
+    clock, fetched = ManualClock(), iter("abc")
+    source = TokenSource(lambda: Token(next(fetched), 5.0), clock)
+    assert source.token() == "a"
+    clock.advance(1_900)
+    assert source.token() == "a"
+    clock.advance(200)
+    assert source.token() == "b"
+
+
+class Endpoint:
+    """What is asked for tokens of 100 s; while it `fails`, each request takes 10 s."""
+
+    def __init__(self, clock):
+        self.clock, self.fails, self.asked = clock, False, 0
+
+    def __call__(self):
+        self.asked += 1
+        if self.fails:
+            self.clock.advance(10_000)
+            raise SaslAuthenticationError(f"failure {self.asked}")
+        return Token(f"token {self.asked}", 100.0)
+
+
+def test_a_token_serves_to_its_end_while_the_endpoint_fails():
+    clock = ManualClock()
+    endpoint = Endpoint(clock)
+    source = TokenSource(endpoint, clock)
+    assert source.token() == "token 1"
+    clock.advance(85_000)
+    endpoint.fails = True
+    assert [source.token(), source.token(), endpoint.asked] == ["token 1", "token 1", 2]
+    clock.advance(5_000)
+    with pytest.raises(SaslAuthenticationError, match="failure 2"):
+        source.token()
+    clock.advance(5_000)
+    with pytest.raises(SaslAuthenticationError, match="failure 3"):
+        source.token()
+    endpoint.fails = False
+    clock.advance(10_000)
+    assert source.token() == "token 4"
+
+
+def test_a_failure_is_told_to_all_who_ask_within_the_time_that_it_took():
+    clock = ManualClock()
+    endpoint = Endpoint(clock)
+    endpoint.fails = True
+    source = TokenSource(endpoint, clock)
+    for wait_ms, number in ((0, 1), (9_000, 1), (1_000, 2)):
+        clock.advance(wait_ms)
+        with pytest.raises(SaslAuthenticationError, match=f"failure {number}"):
+            source.token()
 
 
 def test_a_token_comes_from_a_file(tmp_path):
