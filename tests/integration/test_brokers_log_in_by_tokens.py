@@ -3,28 +3,25 @@
 The token of the second one is refused at first, as the token server does not know its secret yet.
 """
 
-import urllib.request
 from collections import Counter
 from uuid import uuid4
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.ports import free_port
-from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.testing.broker import BrokerProcess
 from millrace_support.broker_clusters import QUICK, BrokerCluster, awaited
 from millrace_support.certificates import Authority
-from millrace_support.token_server import AUDIENCE, ISSUER, TokenServer
+from millrace_support.sasl_brokers import renewed_authentications, tokens_between_brokers
+from millrace_support.token_server import TokenServer
 
 NAMES = {1: "first", 2: "second"}
 SECRET = "between us"
 LIFE_S = 6
 TOKENS, RENEWALS = 2, 2
 TIMEOUT_S = 60
-HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 
 @pytest.fixture
@@ -40,19 +37,10 @@ def certificates(tmp_path):
 
 def properties(name, tokens, certificates):
     """The properties of a broker that is `name`; alice, who logs in by PLAIN, may do everything, too."""
-    login = f'required clientId="{name}" clientSecret="{SECRET}" scope="{name}";'
     return {
         "listeners": f"SASL_SSL://127.0.0.1:{free_port('127.0.0.1')}",
         "security.inter.broker.protocol": "SASL_SSL",
-        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
-        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
-        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{LOGIN_MODULES["PLAIN"]} required user_alice="hush";',
-        "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{LOGIN_MODULES['OAUTHBEARER']} {login}",
-        "listener.name.sasl_ssl.oauthbearer.sasl.login.callback.handler.class": HANDLER,
-        "sasl.oauthbearer.token.endpoint.url": tokens.token_url,
-        "sasl.oauthbearer.jwks.endpoint.url": tokens.keys_url,
-        "sasl.oauthbearer.expected.audience": AUDIENCE,
-        "sasl.oauthbearer.expected.issuer": ISSUER,
+        **tokens_between_brokers("SASL_SSL", tokens, name, SECRET),
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": ";".join(f"User:{one}" for one in (*NAMES.values(), "alice")),
         "ssl.keystore.type": "PEM",
@@ -79,14 +67,6 @@ def cluster(zookeeper, tmp_path, tokens, certificates):
 def all_in_sync(admin):
     partitions = admin.list_topics("t", timeout=TIMEOUT_S).topics["t"].partitions.values()
     return all(len(one.isrs) == len(NAMES) for one in partitions) or None
-
-
-def renewals(broker):
-    """How often those who are connected to a broker have authenticated again, which only brokers have to."""
-    with urllib.request.urlopen(f"{broker.admin_url}/metrics") as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    samples = {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
-    return samples["millrace_authentications_total", "renewed"]
 
 
 def test_brokers_replicate_by_tokens_that_are_renewed(cluster, tokens, certificates):
@@ -118,7 +98,7 @@ def test_brokers_replicate_by_tokens_that_are_renewed(cluster, tokens, certifica
         assert producer.flush(TIMEOUT_S) == 0
         asked = Counter(one["scope"] for one in tokens.requests) - asked_before
         has_asked = all(asked[name] >= TOKENS for name in NAMES.values())
-        return (has_asked and all(renewals(one) >= RENEWALS for one in cluster.brokers.values())) or None
+        return (has_asked and all(renewed_authentications(one) >= RENEWALS for one in cluster.brokers.values())) or None
 
     awaited(replicated_across_renewals, "tokens and sessions are renewed")
     assert set(errors) == {None}
