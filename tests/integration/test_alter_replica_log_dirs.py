@@ -11,7 +11,6 @@ import kafka.admin
 import pytest
 from kafka.errors import for_code
 from kafka.structs import TopicPartitionReplica
-from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import ErrorCode
@@ -19,6 +18,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace_ops.cli.app import app
+from millrace_support.command_runner import CommandRunner
 from millrace_support.raw import RawConnection
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -167,7 +167,7 @@ def test_a_moved_log_survives_a_kill_and_a_check(tmp_path):
         folders.broker.start()
         assert read_all(folders, "t", 3000) == [b"%06d" % n for n in range(3000)]
         folders.broker.stop()
-        checked = CliRunner().invoke(app, ["verify", str(target)])
+        checked = CommandRunner().invoke(app, ["verify", str(target)])
         assert checked.exit_code == 0, checked.output
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.client.consumer import (
@@ -36,6 +35,7 @@ from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
 from millrace_ops.cli.app import app
 from millrace_support.await_brokers import await_brokers
+from millrace_support.command_runner import CommandRunner
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def all_at(topic, offset):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, arguments)
+    return CommandRunner().invoke(app, arguments)
 
 
 def test_partitions_begin_at_the_applications_positions(join, cluster, topic, session, connect):

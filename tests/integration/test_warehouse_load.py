@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import UnknownTopicError
@@ -35,6 +34,7 @@ from millrace_pipelines.warehouse.load.task import LoadSpec
 from millrace_pipelines.warehouse.tables.query import spark_table
 from millrace_support import recorded_data
 from millrace_support.backup_commands import backup_broker, backup_table
+from millrace_support.command_runner import CommandRunner
 
 SCHEMA = {"fields": [{"name": "id", "type": "long", "nullable": False}, {"name": "at", "type": "timestamp"}]}
 
@@ -317,7 +317,7 @@ def test_an_unknown_topic_makes_no_table(broker, options, tmp_path):
 def test_the_command_line_shows_ledger_and_audit(spark, topic, options):
     topic(0, [b"a"] * 10)
     load_topic(options, spark=spark)
-    run = CliRunner().invoke
+    run = CommandRunner().invoke
     shown = run(app, ["ledger", options.table, "--json"])
     assert json.loads(shown.stdout)["partitions"]["0"] == {
         "start_offset": 0,

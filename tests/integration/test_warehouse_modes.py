@@ -17,7 +17,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.clock import SystemClock
@@ -43,12 +42,13 @@ from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.command_runner import CommandRunner
 from millrace_support.loads import Loads
 
 FS = OsFileSystem()
 SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
 names = (f"topic-{number}" for number in count())
-run = CliRunner().invoke
+run = CommandRunner().invoke
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from tenacity import retry, retry_if_exception_message, stop_after_attempt
-from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.fs import OsFileSystem
@@ -28,6 +27,7 @@ from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_support.command_runner import CommandRunner
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "warehouse-reading.md").read_text()
@@ -168,7 +168,7 @@ def test_spark_reads_the_table_with_delta_s_jars(table):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, list(arguments))
+    result = CommandRunner().invoke(app, list(arguments))
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

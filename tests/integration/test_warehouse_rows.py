@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.fs import OsFileSystem
@@ -38,12 +37,13 @@ from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables import evolve as evolve_module
 from millrace_pipelines.warehouse.tables.open import open_tables
 from millrace_pipelines.warehouse.tables.query import spark_table
+from millrace_support.command_runner import CommandRunner
 from millrace_support.schema_registry import SchemaRegistryServer
 
 FLIGHTS = read_flights().slice(0, 2000)
 KINDS = {pa.int64(): "long", pa.string(): "string"}
 FIELDS = [{"name": field.name, "type": KINDS.get(field.type, "timestamp")} for field in FLIGHTS.schema]
-run = CliRunner().invoke
+run = CommandRunner().invoke
 
 
 @pytest.fixture(scope="module")

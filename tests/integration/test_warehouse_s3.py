@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pytest
-from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import WarehouseError
@@ -37,6 +36,7 @@ from millrace_pipelines.warehouse.load.preview import preview_load, preview_relo
 from millrace_pipelines.warehouse.tables.find import find_tables
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.command_runner import CommandRunner
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
@@ -153,12 +153,12 @@ def test_tables_of_a_bucket_are_found(environment):
     assert find_tables("s3://warehouse/found/") == ["s3://warehouse/found/deep/weather", "s3://warehouse/found/flights"]
     assert find_tables("s3://warehouse/found/flights") == ["s3://warehouse/found/flights"]
     assert set(find_tables("s3://warehouse")) >= set(find_tables("s3://warehouse/found"))
-    shown = CliRunner().invoke(app, ["warehouse", "tables", "s3://warehouse/found", "--json"], prog_name="millrace")
+    shown = CommandRunner().invoke(app, ["warehouse", "tables", "s3://warehouse/found", "--json"], prog_name="millrace")
     assert [(one["location"], one["rows"]) for one in json.loads(shown.stdout)] == [
         ("s3://warehouse/found/deep/weather", 1),
         ("s3://warehouse/found/flights", 1),
     ]
-    told = CliRunner().invoke(app, ["warehouse", "ledger", "s3://warehouse/found/flights"], prog_name="millrace")
+    told = CommandRunner().invoke(app, ["warehouse", "ledger", "s3://warehouse/found/flights"], prog_name="millrace")
     assert told.stdout.splitlines()[-1].split() == ["0", "0", "1", "1"]
     with query("s3://warehouse/found", "SELECT count(*) AS rows FROM weather, flights") as rows:
         assert rows.read_all().to_pylist() == [{"rows": 1}]

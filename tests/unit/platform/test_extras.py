@@ -9,11 +9,11 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from millrace.errors import SetupError
 from millrace.extras import PACKAGES, hidden, require
 from millrace_ops.cli.app import app
+from millrace_support.command_runner import CommandRunner
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BROKER = """
@@ -63,7 +63,7 @@ def without(tmp_path, monkeypatch):
 )
 def test_a_command_names_the_extra_that_it_lacks(without, missing, arguments, text):
     without(missing)
-    error = CliRunner().invoke(app, arguments, prog_name="millrace").exception
+    error = CommandRunner().invoke(app, arguments, prog_name="millrace").exception
     assert isinstance(error, SetupError)
     assert str(error).startswith(text)
     assert list(Path().iterdir()) == []

@@ -4,19 +4,18 @@ import re
 import socket
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from millrace import __version__, kernel
 from millrace.errors import InvalidConfigError
 from millrace_ops.cli import warehouse_continuous
 from millrace_ops.cli.app import app
 from millrace_ops.cli.main import main
+from millrace_support.command_runner import CommandRunner, command_of
 
 
 @pytest.fixture
 def run():
-    return lambda *arguments: CliRunner().invoke(app, list(arguments), prog_name="millrace")
+    return lambda *arguments: CommandRunner().invoke(app, list(arguments), prog_name="millrace")
 
 
 def test_version(run):
@@ -29,7 +28,7 @@ def test_a_group_alone_shows_its_help(run, command):
     assert "Usage" in run(*command).output
 
 
-@pytest.mark.parametrize("command", [one.name for one in typer.main.get_group(app).commands.values()])
+@pytest.mark.parametrize("command", [one.name for one in command_of(app).commands.values()])
 def test_every_command_has_help(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -142,7 +141,7 @@ def test_a_reload_and_a_backfill_have_the_settings_of_their_session(run, monkeyp
 
 
 def every_command(command=None, path=()):
-    command = command or typer.main.get_group(app)
+    command = command or command_of(app)
     if not hasattr(command, "commands"):
         return [path]
     below = [one for name, each in command.commands.items() for one in every_command(each, (*path, name))]

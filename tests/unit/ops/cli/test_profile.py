@@ -1,11 +1,11 @@
 """Addresses that need not be typed: by an option, an environment variable, a profile, or the default."""
 
 import pytest
-from typer.testing import CliRunner
 
 from millrace.errors import InvalidConfigError
 from millrace_ops.cli import profile
 from millrace_ops.cli.app import app
+from millrace_support.command_runner import CommandRunner
 
 PROD = """
 [profiles.prod]
@@ -45,7 +45,7 @@ def asked(monkeypatch):
     monkeypatch.setattr("millrace_ops.cli.topics.open_cluster", ask)
 
     def run(*before, after=()):
-        return str(CliRunner().invoke(app, [*before, "topics", "list", *after], prog_name="millrace").exception)
+        return str(CommandRunner().invoke(app, [*before, "topics", "list", *after], prog_name="millrace").exception)
 
     return run
 
@@ -79,7 +79,7 @@ def test_the_default_profile_need_not_be_named(write, asked):
 )
 def test_every_command_shows_the_profiles_address_as_its_default(write, command):
     write(PROD)
-    shown = CliRunner().invoke(app, ["--profile", "prod", *command, "--help"], prog_name="millrace").stdout
+    shown = CommandRunner().invoke(app, ["--profile", "prod", *command, "--help"], prog_name="millrace").stdout
     assert "prod:9092" in shown
     assert ("zookeeper:2181/prod" in shown) == (command[0] in {"groups", "offsets"})
 
@@ -87,7 +87,7 @@ def test_every_command_shows_the_profiles_address_as_its_default(write, command)
 @pytest.mark.parametrize("command", [("up",), ("warehouse", "audit")])
 def test_an_address_that_changes_what_a_command_does_must_be_typed(write, command):
     write(PROD)
-    shown = CliRunner().invoke(app, ["--profile", "prod", *command, "--help"], prog_name="millrace").stdout
+    shown = CommandRunner().invoke(app, ["--profile", "prod", *command, "--help"], prog_name="millrace").stdout
     assert "prod:9092" not in shown
     assert "2181/prod" not in shown
 
@@ -107,7 +107,7 @@ def test_an_address_that_changes_what_a_command_does_must_be_typed(write, comman
 )
 def test_a_wrong_file_is_one_line_that_names_file_and_line(write, text, word):
     write(text)
-    error = CliRunner().invoke(app, ["--profile", "prod", "topics", "list"], prog_name="millrace").exception
+    error = CommandRunner().invoke(app, ["--profile", "prod", "topics", "list"], prog_name="millrace").exception
     assert isinstance(error, InvalidConfigError)
     assert str(profile.profile_path()) in str(error)
     assert word in str(error)

@@ -2,11 +2,11 @@
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from millrace_ops.cli.app import app
 from millrace_ops.cli.warehouse_modes import KeyFormat, key_bytes, time_ms
 from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_support.command_runner import CommandRunner
 
 
 def test_keys_and_times_as_users_write_them():
@@ -31,5 +31,5 @@ def test_keys_of_a_file_are_the_bytes_of_its_lines(tmp_path, monkeypatch):
     monkeypatch.setattr("millrace_pipelines.warehouse.keys.erase.erase", erase)
     file = tmp_path / "keys"
     file.write_bytes(b"alice\r\n\xff\xfe\n\na\rb\x85c")
-    CliRunner().invoke(app, ["warehouse", "erase", str(tmp_path), "--keys-file", str(file)])
+    CommandRunner().invoke(app, ["warehouse", "erase", str(tmp_path), "--keys-file", str(file)])
     assert erased == [b"alice", b"\xff\xfe", b"a\rb\x85c"]

@@ -4,7 +4,6 @@ import json
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
@@ -18,6 +17,7 @@ from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import open_tables
+from millrace_support.command_runner import CommandRunner
 
 FS = OsFileSystem()
 SCHEMA = json.dumps({"fields": [{"name": "name", "type": "string"}]})
@@ -52,6 +52,6 @@ def test_a_replay_into_a_table_of_newest_records_is_refused(upserted, tmp_path, 
 
 
 def test_the_command_says_so(upserted):
-    refused = CliRunner().invoke(app, ["dead-letters", "replay", upserted])
+    refused = CommandRunner().invoke(app, ["dead-letters", "replay", upserted])
     assert refused.exit_code == 1
     assert "one row for each key" in f"{refused.output}{refused.exception}"
