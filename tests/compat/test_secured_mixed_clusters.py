@@ -5,6 +5,8 @@ Each side is the controller, the leader and a follower of partitions, and the co
 in the lists is obeyed by the other one, and a stranger is told the same by both.
 """
 
+from contextlib import contextmanager
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -48,7 +50,7 @@ REFUSED = {
     "coordinator": ErrorCode.GROUP_AUTHORIZATION_FAILED,
     "lists": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }
-DESCRIBING = {**REFUSED, "describe": ErrorCode.NONE}
+DESCRIBED = {**REFUSED, "describe": ErrorCode.NONE}
 RIGHTS = rights([PLAIN, TRANSACTIONAL])
 
 
@@ -105,38 +107,62 @@ def await_told(brokers, security, expected):
     awaited(look, "all brokers tell the same")
 
 
-@pytest.mark.soak(rounds=1, minutes=2)
-def test_each_broker_becomes_the_other_one_and_itself_again(kafka, zookeeper, tmp_path, rounds, record_property):
-    security = MixedSecurity(tmp_path, zookeeper)
-    stranger, start = security.client(STRANGER), {1: KAFKA, 2: MILLRACE}
-    for number in rounds:
-        chroot, folder = f"/{uuid4().hex}", tmp_path / str(number)
-        address, properties = zookeeper.tls_address + chroot, replicated(2, 1)
-        security.make_users(address)
-        with mixed_cluster(kafka, folder, address, start, properties, securing=security.securing()) as brokers:
-            with brokers.connect(brokers.brokers[1]) as theirs:
-                create_acls(theirs, RIGHTS)
-            await_lists(brokers, RIGHTS)
-            with RolledCluster(brokers, security.users()) as rolled:
-                assert brokers.controller() == 1
-                await_told(brokers, stranger, REFUSED)
-                with brokers.connect(brokers.brokers[2]) as ours:
-                    create_acls(ours, [GIVEN])
-                await_told(brokers, stranger, DESCRIBING)
-                rolled.become(1, MILLRACE)
-                assert brokers.controller() == 2
-                rolled.become(2, KAFKA)
-                assert brokers.controller() == 1
-                await_told(brokers, stranger, DESCRIBING)
-                with brokers.connect(brokers.brokers[2]) as theirs:
-                    assert delete_acls(theirs, [TAKEN]) == [GIVEN]
-                await_told(brokers, stranger, REFUSED)
-                rolled.become(1, KAFKA)
-                assert brokers.controller() == 2
-                rolled.become(2, MILLRACE)
-                assert brokers.controller() == 1
-                await_told(brokers, stranger, REFUSED)
-                rolled.judge()
+@contextmanager
+def secured_roll(kafka, zookeeper, folder, start, replicas_in_sync):
+    """Yields the brokers of a new cluster, its clients, and what waits until each broker tells a stranger something."""
+    security, chroot = MixedSecurity(folder, zookeeper), f"/{uuid4().hex}"
+    address, properties = zookeeper.plain_address + chroot, replicated(len(start), replicas_in_sync)
+    security.make_users(address)
+    with mixed_cluster(kafka, folder, address, start, properties, securing=security.securing()) as brokers:
+        with brokers.connect(brokers.brokers[1]) as first:
+            create_acls(first, RIGHTS)
+        await_lists(brokers, RIGHTS)
+        with RolledCluster(brokers, security.users()) as rolled:
+            yield brokers, rolled, partial(await_told, brokers, security.client(STRANGER))
+    assert zookeeper.access_of_nodes(chroot)[1] == []
+
+
+@pytest.mark.soak(rounds=1, minutes=1)
+def test_each_broker_becomes_the_other_one_and_itself_again(
+    kafka, zookeeper, tmp_path_factory, rounds, record_property
+):
+    for _ in rounds:
+        folder, start = tmp_path_factory.mktemp("rolled"), {1: KAFKA, 2: MILLRACE}
+        with secured_roll(kafka, zookeeper, folder, start, 1) as (brokers, rolled, await_stranger_is_told):
+            assert brokers.controller() == 1
+            await_stranger_is_told(REFUSED)
+            with brokers.connect(brokers.brokers[2]) as ours:
+                create_acls(ours, [GIVEN])
+            await_stranger_is_told(DESCRIBED)
+            rolled.become(1, MILLRACE)
+            assert brokers.controller() == 2
+            rolled.become(2, KAFKA)
+            assert brokers.controller() == 1
+            await_stranger_is_told(DESCRIBED)
+            with brokers.connect(brokers.brokers[2]) as theirs:
+                assert delete_acls(theirs, [TAKEN]) == [GIVEN]
+            await_stranger_is_told(REFUSED)
+            rolled.become(1, KAFKA)
+            assert brokers.controller() == 2
+            rolled.become(2, MILLRACE)
+            assert brokers.controller() == 1
+            await_stranger_is_told(REFUSED)
+            rolled.judge()
         record_property("acknowledged", len(rolled.load.acknowledged))
         record_property("transactions", len(rolled.load.committed))
-        assert zookeeper.access_of_nodes(chroot)[1] == []
+
+
+@pytest.mark.soak(rounds=0, minutes=1)
+def test_three_brokers_of_kafka_become_millrace_and_kafka_again(
+    kafka, zookeeper, tmp_path_factory, rounds, record_property
+):
+    for _ in rounds:
+        folder, start = tmp_path_factory.mktemp("rolled"), dict.fromkeys((1, 2, 3), KAFKA)
+        with secured_roll(kafka, zookeeper, folder, start, 2) as (_, rolled, await_stranger_is_told):
+            for software in (MILLRACE, KAFKA):
+                for each in (1, 2, 3):
+                    rolled.become(each, software)
+                    await_stranger_is_told(REFUSED)
+            rolled.judge()
+        record_property("acknowledged", len(rolled.load.acknowledged))
+        record_property("transactions", len(rolled.load.committed))

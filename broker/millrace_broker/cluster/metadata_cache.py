@@ -1,18 +1,22 @@
 """Holds the newest cluster view that this broker has acted upon; clients are told of no newer one.
 
 Used on the event loop's thread. A view is put here only after its partitions are led, so a client that is told of a
-partition can use it at once.
+partition can use it at once. A broker that has just started knows of no broker until the controller has told it, and
+lets clients that ask wait for that: librdkafka, told that a cluster has no brokers, gives up those that it knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from uuid import UUID
 
 from millrace.addresses import PLAINTEXT, Address
 from millrace_broker.cluster.view import ClusterView, PartitionInfo
 from millrace_broker.storage import TopicPartition
+
+BROKERS_TIMEOUT_S = 5.0  # then clients may rather ask another broker
 
 
 class MetadataCache:
@@ -56,6 +60,11 @@ class MetadataCache:
         broker = self.view.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._inter_broker_listener)
         return None if endpoint is None else endpoint.address
+
+    async def until_brokers_are_known(self) -> None:
+        """Waits until the controller has told of the cluster, or for `BROKERS_TIMEOUT_S`."""
+        with suppress(TimeoutError):
+            await self.until(lambda view: bool(view.brokers), BROKERS_TIMEOUT_S)
 
     async def until(self, holds: Callable[[ClusterView], bool], timeout_s: float) -> None:
         """Waits for a view for which `holds` is true; TimeoutError after `timeout_s`."""

@@ -78,8 +78,20 @@ class _Seen:
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describes brokers and topics, and first creates the topics that are missing and may be created."""
+    """Describes brokers and topics, once brokers are known, and first creates topics that are missing and may be."""
     message = METADATA.decode_request(request.version, request.body)
+    if not services.metadata.view.brokers:
+        return asyncio.ensure_future(_wait_and_answer(services, request.without_body(), message))
+    return _answer_or_create(services, request, message)
+
+
+async def _wait_and_answer(services: Services, request: Request, message: MetadataRequest) -> Parts:
+    await services.metadata.until_brokers_are_known()
+    answer = _answer_or_create(services, request, message)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _answer_or_create(services: Services, request: Request, message: MetadataRequest) -> Parts | asyncio.Future[Parts]:
     view = services.metadata.view
     if message.topics is None or (request.version == 0 and not message.topics):
         seen, session = _Seen(view, request), request.session

@@ -20,6 +20,7 @@ HEAP = "-Xmx256m"
 SETTINGS = {
     **QUICK,
     "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.connection.timeout.ms": "60000",
     "replica.lag.time.max.ms": "5000",
     "auto.leader.rebalance.enable": "false",
     "log.cleaner.enable": "false",  # brokers compact at different times, and logs are compared byte for byte

@@ -1,7 +1,7 @@
 """What secures clusters of Apache Kafka and Millrace: the same properties for both, and their users.
 
     listener     SASL_SSL for clients and for brokers, who log in by SCRAM-SHA-512, and again every few seconds
-    ZooKeeper    TLS and a password; nodes belong to the brokers
+    ZooKeeper    a password; nodes belong to the brokers
     authorizer   that of Apache Kafka 3.9
 
 user        may
@@ -44,9 +44,7 @@ class MixedSecurity:
         self._files = Authority().issue().write(folder)
         self._login_flag = f"-Djava.security.auth.login.config={server.folder}/client.jaas"
         self.zookeeper = {
-            **server.tls(),
             **server.login(),  # which Apache Kafka is told by its JVM
-            "zookeeper.ssl.truststore.type": "PEM",
             "zookeeper.set.acl": "true",
         }
 

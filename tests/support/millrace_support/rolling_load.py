@@ -145,6 +145,7 @@ class RollingLoad:
             for partition in range(self._partitions):
                 producer.produce(self._transactional, b"%d" % number, partition=partition)
             if number % 3 == 1:
+                assert producer.flush(WAIT_S) == 0  # librdkafka may fail to abort what it is about to begin
                 producer.abort_transaction(WAIT_S)
             else:
                 producer.commit_transaction(WAIT_S)
