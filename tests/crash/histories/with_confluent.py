@@ -149,7 +149,8 @@ def assigned(workload, process):
     consumer = reader_of_all(workload, process)
     while not workload.stopping.is_set():
         poll(workload, process, lambda: consumer.consume(IN_ONE, timeout=POLL_S))
-    consumer.close()
+    # After hundreds of leaders librdkafka may not come back from it (its issue 4884), and no judgement needs it.
+    threading.Thread(target=consumer.close, daemon=True).start()
 
 
 def poll(workload, process, consume):
