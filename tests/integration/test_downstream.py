@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import confluent_kafka
@@ -17,6 +18,7 @@ from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.client.consumer import ConsumerConnector
 from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 from millrace.client.fetched import IsolationLevel
+from millrace.errors import TopicExistsError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import paths
@@ -215,18 +217,24 @@ def test_records_that_are_deleted_during_a_run_stop_it_in_words_or_are_passed_ov
     with pytest.raises(OffsetsLostError, match="partition 0: 0-1"):
         consume(listed, options)
     elsewhere = replace(options, output=options.output + "_second", accept_lost_offsets=True)
-    Admin(cluster).delete_topic("words")
-    Admin(cluster).create_topic("words", PARTITIONS)
+    recreate(cluster)
     produce(cluster, "a", "b", "c")
     assert consume(listed, elsewhere)
     assert found(elsewhere) == expected("a", "b", "c") - Counter([(0, 0, "a"), (0, 1, "b")])
 
 
+def recreate(cluster):
+    former = cluster.metadata(["words"]).topic("words").topic_id
+    Admin(cluster).delete_topic("words")
+    with suppress(TopicExistsError):  # by an attempt of the client whose answer was lost
+        Admin(cluster).create_topic("words", PARTITIONS)
+    assert cluster.metadata(["words"]).topic("words").topic_id != former
+
+
 def test_a_topic_that_was_recreated_is_another_topic(cluster, options):
     produce(cluster, "a")
     assert consume(listed, options)
-    Admin(cluster).delete_topic("words")
-    Admin(cluster).create_topic("words", PARTITIONS)
+    recreate(cluster)
     with pytest.raises(TopicRecreatedError):
         consume(listed, options)
 
