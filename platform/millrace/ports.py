@@ -1,14 +1,17 @@
-"""Free ports for servers: below those that the system gives to outgoing connections.
+"""Free ports for servers: below those that the system gives to outgoing connections, and reserved for who asked.
 
 A server that is stopped for a while finds its port free when it starts again, as the system gives it to no outgoing
 connection meanwhile. Nor can a client that connects while no server listens be connected with itself, as happens
-within that range.
+within that range. The process that asked for a port keeps a socket bound to it that does not listen: a server, which
+sets SO_REUSEADDR, can still listen there, and nobody else who asks for a free port is given it, also while the server
+is down. Only Linux lets the two be bound at once, so other systems reserve nothing.
 """
 
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+import sys
+from collections import deque
 from pathlib import Path
 from random import SystemRandom
 
@@ -18,18 +21,40 @@ FIRST_OF_CONNECTIONS = 32_768  # Linux's default
 RANGE_OF_CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ATTEMPTS = 100
 ANY = 0
+RESERVED_PORTS = 64  # each holds a descriptor; of more, the oldest is let go
+_reservations: deque[socket.socket] = deque()
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Returns a free port, chosen at random, so that two processes seldom agree; OSError where there is none."""
+    """Returns a free port and reserves it for this process; OSError where there is none.
+
+    It is chosen at random, so that two processes seldom try the same one.
+    """
     end = _first_of_connections()
     chance = SystemRandom()  # a seed that a program sets would give every process the same ports
     wanted = [chance.randrange(FIRST_PORT, end) for _ in range(ATTEMPTS)] if end > FIRST_PORT else []
     for port in (*wanted, ANY):
-        with suppress(OSError), socket.socket() as probe:
+        probe = socket.socket()
+        try:
             probe.bind((host, port))
-            return int(probe.getsockname()[1])
+        except OSError:
+            probe.close()
+            continue
+        found = int(probe.getsockname()[1])
+        _reserve(probe)
+        return found
     raise OSError(f"{host} has no free port")
+
+
+def _reserve(bound: socket.socket) -> None:
+    """Keeps the bound socket, if a server can listen at its port nevertheless."""
+    if sys.platform != "linux":
+        bound.close()
+        return
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _reservations.append(bound)
+    while len(_reservations) > RESERVED_PORTS:
+        _reservations.popleft().close()
 
 
 def _first_of_connections() -> int:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
@@ -13,6 +14,7 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.sync_producer import SyncProducer
 from millrace.clock import SystemClock
+from millrace.ports import free_port
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.codec import encode_config
@@ -57,6 +59,20 @@ def test_a_port_in_use_is_named(tmp_path):
         port = taken.getsockname()[1]
         status, stderr = run("--standalone", "--data", tmp_path, "--listen", f"127.0.0.1:{port}")
     assert (status, f"127.0.0.1:{port} is in use" in stderr) == (1, True)
+
+
+def test_of_two_brokers_that_start_at_one_port_one_serves(tmp_path):
+    """Both may bind the port before either listens there; the second one says so, without a traceback."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "millrace_ops", "broker", "--standalone", "--listen", address, "--data"]
+    with ThreadPoolExecutor(2) as pool:
+        both = [subprocess.Popen([*command, tmp_path / one], stderr=subprocess.PIPE, text=True) for one in "ab"]
+        said = [pool.submit(broker.communicate, timeout=60) for broker in both]
+        ended = wait(said, return_when=FIRST_COMPLETED).done.pop()
+        for broker in both:
+            broker.terminate()
+    assert f"{address} is in use" in ended.result()[1]
+    assert "Traceback" not in ended.result()[1]
 
 
 def test_a_data_directory_serves_one_broker(tmp_path):

@@ -1,5 +1,6 @@
 """A test's servers end with it, however it ends, and ports that they keep are no connection's."""
 
+import socket
 import subprocess
 import sys
 
@@ -42,3 +43,22 @@ def test_a_free_port_whatever_the_system_says(tmp_path, monkeypatch, said):
     said_by.write_text(said)
     monkeypatch.setattr(ports, "RANGE_OF_CONNECTIONS", said_by)
     assert ports.free_port() > 0
+
+
+def test_a_port_is_given_once_and_a_server_can_listen_at_it(tmp_path, monkeypatch):
+    port = ports.free_port()
+    only_this = tmp_path / "range"
+    only_this.write_text(f"{port + 1} 60999")
+    monkeypatch.setattr(ports, "RANGE_OF_CONNECTIONS", only_this)
+    monkeypatch.setattr(ports, "FIRST_PORT", port)
+    assert ports.free_port() != port  # although nobody listens there
+    with socket.create_server((ports.LOOPBACK, port)):
+        assert ports.free_port() != port
+    with socket.create_server(("0.0.0.0", port)):
+        pass
+
+
+def test_reservations_are_bounded():
+    for _ in range(ports.RESERVED_PORTS + 1):
+        ports.free_port()
+    assert len(ports._reservations) == ports.RESERVED_PORTS

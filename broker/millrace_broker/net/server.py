@@ -93,8 +93,7 @@ class Server:
         try:
             listening = await loop.create_server(made, host, port, backlog=BACKLOG, start_serving=False)
         except OSError as error:
-            reason = "is in use" if error.errno == errno.EADDRINUSE else f"can't be bound: {error.strerror or error}"
-            raise SetupError(f"address {listener.address} {reason}") from error
+            raise _cannot_listen(listener.address, error) from error
         self._listening.append(listening)
         return Address(*listening.sockets[0].getsockname()[:2])
 
@@ -132,9 +131,13 @@ class Server:
         return lambda: TlsLayer(Connection(self, secured.name, new_gate), secured, self._tls_scratch, self.metrics)
 
     async def serve(self) -> None:
-        """Begins to accept connections."""
+        """Begins to accept connections; SetupError where another process has begun to listen at an address first."""
         for listening in self._listening:
-            await listening.start_serving()
+            bound = Address(*listening.sockets[0].getsockname()[:2])
+            try:
+                await listening.start_serving()
+            except OSError as error:
+                raise _cannot_listen(bound, error) from error
         self._check_idle()
 
     async def drain(self, timeout_s: float) -> None:
@@ -199,6 +202,11 @@ class Server:
     def _reclaim_memory(self) -> None:
         for connection in tuple(self._connections):
             connection.trim()
+
+
+def _cannot_listen(address: Address, error: OSError) -> SetupError:
+    reason = "is in use" if error.errno == errno.EADDRINUSE else f"can't be bound: {error.strerror or error}"
+    return SetupError(f"address {address} {reason}")
 
 
 def _last_descriptors() -> int:
