@@ -33,7 +33,7 @@ MARKS = {
     "zookeeper": "java",
 }
 PATIENCE_S = 240
-GONE_TIMEOUT_S = 30  # 10 s on a machine that is not busy
+GONE_TIMEOUT_S = 10
 LOAD = "millrace/table/events"
 RUNS = (["millrace/retention"], ["millrace/compaction"])
 DECLARED = """

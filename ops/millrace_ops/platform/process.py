@@ -20,6 +20,7 @@ import psutil
 from millrace.lifeline import with_lifeline
 
 LOG_TAIL_LINES = 20
+KILLED_TIMEOUT_S = 10.0  # what is killed has only to be reaped
 
 
 class ChildProcess:
@@ -78,7 +79,7 @@ class ChildProcess:
                 process.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        psutil.wait_procs(session_members(self.pid), timeout=timeout_s)
+        psutil.wait_procs(session_members(self.pid), timeout=KILLED_TIMEOUT_S)
 
 
 def session_members(session_id: int) -> list[psutil.Process]:

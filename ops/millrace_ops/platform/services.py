@@ -27,6 +27,7 @@ from millrace_ops.platform.supervised import Service
 
 LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)
 ADMIN_ENDPOINT = re.compile(r"admin endpoint at (https?)://([^\s\"']+)")
+RUNS_STOP_TIMEOUT_S = 2.0  # so that the whole platform ends within ten seconds; a killed run leaves its table as it was
 
 
 def zookeeper_service(directory: str, port: int, settings: str = "", java_flags: Sequence[str] = ()) -> Service:
@@ -100,7 +101,7 @@ def run_server_service(port: int, environment: Mapping[str, str]) -> Service:
         command=(sys.executable, "-m", "millrace_ops.platform.run_server", str(port)),
         environment=environment,
         is_ready=lambda _: is_listening(LOOPBACK, port),
-        stop_timeout_s=10.0,
+        stop_timeout_s=RUNS_STOP_TIMEOUT_S,
     )
 
 

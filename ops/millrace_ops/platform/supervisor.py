@@ -95,13 +95,18 @@ class Supervisor:
             time.sleep(POLL_INTERVAL_S)
 
     def stop(self) -> None:
-        """Stops all children, the last started first; it can be called again."""
+        """Stops all children, the last started first; it can be called again.
+
+        Those that started together stop together, so that the time of one counts for the others as well.
+        """
         while self._groups:
             group = self._groups[-1]
             for one in group:
                 one.child.terminate()
+            terminated_ms = self._clock.monotonic_ms()
             for one in group:
-                one.child.finish(one.service.stop_timeout_s)
+                passed_s = (self._clock.monotonic_ms() - terminated_ms) / 1000
+                one.child.finish(max(one.service.stop_timeout_s - passed_s, 0.0))
             self._groups.pop()
 
     def _await_ready(self, one: SupervisedChild) -> None:

@@ -76,6 +76,26 @@ def test_a_child_that_dies_later_ends_the_wait_and_the_others_are_stopped(tmp_pa
     assert session_members(other.pid) == session_members(child.pid) == []
 
 
+class ClockThatMoves(ManualClock):
+    """A clock on which `step_ms` pass before each look at it."""
+
+    step_ms = 0
+
+    def monotonic_ms(self):
+        self.advance(self.step_ms)
+        return super().monotonic_ms()
+
+
+@pytest.mark.timeout(60)
+def test_the_time_that_one_takes_to_stop_counts_for_those_that_started_with_it(tmp_path):
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); "
+    clock = ClockThatMoves()
+    with Supervisor(str(tmp_path), clock) as supervisor:
+        both = supervisor.start(*(service(name, stubborn + "time.sleep(600)", stop_timeout_s=500) for name in "ab"))
+        clock.step_ms = 600_000
+    assert [child.exit_status() for child in both] == [-signal.SIGKILL] * 2
+
+
 def wait_until(supervisor, is_so):
     class EnoughSeenError(Exception):
         """Ends the wait."""
