@@ -98,10 +98,10 @@ class _Appends:
         self.outcomes: Iterator[AppendOutcome]
         self.log_start_offset = NO_OFFSET
         self._partition = partition = _writable(services, key, session)
-        self._takes_plain_batches = (
-            version >= FIRST_VERSION_WITH_ZSTD and isinstance(partition, Partition) and partition.has_in_sync_replicas
-        )
-        self.has_followers = isinstance(partition, Partition) and partition.in_sync is not None
+        self.has_followers = self._takes_plain_batches = False
+        if isinstance(partition, Partition):
+            self.has_followers = partition.in_sync is not None
+            self._takes_plain_batches = version >= FIRST_VERSION_WITH_ZSTD and partition.has_in_sync_replicas
         self._offered: list[Any] = []  # batches, and outcomes of those that are not appended
         self._are_batches = True
         self._refused: frozenset[MillraceError] = NONE_REFUSED

@@ -252,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_blocked(self) -> bool:
         is_long = self._in_line >= MAX_PENDING_REPLIES or self._pending_bytes >= MAX_PENDING_BYTES
-        return self._socket_full or self._is_muted or bool(self._outgoing) or is_long
+        return self._socket_full or self._is_muted or self._outgoing.is_busy or is_long
 
     def _end_mute(self) -> None:
         if self._unmuting is not None:
@@ -302,10 +302,10 @@ class Connection(asyncio.BufferedProtocol):
         api = self._owner.services.apis.get(header.api_key)
         if api is None:
             raise UnsupportedVersionError(f"API key {header.api_key} is not served")
-        if header.api_version not in api.versions and api.key != ApiKey.API_VERSIONS:
+        minimum, maximum = api.versions
+        if not minimum <= header.api_version <= maximum and api.key != ApiKey.API_VERSIONS:
             raise UnsupportedVersionError(
-                f"{api.key.name} v{header.api_version} is not served; "
-                f"v{api.versions.minimum} to v{api.versions.maximum} are"
+                f"{api.key.name} v{header.api_version} is not served; v{minimum} to v{maximum} are"
             )
         return api
 
@@ -438,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_ready()
 
     def _close_if_drained(self) -> None:
-        if self._draining and not self._pending and not self._backlog and not self._outgoing:
+        if self._draining and not self._pending and not self._backlog and not self._outgoing.is_busy:
             self._transport.close()
 
 

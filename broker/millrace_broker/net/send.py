@@ -48,6 +48,10 @@ class Outgoing:
         uses_sendfile: whether regions of files leave by `sendfile`.
         on_sent: is called when a region has left by `sendfile` and the parts behind it were resumed.
         on_failure: is called with the error where a region can't be read or sent; the connection can't go on then.
+
+    Attributes:
+        is_busy: Whether there are parts that the transport has not been given; each request asks for it.
+        is_paused: Whether the transport has no room.
     """
 
     def __init__(
@@ -66,19 +70,18 @@ class Outgoing:
         self._parts: deque[Part] = deque()
         self._region_position = 0
         self._sending: asyncio.Task[None] | None = None
+        self.is_busy = False
         self.is_paused = False
-
-    def __bool__(self) -> bool:
-        return bool(self._parts) or self._sending is not None
 
     def send(self, parts: Parts) -> None:
         """Gives the transport what it takes now; `resume` gives it the rest when it has room."""
-        if len(parts) == 1 and type(parts[0]) is bytes and not self:
-            self._transport.write(parts[0])
-            return
-        if not self._parts and not self._has_region(parts) and self._sending is None:
-            self._write(parts)
-            return
+        if not self.is_busy:
+            if len(parts) == 1 and type(parts[0]) is bytes:
+                self._transport.write(parts[0])
+                return
+            if not self._has_region(parts):
+                self._write(parts)
+                return
         self._parts.extend(parts)
         self.resume()
 
@@ -90,12 +93,17 @@ class Outgoing:
                     self._send_next()
         except Exception as error:  # noqa: BLE001 -- after any error the reply is cut short, and the peer must not wait for it
             self._on_failure(error)
+        self._note_whether_busy()
 
     def clear(self) -> None:
         """Drops all parts, as the connection has ended."""
         self._parts.clear()
         if self._sending is not None:
             self._sending.cancel()
+        self._note_whether_busy()
+
+    def _note_whether_busy(self) -> None:
+        self.is_busy = bool(self._parts) or self._sending is not None
 
     @staticmethod
     def _has_region(parts: Parts) -> bool:
@@ -161,6 +169,7 @@ class Outgoing:
             return
         finally:
             self._sending = None
+            self._note_whether_busy()
         self.resume()
         self._on_sent()
 

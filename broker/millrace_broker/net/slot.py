@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
 
 from millrace.errors import WireError
 from millrace.wire.encoder import Parts
@@ -61,5 +60,5 @@ class Slot:
             parts += message
         reply_bytes = self.bytes_out = sum(self.reply_bytes)
         is_small = reply_bytes < SMALL_REPLIES_BYTES  # so none of them is a region of a file
-        self.parts = [b"".join(cast("list[bytes]", parts))] if is_small else parts
+        self.parts = [b"".join(parts)] if is_small else parts  # type: ignore[arg-type]
         return reply_bytes
