@@ -121,6 +121,7 @@ class ClusterMember:
     async def leave(self) -> None:
         """Hands over what this broker leads, and the role of the controller."""
         if self._services.config.controlled_shutdown_enable:
+            self._services.roles.follow_no_more()
             await self._hand_over()
         await asyncio.to_thread(self._controller.stop)
 

@@ -83,6 +83,7 @@ class PartitionRoles:
         self._topic_id = topic_id
         self._turn = asyncio.Lock()
         self._at_work: set[asyncio.Task[Any]] = set()
+        self._is_leaving = False
 
     def in_turn(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> asyncio.Future[Outcome]:
         """Does work when all that was given before is done; to cancel the future does not end it half-way."""
@@ -90,6 +91,13 @@ class PartitionRoles:
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
         return asyncio.shield(task)
+
+    def follow_no_more(self) -> None:
+        """Has nothing fetched that this broker begins to follow from now on, as it hands over what it leads.
+
+        Else a leader would ask for it to be in sync again, and the controller refuses that for a broker that leaves.
+        """
+        self._is_leaving = True
 
     def resize_fetchers(self, fetchers_per_source: int) -> None:
         """Has another number of fetchers ask each broker."""
@@ -244,7 +252,8 @@ class PartitionRoles:
         followed = self._replicas.follow(
             state.topic_partition, topic_id, config, leader=leader, leader_epoch=state.leader_epoch
         )
-        self._fetchers.follow(followed)
+        if not self._is_leaving:
+            self._fetchers.follow(followed)
 
     def _end_service(self, topic_partition: TopicPartition) -> None:
         """Ends what coordinators and fetchers do for a partition."""

@@ -166,6 +166,19 @@ def test_a_follower_gets_what_its_leader_has():
     played(scenario)
 
 
+def test_a_broker_that_leaves_fetches_nothing_of_what_it_hands_over():
+    async def scenario(broker):
+        await broker.become(state(ME, 0), state(OTHER, 0, index=1))
+        broker.roles.follow_no_more()
+        assert broker.fetchers.sources == [OTHER]  # what it followed before, its leader still waits for
+        await broker.stop(StopState(TopicPartition("t", 1), 0, deletes=False))
+        assert await broker.become(state(OTHER, 1)) == {T0: ErrorCode.NONE}
+        assert T0 in broker.replicas.followed
+        assert broker.fetchers.sources == []
+
+    played(scenario)
+
+
 @pytest.mark.parametrize("leader", [NO_LEADER, -2])
 def test_a_partition_without_leader_is_followed_and_nothing_fetched(leader):
     async def scenario(broker):
