@@ -20,7 +20,7 @@ KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
 PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete
 
-.PHONY: help demo up test browser chromium prometheus soak lint bench dist release peers peers-if-possible venv clean
+.PHONY: help demo up test browser chromium prometheus soak lint bench dist dist-other release peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,18 +97,28 @@ dist: $(VENV)/.installed-dev ## Source archive and wheels in dist/: with the com
 		$(BIN)/auditwheel repair --wheel-dir dist "$$wheel" && rm "$$wheel"; } || exit 1; done
 	MILLRACE_NO_KERNEL=1 $(BIN)/python -m hatchling build -t wheel -d dist
 
+# The kernel for the other processor of most servers and notebooks, by a compiler that brings that one's C library.
+OTHER := $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
+OTHER_COMPILER := $(CURDIR)/$(BIN)/python -m ziglang cc -target $(OTHER)-linux-gnu.2.17
+
+dist-other: $(VENV)/.installed-release dist
+	CC="$(OTHER_COMPILER)" _PYTHON_HOST_PLATFORM=linux-$(OTHER) $(BIN)/python -m hatchling build -t wheel -d dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_$(OTHER).whl
+	rm dist/*-linux_$(OTHER).whl
+	$(BIN)/python -m millrace.kernel.build  # the build has left the other one's kernel here
+
 # An environment as a user of all extras gets it, for the bill of materials and the licences.
 RELEASED := build/release
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' platform/millrace/version.py)
 NOTES ?=
 
-release: $(VENV)/.installed-release dist ## dist/ with all that a release has, each part checked; NOTES=--unreleased to try it
+release: $(VENV)/.installed-release dist-other ## dist/ with all that a release has, each part checked; NOTES=--unreleased to try it
 	$(BIN)/python -m millrace_ops.release.notes CHANGELOG.md $(NOTES) > dist/release-notes.md
 	$(BIN)/abi3audit --strict dist/*-abi3-*.whl
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
-	$(BIN)/python -m millrace_ops.release.smoke dist/*-abi3-*.whl $(CONSTRAINTS)
+	$(BIN)/python -m millrace_ops.release.smoke dist/*-abi3-*_$$(uname -m).whl $(CONSTRAINTS)
 	rm -rf $(RELEASED) && $(PYTHON) -m venv $(RELEASED)
-	$(RELEASED)/bin/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) "$$(echo dist/*-abi3-*.whl)[all]"
+	$(RELEASED)/bin/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) "$$(echo dist/*-abi3-*_$$(uname -m).whl)[all]"
 	$(BIN)/pip-licenses --python $(RELEASED)/bin/python --output-file dist/licenses.json
 	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > $(RELEASED)/pyproject.toml  # the tool looks for it there
 	$(BIN)/cyclonedx-py environment --pyproject $(RELEASED)/pyproject.toml --output-reproducible \
