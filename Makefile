@@ -20,7 +20,7 @@ KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
 PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete
 
-.PHONY: help demo up test browser chromium prometheus soak lint bench dist dist-other release peers peers-if-possible venv clean
+.PHONY: help demo up test browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-docs ## The documentation as a site, in build/docs/site; any fault of a page or a link ends it
+	@$(BIN)/python -m millrace_ops.docs_site
 
 bench: $(VENV)/.installed-dev ## Rates beside yardsticks of the same run; ARGS="produce" for one
 	@$(BIN)/millrace bench $(ARGS)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def strays(
     broker_id: Annotated[
         int | None,
-        typer.Argument(metavar="[ID]", min=0, help="A broker's id; all live brokers.", autocompletion=complete_broker),
+        typer.Argument(metavar="ID", min=0, help="A broker's id; all live brokers.", autocompletion=complete_broker),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,

@@ -1,0 +1,68 @@
+"""docs/tutorial.md is played from its first file to its last query, and prints what is written there.
+
+A block behind the name of a file becomes that file. Of a block of the console, each line behind `$ ` is a command, and
+what follows it is what the command writes to stdout. What differs from run to run is masked on both sides.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace_support.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "tutorial.md"
+ADDRESS = "127.0.0.1:9092"
+MASKS = [
+    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+\+00:00"), "TIME"),
+    (re.compile(r"in \d+\.\d s$", re.MULTILINE), "in SECONDS"),
+    (re.compile(r" +$", re.MULTILINE), ""),
+]
+
+
+def masked(text):
+    for mask, name in MASKS:
+        text = mask.sub(name, text)
+    return text
+
+
+def commands(block):
+    """Yields the commands of a block of the console, and what each prints."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+@pytest.fixture
+def run(tmp_path, broker_session, warm_millrace, warm_spark):
+    """Runs a command of the page in a folder, and returns what it prints."""
+    path = os.pathsep.join([str(warm_millrace.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, **warm_spark, "PATH": path, "MILLRACE_BOOTSTRAP": broker_session.bootstrap}
+
+    def run_one(command):
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    return run_one
+
+
+def test_the_tutorial_prints_what_is_written_there(run, tmp_path, broker_session):
+    played = []
+    for block in blocks(PAGE):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text.replace(ADDRESS, broker_session.bootstrap), encoding="utf-8")
+        elif block.language == "console":
+            for command, output in commands(block):
+                if command.startswith("millrace broker "):
+                    assert output == f"listening {ADDRESS}\n"
+                else:
+                    assert masked(run(command)) == masked(output), command
+                    played.append(command)
+    assert len(played) == sum("\n$ " in f"\n{line}" for line in PAGE.read_text(encoding="utf-8").splitlines()) - 1
