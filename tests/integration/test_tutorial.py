@@ -1,4 +1,4 @@
-"""docs/tutorial.md is played from its first file to its last query, and prints what is written there.
+"""docs/tutorial.md is played from its first file to its last query, and prints what is written there; README.md runs.
 
 A block behind the name of a file becomes that file. Of a block of the console, each line behind `$ ` is a command, and
 what follows it is what the command writes to stdout. What differs from run to run is masked on both sides.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace_support.pages import ROOT, blocks
+from millrace_support.pages import ROOT, block, blocks
 
 PAGE = ROOT / "docs" / "tutorial.md"
 ADDRESS = "127.0.0.1:9092"
@@ -30,9 +30,9 @@ def masked(text):
     return text
 
 
-def commands(block):
+def commands(shown):
     """Yields the commands of a block of the console, and what each prints."""
-    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^\$ ", shown.text, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
         yield command, output
 
@@ -55,14 +55,22 @@ def run(tmp_path, broker_session, warm_millrace, warm_spark):
 
 def test_the_tutorial_prints_what_is_written_there(run, tmp_path, broker_session):
     played = []
-    for block in blocks(PAGE):
-        if block.file:
-            (tmp_path / block.file).write_text(block.text.replace(ADDRESS, broker_session.bootstrap), encoding="utf-8")
-        elif block.language == "console":
-            for command, output in commands(block):
+    for one in blocks(PAGE):
+        if one.file:
+            (tmp_path / one.file).write_text(one.text.replace(ADDRESS, broker_session.bootstrap), encoding="utf-8")
+        elif one.language == "console":
+            for command, output in commands(one):
                 if command.startswith("millrace broker "):
                     assert output == f"listening {ADDRESS}\n"
                 else:
                     assert masked(run(command)) == masked(output), command
                     played.append(command)
     assert len(played) == sum("\n$ " in f"\n{line}" for line in PAGE.read_text(encoding="utf-8").splitlines()) - 1
+
+
+def test_the_commands_of_the_readme_run(run):
+    """All but those that install Millrace and start the broker, which the fixtures do."""
+    lines = block("README.md", "sh", "millrace consume weather").splitlines()
+    outputs = [run(line) for line in lines if line and not line.startswith(("pip ", "millrace broker "))]
+    assert outputs[1] == '{"city": "Wien", "degrees": 21.5}\n'
+    assert outputs[-1].split()[-1] == "1"

@@ -1,10 +1,14 @@
-"""A loaded table through everything that reads it, by the examples of docs/warehouse-reading.md; and its commands."""
+"""A loaded table through everything that reads it, by the examples of docs/warehouse-reading.md; and its commands.
+
+The examples of docs/warehouse.md and docs/warehouse-modes.md, which load, run here, too: the session is there.
+"""
 
 import json
 import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -28,6 +32,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_support.command_runner import CommandRunner
+from millrace_support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "warehouse-reading.md").read_text()
@@ -129,6 +134,25 @@ def test_an_example_does_what_it_says(names, number):
     by_topic = 'format("millrace")' in EXAMPLES[number]
     expected = {"counts": topic_rows if by_topic else ROWS, "offsets": list(range(10, 20)), "errors": ERRORS}
     assert value == expected[kind]
+
+
+def run_example_of(page, bootstrap):
+    """Runs the page's only example in Python."""
+    [block] = [one for one in blocks(ROOT / "docs" / page) if one.language == "python"]
+    exec(compile(block.text.replace("127.0.0.1:9092", bootstrap), str(block), "exec"), {})
+
+
+def test_the_examples_of_loads_do_what_they_say(broker, spark, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    times_ms = [int(datetime(2026, 11, day, tzinfo=UTC).timestamp() * 1000) for day in (1, 2, 5)]
+    with Cluster(broker.bootstrap) as cluster:
+        for name in ("events", "prices"):
+            Admin(cluster).create_topic(name, 1)
+            SyncProducer(cluster).send(name, 0, [NewRecord(b"value", timestamp_ms=time_ms) for time_ms in times_ms])
+    run_example_of("warehouse.md", broker.bootstrap)
+    load_topic(LoadOptions(topic="prices", table="./warehouse/prices", bootstrap=broker.bootstrap), spark=spark)
+    run_example_of("warehouse-modes.md", broker.bootstrap)
+    assert capsys.readouterr().out == "3 1 {0: 0}\n2\n2\n"  # two of the three days are in the span
 
 
 @pytest.mark.parametrize("compression", Compression)
