@@ -17,8 +17,9 @@ class BarListener:
         self._bar = progress.add_task("starting", total=None)
 
     def reached(self, step: Step) -> None:
-        """Shows the step's name."""
-        self._progress.update(self._bar, description=str(step))
+        """Shows the step's name, and behind the plan what takes the time until the first task is done."""
+        description = "planned, starting Spark" if step is Step.PLANNED else str(step)
+        self._progress.update(self._bar, description=description)
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
         """Moves the bar."""
