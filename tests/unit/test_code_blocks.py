@@ -36,8 +36,8 @@ CHECKS = {
     "toml": data_blocks.check_toml,
     "ini": data_blocks.check_ini,
 }
-NO_CODE = {"text", "mermaid"}
-"""Output, drawings of bytes and nodes, and diagrams."""
+NO_CODE = {"text"}
+"""Output, and drawings of bytes and nodes."""
 LIST = re.compile(r"^ {0,3}([-*]|\d+\.) ", re.MULTILINE)
 READ_BY_NOBODY_HERE = {("docs/security.md", "nginx"): "nginx is no part of this project, and no test needs it"}
 
