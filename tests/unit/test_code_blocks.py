@@ -20,7 +20,7 @@ RUN_BY = {
     ("docs/downstream.md", "python"): ("integration/test_downstream_page.py",),
     ("docs/languages.md", "python"): ("integration/test_client_examples.py",),
     ("docs/testing.md", "python"): ("integration/test_pytest_plugin.py",),
-    ("docs/tutorial.md", "python"): ("integration/test_tutorial.py",),
+    ("docs/tutorial.md", "python"): ("integration/test_played_pages.py",),
     ("docs/warehouse.md", "python"): ("integration/test_warehouse_reading.py",),
     ("docs/warehouse-modes.md", "python"): ("integration/test_warehouse_reading.py",),
     ("docs/warehouse-reading.md", "python"): ("integration/test_warehouse_reading.py",),

@@ -3,14 +3,18 @@
 A word in capitals stands for something that the reader fills in. Where a command takes a number there, it gets one.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer.main
@@ -19,6 +23,9 @@ from millrace_broker.cluster.config_sources import BROKER_KEYS
 from millrace_broker.startup.options import argument_parser
 from millrace_ops.cli.app import app
 from millrace_support.pages import ROOT
+
+if TYPE_CHECKING:
+    from typer._click.core import Command
 
 REMARK = re.compile(r"(^|\s)#\s.*$", re.MULTILINE)
 CONTINUED = re.compile(r"\\\n\s*")
@@ -116,7 +123,7 @@ def check_millrace(arguments: list[str]) -> None:
         parsed = argument_parser().parse_args(words[1:])
         assert {setting.partition("=")[0] for setting in parsed.set} <= {*BROKER_KEYS}
         return
-    command, ctx, name = typer.main.get_command(app), None, "millrace"
+    command, ctx, name = _millrace(), None, "millrace"
     while commands_of := getattr(command, "commands", None):
         ctx = type(command).context_class(command, info_name=name, parent=ctx)
         if words[0].startswith("-"):
@@ -124,6 +131,11 @@ def check_millrace(arguments: list[str]) -> None:
         name, *words = words
         command = commands_of[name]
     command.make_context(name, words, parent=ctx)
+
+
+@cache
+def _millrace() -> Command:
+    return typer.main.get_command(app)
 
 
 def _check_make(words: list[str]) -> None:

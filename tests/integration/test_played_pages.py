@@ -1,7 +1,8 @@
-"""docs/tutorial.md is played from its first file to its last query, and prints what is written there; README.md runs.
+"""Pages are played: docs/tutorial.md from its first file to its last query, and the commands of README.md and others.
 
 A block behind the name of a file becomes that file. Of a block of the console, each line behind `$ ` is a command, and
-what follows it is what the command writes to stdout. What differs from run to run is masked on both sides.
+what follows it is what the command writes, in the tutorial to stdout. What differs from run to run is masked on both
+sides.
 """
 
 import os
@@ -66,6 +67,13 @@ def test_the_tutorial_prints_what_is_written_there(run, tmp_path, broker_session
                     assert masked(run(command)) == masked(output), command
                     played.append(command)
     assert len(played) == sum("\n$ " in f"\n{line}" for line in PAGE.read_text(encoding="utf-8").splitlines()) - 1
+
+
+def test_what_a_platform_refuses_is_said_as_in_its_page(run, tmp_path):
+    (tmp_path / "broker.properties").write_text("num.partitions=3\nlisteners=PLAINTEXT://:9092\n", encoding="utf-8")
+    [shown] = [one for one in blocks(ROOT / "docs" / "platform.md") if "num.partition=3" in one.text]
+    for command, output in commands(shown):
+        assert run(f"{command} 2>&1; true") == output
 
 
 def test_the_commands_of_the_readme_run(run):
