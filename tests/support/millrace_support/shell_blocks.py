@@ -139,7 +139,7 @@ def _millrace() -> Command:
 
 
 def _check_make(words: list[str]) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {word for word in words if "=" not in word} <= targets
 
 
