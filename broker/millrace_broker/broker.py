@@ -26,6 +26,7 @@ from millrace.clock import Clock
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
 from millrace_broker.admin.chores import Chore, Chores, broker_chores
+from millrace_broker.admin.clock_steps import ClockSteps
 from millrace_broker.admin.health import Health, judge
 from millrace_broker.admin.loop_delay import LoopDelay
 from millrace_broker.admin.maintenance import LogMaintenance
@@ -41,7 +42,7 @@ from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import warm_up
 from millrace_broker.metadata_publisher import MetadataPublisher, NewestView, cleaner_config
-from millrace_broker.metrics import Durations, MaintenanceCounts, RequestMetrics
+from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
@@ -116,7 +117,7 @@ class Broker:
         if not self._admin.is_listening:
             await self._listen_admin()
         self._closing.callback(self._admin.remove_address)
-        loop_delays = Durations()
+        loop_delays, clock_counts = Durations(), ClockCounts()
         await self._admin.serve(
             Served(
                 self._maintenance,
@@ -127,11 +128,13 @@ class Broker:
                 self._vitals,
                 self._maintenance_counts,
                 loop_delays,
+                clock_counts,
             )
         )
-        loop_delay = LoopDelay(loop_delays)
-        self._closing.callback(loop_delay.stop)
-        loop_delay.start()
+        watches: tuple[LoopDelay | ClockSteps, ...] = LoopDelay(loop_delays), ClockSteps(self._clock, clock_counts)
+        for watch in watches:
+            self._closing.callback(watch.stop)
+            watch.start()
         chores = Chores()
         self._closing.push_async_callback(chores.stop)
         chores.start(broker_chores(self._options, self._maintenance, self._services))

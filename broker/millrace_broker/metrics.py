@@ -121,6 +121,14 @@ class MaintenanceCounts:
 
 
 @dataclass(slots=True)
+class ClockCounts:
+    """How often the machine's clock was set since the start, and by how much together; back is negative."""
+
+    steps: int = 0
+    stepped_s: float = 0.0
+
+
+@dataclass(slots=True)
 class QuotaCounts:
     """Requests that exceeded a quota, and their throttle times, by the kind of the quota."""
 

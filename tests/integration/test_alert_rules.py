@@ -52,6 +52,8 @@ FAULTS = {
     },
     "FlushesAreSlow": slow("millrace_log_flush_seconds", 'directory="/a"', ("1.0", "2.5")),
     "EventLoopIsHeldUp": slow("millrace_event_loop_delay_seconds", 'instance="a"', ("0.25", "0.5")),
+    "ClockMoved": {'millrace_clock_seconds{instance="a"}': "0+60x4 3900+60x39 2700+60x79"},
+    "RecordsFromTheFuture": {f"millrace_log_timestamp_ahead_seconds{LOG}": "_x4 90000x39 _x79"},
     "ClientsDoNotDrain": {"millrace_bytes_in_flight": gauge(0, 500_000_000)},
     "DescriptorsRunOut": {
         'process_open_fds{instance="a"}': gauge(100, 950),
@@ -119,6 +121,7 @@ def test_every_alert_fires_in_its_fault_alone_and_clears(tmp_path):
             "DiskFillsUp",
             {"millrace_log_directory_free_bytes": "1000-10x60", "millrace_log_directory_total_bytes": "1000x60"},
         ),
+        ("ClockMoved", {"millrace_clock_steps_total": "0x35 1x25"}),
         ("TransactionHangs", {f"millrace_last_stable_offset_lag{LOG}": "5x60"}),
     ],
 )

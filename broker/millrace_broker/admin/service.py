@@ -19,7 +19,7 @@ from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.admin.vitals import Vitals
 from millrace_broker.handlers.api import Services
-from millrace_broker.metrics import Durations, MaintenanceCounts, RequestMetrics
+from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.server import Server
 from millrace_broker.startup.options import BrokerOptions
 
@@ -45,6 +45,7 @@ class Served(NamedTuple):
     vitals: Vitals
     counts: MaintenanceCounts
     loop_delays: Durations
+    clock_counts: ClockCounts
 
 
 class AdminService:
@@ -86,7 +87,7 @@ class AdminService:
     async def serve(self, served: Served) -> None:
         """Serves metrics, maintenance and stray logs too, and writes the address: the broker is whole."""
         assert self._endpoint is not None
-        collectors = await asyncio.to_thread(_collectors, served)
+        collectors = await asyncio.to_thread(_collectors, served, self._clock)
         self._endpoint.serve(served.maintenance, served.strays, collectors)
         try:
             write_file_durably(self._fs, self._address_file, f"{self._address}\n".encode())
@@ -118,12 +119,20 @@ def _context(properties: Mapping[str, str] | None) -> SSLContext | None:
     return server_context(properties)
 
 
-def _collectors(served: Served) -> Collectors:
+def _collectors(served: Served, clock: Clock) -> Collectors:
     from millrace_broker.admin.collectors.all_collectors import broker_collectors  # noqa: PLC0415
     from millrace_broker.admin.collectors.machine import Machine  # noqa: PLC0415
 
     services, server, vitals = served.services, served.server, served.vitals
-    machine = Machine(vitals.facts, vitals.folders, served.counts, served.loop_delays, services.controller is not None)
+    machine = Machine(
+        vitals.facts,
+        vitals.folders,
+        served.counts,
+        served.loop_delays,
+        clock,
+        served.clock_counts,
+        services.controller is not None,
+    )
     return broker_collectors(
         served.metrics, services, machine, lambda: server.connection_count, lambda: server.memory.used_bytes
     )

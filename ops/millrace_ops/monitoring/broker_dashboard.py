@@ -6,6 +6,8 @@ from millrace_ops.monitoring.panels import HERE, Dashboard, Panel, Section, quan
 
 FREE_SHARE = f"millrace_log_directory_free_bytes{{{HERE}}} / millrace_log_directory_total_bytes{{{HERE}}}"
 
+AHEAD = f"millrace_log_timestamp_ahead_seconds{{{HERE}}}"
+
 
 def _stat(title: str, query: str, limit: float | None = None, unit: str = "none") -> Panel:
     return Panel(title, unit, ((query, ""),), "stat", limit)
@@ -155,6 +157,22 @@ PROCESS = Section(
             "Share of the descriptors that are open",
             "percentunit",
             ((f"process_open_fds{{{HERE}}} / process_max_fds{{{HERE}}}", "{{instance}}"),),
+        ),
+        Panel(
+            "Clock ahead of Prometheus' clock",
+            "s",
+            ((f"millrace_clock_seconds{{{HERE}}} - timestamp(millrace_clock_seconds{{{HERE}}})", "{{instance}}"),),
+            minimum=None,
+        ),
+        Panel(
+            "Records ahead of the clock",
+            "s",
+            (
+                (
+                    f"topk(10, max by (topic, partition) ({AHEAD})) or vector(0)",
+                    "{{topic}} {{partition}}",
+                ),
+            ),
         ),
         Panel("Versions", "none", ((f"millrace_build_info{{{HERE}}}", ""),), "table"),
     ),

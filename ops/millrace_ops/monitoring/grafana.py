@@ -87,7 +87,7 @@ def _panel(panel: Panel, number: int, place: Json) -> Json:
         "datasource": SOURCE,
         "gridPos": place,
         "targets": [_target(panel, index) for index in range(len(panel.queries))],
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, **_colours(panel)}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": panel.unit, **_least(panel), **_colours(panel)}, "overrides": []},
         "options": _options(panel),
     }
 
@@ -104,6 +104,10 @@ def _target(panel: Panel, index: int) -> Json:
         "range": not is_table,
         "format": "table" if is_table else "time_series",
     }
+
+
+def _least(panel: Panel) -> Json:
+    return {} if panel.minimum is None else {"min": panel.minimum}
 
 
 def _colours(panel: Panel) -> Json:

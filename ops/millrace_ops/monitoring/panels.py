@@ -12,7 +12,7 @@ class Panel(NamedTuple):
     """Queries in PromQL, each with the legend of its lines, that are drawn in one place.
 
     `unit` is one of Grafana's names of units. A `stat` shows the newest value alone. A stat with `limit` is red from
-    that value on.
+    that value on. The axis begins at `minimum`, or, where that is None, where the values do.
     """
 
     title: str
@@ -20,6 +20,7 @@ class Panel(NamedTuple):
     queries: tuple[tuple[str, str], ...]
     kind: Literal["timeseries", "stat", "table"] = "timeseries"
     limit: float | None = None
+    minimum: float | None = 0
 
 
 class Section(NamedTuple):

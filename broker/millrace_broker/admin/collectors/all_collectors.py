@@ -12,6 +12,7 @@ from millrace_broker.admin.collectors.machine import Machine, MachineCollector
 from millrace_broker.admin.collectors.partitions import PartitionCollector
 from millrace_broker.admin.collectors.replicas import ControllerCollector, ReplicaCollector
 from millrace_broker.admin.collectors.requests import QuotaCollector, RequestCollector
+from millrace_broker.admin.collectors.timestamps import TimestampCollector
 from millrace_broker.admin.collectors.topics import TopicCollector
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
@@ -39,6 +40,7 @@ def broker_collectors(
             RequestCollector(metrics, replicas.purgatory, connections, bytes_in_flight),
             TopicCollector(replicas),
             PartitionCollector(replicas),
+            TimestampCollector(replicas, machine.clock),
             GroupCollector(services.groups),
             LagCollector(services.groups, replicas),
             TransactionCollector(services.txns),

@@ -1,4 +1,4 @@
-"""The metrics of the process, its disks and its session with ZooKeeper, and of the work on the disks.
+"""The metrics of the process, its clock, its disks and its session with ZooKeeper, and of the work on the disks.
 
 They are collected on a worker thread, as a disk may keep them waiting.
 """
@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from prometheus_client import ProcessCollector
 
+from millrace.clock import Clock
 from millrace.version import __version__
 from millrace_broker.admin.collectors.families import Family, counter, counters, gauge, gauges, histograms
 from millrace_broker.admin.health import Facts
-from millrace_broker.metrics import Durations, MaintenanceCounts
+from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts
 from millrace_broker.storage import DirHealth
 
 DIRECTORY = ["directory"]
@@ -27,11 +28,13 @@ class Machine(NamedTuple):
     folders: Sequence[DirHealth]
     maintenance: MaintenanceCounts
     loop_delays: Durations
+    clock: Clock
+    clock_counts: ClockCounts
     has_zookeeper: bool
 
 
 class MachineCollector:
-    """The process, its disks, its session with ZooKeeper, and the work on the disks."""
+    """The process, its clock, its disks, its session with ZooKeeper, and the work on the disks."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -51,7 +54,16 @@ class MachineCollector:
         yield from self._disks(facts)
         delays = {(): self._machine.loop_delays}
         yield histograms("event_loop_delay_seconds", "How late timers of the event loop fire.", [], delays)
+        yield from self._clock()
         yield from self._maintenance()
+
+    def _clock(self) -> Iterable[Family]:
+        counts = self._machine.clock_counts
+        text = "The machine's clock when this was told, in seconds since the epoch."
+        yield gauge("clock_seconds", text, self._machine.clock.now_ms() / 1000)
+        yield counter("clock_steps", "Times that the machine's clock was set by more than a second.", counts.steps)
+        text = "By how much the clock was set since the start, all steps together; back is negative."
+        yield gauge("clock_stepped_seconds", text, counts.stepped_s)
 
     def _disks(self, facts: Facts) -> Iterable[Family]:
         room = [(each.path, each.free_bytes, each.total_bytes) for each in facts.folders]

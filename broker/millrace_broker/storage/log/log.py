@@ -314,6 +314,13 @@ class Log:
         """Returns (timestamp, offset) of the first record with the largest timestamp, None without any (KIP-734)."""
         return self._reader.offset_of_max_timestamp()
 
+    def newest_timestamp_ms(self) -> int:
+        """Returns the largest timestamp of the log's segments, from memory; -1 where there is none.
+
+        It may be of a record that was deleted from the first segment.
+        """
+        return self._reader.newest_timestamp_ms()
+
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
         """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do (`offsets_before`)."""
         end_offset = self.log_end_offset if up_to_offset is None else up_to_offset

@@ -95,6 +95,14 @@ class LogReader:
                     return found
         return None
 
+    def newest_timestamp_ms(self) -> int:
+        """Returns the largest timestamp of segments that have records to read, as `Log.newest_timestamp_ms`."""
+        start_offset = self._segments.start_offset
+        return max(
+            (segment.max_timestamp for segment in self._segments.now if segment.next_offset > start_offset),
+            default=NO_TIMESTAMP,
+        )
+
     def offsets_before(self, timestamp_ms: int, max_count: int, up_to_offset: int, now_ms: int) -> list[int]:
         """Returns offsets at which a reader may begin, newest first, as `Log.offsets_before`."""
         start_offset, end_offset = self._segments.start_offset, min(up_to_offset, self._segments.end_offset)
