@@ -113,6 +113,7 @@ class MillraceComponent(dg.StateBackedComponent):
             schema_dir=os.environ.get(SCHEMA_DIR, ""),
             master=declared.master or os.environ.get("MILLRACE_SPARK_MASTER", ""),
             spark=dict(declared.spark),
+            load_metrics=declared.load_metrics or "",
             dagster_url=os.environ.get("MILLRACE_DAGSTER_URL", ""),
         )
 

@@ -77,6 +77,10 @@ FAULTS = {
         'millrace_load_lag_records{instance="a", topic="t"}': gauge(0, 50),
         'millrace_load_commits_total{instance="a"}': STOPS,
     },
+    "LoadTakesLong": {
+        "millrace_load_seconds_sum": "0+100x4 1000+1000x39 41000+100x79",
+        "millrace_load_seconds_count": GROWS.replace("10", "1", 1),
+    },
     "DeadLettersArrive": {"millrace_load_dead_letters_total": COUNTED},
     "TableFallsBehind": {'millrace_table_lag_records{table="/t", topic="t"}': "0x4 10000+1000x39 0x79"},
     "TableHasSmallFiles": {
@@ -122,6 +126,9 @@ def test_every_alert_fires_in_its_fault_alone_and_clears(tmp_path):
             {"millrace_log_directory_free_bytes": "1000-10x60", "millrace_log_directory_total_bytes": "1000x60"},
         ),
         ("ClockMoved", {"millrace_clock_steps_total": "0x35 1x25"}),
+        ("LoadFails", {'millrace_table_load_failing{table="/t", topic="t", error="StorageError"}': "_x4 1x56"}),
+        ("LoadTakesLong", {'millrace_table_last_load_seconds{table="/t", topic="t"}': "20x4 900x56"}),
+        ("DeadLettersArrive", {'millrace_table_dead_letters{table="/t", topic="t"}': "5x35 6x25"}),
         ("TransactionHangs", {f"millrace_last_stable_offset_lag{LOG}": "5x60"}),
     ],
 )

@@ -8,6 +8,7 @@ import confluent_kafka
 import dagster as dg
 import pytest
 from dagster_shared.error import DagsterError
+from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.clock import SystemClock
@@ -26,6 +27,7 @@ from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, tick
 pytestmark = pytest.mark.usefixtures("warm_loads")
 
 EVENTS = dg.AssetKey(["millrace", "table", "events"])
+TOPICS = ("broken", "empty", "events")
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}
 
 
@@ -43,6 +45,7 @@ def millrace(broker, tmp_path):
         warehouse_dir=str(tmp_path / "warehouse"),
         schema_dir=str(tmp_path),
         master="local[1,3]",
+        load_metrics=str(tmp_path),
     )
 
 
@@ -174,6 +177,10 @@ def test_tables_of_a_run_load_by_themselves_and_a_re_execution_loads_what_failed
     assert {key.asset_key for key, check in known.items() if check.status.value == "SUCCEEDED"} == {events}
     tags = instance.get_run_by_id(failed.run_id).tags
     assert json.loads(tags[FAILED_TABLES]) == ["millrace/table/broken"]
+    assert {file.name for file in tmp_path.glob("*.prom")} == {f"millrace.table.{one}.prom" for one in TOPICS}
+    assert not failing(tmp_path / "millrace.table.events.prom")
+    [(error, is_failing)] = failing(tmp_path / "millrace.table.broken.prom").items()
+    assert is_failing
 
     (tmp_path / "broken.json").write_text(json.dumps(SCHEMA))
     SyncProducer(Cluster(broker.bootstrap)).send("broken", 0, [NewRecord(b'{"id": 1}')])
@@ -182,6 +189,14 @@ def test_tables_of_a_run_load_by_themselves_and_a_re_execution_loads_what_failed
     assert again.success
     loaded = again.asset_materializations_for_node("millrace_load_tables")
     assert [one.asset_key for one in loaded] == [broken]
+    assert failing(tmp_path / "millrace.table.broken.prom") == {error: False}
+
+
+def failing(file):
+    """Whether the newest load failed with it, by the errors with which loads have failed."""
+    families = text_string_to_metric_families(file.read_text())
+    samples = [sample for family in families for sample in family.samples]
+    return {one.labels["error"]: bool(one.value) for one in samples if one.name == "millrace_table_load_failing"}
 
 
 def launchpad(**config):

@@ -12,10 +12,11 @@ from millrace.client import Admin, Cluster
 from millrace.ports import LOOPBACK
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.monitoring.files import DASHBOARDS
+from millrace_pipelines.warehouse.load.history import TableCommit
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics
 from millrace_pipelines.warehouse.load.report import LoadReport
+from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable
 from millrace_pipelines.warehouse.tables.find import TableFacts
-from millrace_pipelines.warehouse.tables.textfile import TableCollector
 from millrace_support.prometheus import PATIENCE_S, find_prometheus, prometheus
 
 pytestmark = pytest.mark.skipif(not find_prometheus(), reason="needs Prometheus: make prometheus")
@@ -29,6 +30,10 @@ PROPERTIES = {
 }
 PAUSE_S = 0.05
 TABLE = TableFacts(location="/table", topic="events", rows=9, dead_letters=1, files=2, bytes=3000, version=4, lag=5)
+NEWEST_LOAD = TableCommit(
+    version=4, time_ms=1_700_000_000_000, kind="load", rows=9, dead_letters=1, removed=0, bytes=3000, file_names=("a",),
+    seconds=0.5, load_id="l", run_id=None, lineage={},
+)  # fmt: skip
 QUERIES = {
     f"{dashboard.uid}: {panel.title}: {query}": query
     for dashboard in DASHBOARDS
@@ -42,7 +47,7 @@ QUERIES = {
 def loads():
     """Metrics of loads as their loop tells them, and of a table."""
     metrics = LoadMetrics()
-    metrics.registry.register(TableCollector([TABLE]))
+    metrics.registry.register(TableCollector([ToldTable(TABLE, NEWEST_LOAD)]))
     metrics.loaded(LoadReport(topic="events", table="/table", rows=1, version=0, seconds=0.1, lag={0: 5}))
     return metrics
 

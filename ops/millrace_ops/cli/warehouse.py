@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.errors import SetupError
 from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_topic
@@ -54,6 +55,10 @@ Continuous = Annotated[
     bool, typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load.")
 ]
 Interval = Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")]
+Textfile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Tell Prometheus' node_exporter in this file whether this load has failed."),
+]
 Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")]
 AcceptRecreated = Annotated[
     bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and created again.")
@@ -101,6 +106,7 @@ def load(
     continuous: Continuous = False,
     interval: Interval = 10.0,
     metrics: Metrics = None,
+    textfile: Textfile = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -130,12 +136,14 @@ def load(
     )
     if dry_run and continuous:
         raise typer.BadParameter("a dry run is of one load", param_hint="--continuous")
+    if textfile is not None and (dry_run or continuous):
+        raise typer.BadParameter("not together with --dry-run or --continuous", param_hint="--textfile")
     if continuous:
         from millrace_ops.cli.warehouse_continuous import LoopOptions, run_continuously
 
         run_continuously(options, LoopOptions(interval_s=interval, metrics=metrics, as_json=as_json))
         return
-    _run(options, dry_run=dry_run, as_json=as_json)
+    _run(options, textfile, dry_run=dry_run, as_json=as_json)
 
 
 for command in warehouse_read.COMMANDS:
@@ -153,15 +161,35 @@ def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
     return settings
 
 
-def _run(options: LoadOptions, *, dry_run: bool, as_json: bool) -> None:
+def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: bool) -> None:
     from millrace_pipelines.warehouse.load.load import load_topic
 
     if dry_run:
         show_load(options, as_json=as_json)
         return
-    with shown_listener() as listener:
+    with _noted(options, textfile), shown_listener() as listener:
         report = load_topic(options, listener=listener)
     print_json(asdict(report)) if as_json else _print_report(report)
+
+
+@contextmanager
+def _noted(options: LoadOptions, textfile: str | None) -> Iterator[None]:
+    """Adds to the file how the load has ended, if there is one to be written; a load's own error comes first."""
+    if textfile is None:
+        yield
+        return
+    from millrace_pipelines.warehouse.load.attempts import LoadAttempts
+
+    attempts = LoadAttempts(options.table, options.topic)
+    try:
+        yield
+    except Exception as error:
+        try:
+            attempts.note(textfile, type(error).__name__)
+        except SetupError as unwritten:
+            print(f"--textfile: {unwritten}", file=sys.stderr)
+        raise
+    attempts.note(textfile, None)
 
 
 def _print_report(report: LoadReport) -> None:

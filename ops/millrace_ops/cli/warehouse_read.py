@@ -32,12 +32,16 @@ def tables(
     as_json: Json = False,
 ) -> None:
     """List all tables of topics below a folder; with --bootstrap also how many offsets each lacks."""
+    from millrace.fs import OsFileSystem
+    from millrace_pipelines.warehouse.delta.table import Table
+    from millrace_pipelines.warehouse.load.history import newest_load
+    from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable, write_textfile
     from millrace_pipelines.warehouse.tables.find import describe_table, find_tables
-    from millrace_pipelines.warehouse.tables.textfile import write_textfile
 
     found = [describe_table(location, bootstrap, client_config) for location in find_tables(directory)]
     if textfile is not None:
-        write_textfile(textfile, found)
+        told = [ToldTable(one, newest_load(Table.load(one.location, OsFileSystem()))) for one in found]
+        write_textfile(textfile, TableCollector(told))
     if as_json:
         print_json([asdict(one) for one in found])
         return

@@ -1,12 +1,14 @@
 """The dashboard of loads and tables.
 
-Continuous loads tell of themselves (`millrace warehouse load --continuous --metrics`), and `millrace warehouse tables
---textfile` tells of all tables below a folder, whoever loads them.
+Continuous loads tell of themselves (`millrace warehouse load --continuous --metrics`), `millrace warehouse tables
+--textfile` tells of all tables below a folder, whoever loads them, and Dagster of loads that failed (`load_metrics`).
 """
 
 from __future__ import annotations
 
-from millrace_ops.monitoring.panels import HERE, Dashboard, Panel, Section, quantile, rate
+from millrace_ops.monitoring.panels import HERE, RATE, Dashboard, Panel, Section, quantile, rate
+
+NEWEST = "millrace_table_last_load"
 
 LOADS = Section(
     "Loads",
@@ -49,6 +51,40 @@ TABLES = Section(
         ),
     ),
 )
+NEWEST_LOADS = Section(
+    "The newest load of each table",
+    (
+        Panel("Time that it took", "s", (("topk(20, millrace_table_last_load_seconds)", "{{table}}"),)),
+        Panel(
+            "Time since then", "s", (("topk(20, time() - millrace_table_last_load_timestamp_seconds)", "{{table}}"),)
+        ),
+        Panel(
+            "Records that it turned into rows and dead letters in a second",
+            "cps",
+            (
+                (
+                    f"bottomk(20, ({NEWEST}_rows + {NEWEST}_dead_letters) / {NEWEST}_seconds)",
+                    "{{table}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Loads by Dagster that failed",
+            "cps",
+            (
+                (
+                    f"sum by (table, error) (rate(millrace_table_load_failures_total[{RATE}])) or vector(0)",
+                    "{{table}} {{error}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Tables whose newest load by Dagster failed",
+            "none",
+            (("sum by (table, error) (millrace_table_load_failing) or vector(0)", "{{table}} {{error}}"),),
+        ),
+    ),
+)
 LOADS_DASHBOARD = Dashboard(
-    "millrace-loads", "Millrace: loads and tables", "millrace_load_commits_total", (LOADS, TABLES)
+    "millrace-loads", "Millrace: loads and tables", "millrace_load_commits_total", (LOADS, TABLES, NEWEST_LOADS)
 )

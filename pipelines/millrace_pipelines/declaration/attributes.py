@@ -200,6 +200,7 @@ class ClusterDeclaration(_Declared):
         warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR.
         master: Spark's master; by default MILLRACE_SPARK_MASTER.
         spark: Settings of Spark, for every load.
+        load_metrics: A folder, for a file of metrics for each table whose loads fail or succeed; none by default.
         webhook: The http(s) URL that hears of what fails, which may be a secret; by default MILLRACE_WEBHOOK.
         reload_since: The first day that can be reloaded by partition.
         undeclared_topics: Whether topics that no declaration fits are ignored, shown, or loaded as raw records.
@@ -217,6 +218,7 @@ class ClusterDeclaration(_Declared):
     warehouse: str | None = None
     master: str | None = None
     spark: Mapping[str, str] = {}
+    load_metrics: str | None = None
     webhook: Webhook | None = Field(default=None, repr=False)
     reload_since: date = date(2020, 1, 1)
     undeclared_topics: Undeclared = Undeclared.OBSERVE

@@ -14,6 +14,7 @@ import dagster as dg
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.defs.loads.attempts import noting_attempts
 from millrace_pipelines.defs.loads.checks import report_checks
 from millrace_pipelines.defs.loads.child_process import run_jobs
 from millrace_pipelines.defs.loads.events import Event, asset_events
@@ -109,6 +110,8 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
         outcomes = run_jobs(
             context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
         )
+        if millrace.load_metrics:
+            outcomes = noting_attempts(context, millrace.load_metrics, jobs, outcomes)
         loaded: list[DeclaredTable] = []
         try:
             for event in asset_events(context, noting_failures(context, outcomes)):

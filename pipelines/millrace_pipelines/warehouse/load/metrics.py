@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from millrace_pipelines.warehouse.load.continuous import Failure
 from millrace_pipelines.warehouse.load.report import LoadReport
 
+BOUNDS_S = (*Histogram.DEFAULT_BUCKETS[:-1], 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+
 
 class LoadMetrics:
     """Counts what a loop of loads reports, in its own registry."""
@@ -29,7 +31,8 @@ class LoadMetrics:
         self._commits = self._counter("millrace_load_commits", "Loads that committed something.")
         self._failures = Counter("millrace_load_failures", "Loads that failed and were tried again.",
                                  ["error"], registry=self.registry)  # fmt: skip
-        self._seconds = Histogram("millrace_load_seconds", "Of a load that committed.", registry=self.registry)
+        self._seconds = Histogram("millrace_load_seconds", "Of a load that committed.",
+                                  registry=self.registry, buckets=BOUNDS_S)  # fmt: skip
         self._version = Gauge("millrace_load_table_version", "The newest commit.", registry=self.registry)
 
     def _counter(self, name: str, text: str) -> Counter:
