@@ -43,11 +43,13 @@ chromium:
 		{ echo "make browser needs Chromium: root installs Debian's package chromium, or MILLRACE_CHROMIUM names one."; \
 		  exit 1; }
 
-prometheus: $(VENV)/.installed-dev ## Tries dashboards and alert rules in Debian's Prometheus
-	@command -v promtool >/dev/null || \
-		{ apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends prometheus; } || \
-		{ echo "make prometheus needs Prometheus and promtool: root installs Debian's package prometheus."; exit 1; }
-	$(BIN)/python -m pytest -rs tests/integration/test_alert_rules.py tests/integration/test_dashboards.py $(ARGS)
+prometheus: $(VENV)/.installed-dev ## Tries dashboards, alert rules and ten faults in Debian's Prometheus
+	@{ command -v promtool && command -v prometheus-node-exporter; } >/dev/null || \
+		{ apt-get update --quiet && \
+		  apt-get install --quiet --yes --no-install-recommends prometheus prometheus-node-exporter; } || \
+		{ echo "make prometheus needs Debian's packages prometheus and prometheus-node-exporter, which root installs."; exit 1; }
+	MILLRACE_MINUTE_S=0.5 $(BIN)/python -m pytest -rs tests/integration/test_alert_rules.py \
+		tests/integration/test_dashboards.py tests/integration/test_ten_faults.py $(ARGS)
 
 soak: $(VENV)/.installed-dev ## The long forms of the tests of storage, requests and loads, an hour or more; says what they did
 	$(BIN)/python -m pytest -m soak --soak --timeout 900 $(ARGS)

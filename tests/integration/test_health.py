@@ -6,6 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -119,6 +120,29 @@ def test_the_only_folder_fails_and_a_restart_helps(tmp_path):
         (tmp_path / "broken").unlink()
         broker.restart()
         assert asked(f"{broker.admin_url}/healthz")[0] == asked(f"{broker.admin_url}/readyz")[0] == 200
+
+
+def test_a_folder_that_is_taken_away(tmp_path):
+    """Its files are open and take appends, which nobody would find again."""
+    settings = {"replica.high.watermark.checkpoint.interval.ms": "50"}
+    one, two = tmp_path / "one", tmp_path / "two"
+    with BrokerProcess(one, more_data_dirs=[two], properties=settings) as broker:
+        with Cluster(broker.bootstrap, timeout_s=2) as cluster:
+            Admin(cluster).create_topic("t", 2)
+            for partition in range(2):
+                SyncProducer(cluster).send("t", partition, [NewRecord(b"v")])
+            [there] = [int(folder.name[-1]) for folder in two.glob("t-?")]
+            two.rename(tmp_path / "elsewhere")
+            with suppress(MillraceError):  # once the broker has noticed it
+                SyncProducer(cluster).send("t", there, [NewRecord(b"v")])
+            (reason,) = until(f"{broker.admin_url}/readyz", 503)["reasons"]
+            assert reason.startswith(f"data directory {two} is offline: the folder is gone: ")
+            with pytest.raises(MillraceError):
+                SyncProducer(cluster).send("t", there, [NewRecord(b"v")])
+            SyncProducer(cluster).send("t", 1 - there, [NewRecord(b"v")])
+        (tmp_path / "elsewhere").rename(two)
+        broker.restart()
+        assert asked(f"{broker.admin_url}/readyz")[0] == 200
 
 
 def test_zookeeper_goes_and_comes(tmp_path):

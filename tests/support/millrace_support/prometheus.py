@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.error
@@ -18,6 +19,8 @@ from millrace.ports import LOOPBACK, free_port
 
 PATIENCE_S = 60
 SCRAPE_INTERVAL = "200ms"
+DURATION = re.compile(r"(?<=\[|\s)(\d+)([mh])(?=\]|$)", re.MULTILINE)  # of a range, or behind `for:`
+MINUTES = {"m": 1, "h": 60}
 
 
 def find_prometheus() -> bool:
@@ -32,6 +35,15 @@ def promtool(*arguments: str | Path) -> str:
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def hurried(rules: str, minute_s: float) -> str:
+    """Returns alert rules in whose durations a minute takes so many seconds."""
+
+    def shorter(found: re.Match[str]) -> str:
+        return f"{round(int(found[1]) * MINUTES[found[2]] * minute_s * 1000)}ms"
+
+    return DURATION.sub(shorter, rules)
 
 
 class Prometheus:
@@ -59,10 +71,18 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(directory: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
-    """Runs a server that scrapes targets, given as `HOST:PORT` by the name of their job."""
+def prometheus(
+    directory: Path, targets: Mapping[str, str], rules: str | None = None, interval: str = SCRAPE_INTERVAL
+) -> Iterator[Prometheus]:
+    """Runs a server that scrapes targets, given as `HOST:PORT` by the name of their job, and has alert rules."""
     jobs = [{"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()]
-    config = {"global": {"scrape_interval": SCRAPE_INTERVAL}, "scrape_configs": jobs}
+    config: dict[str, object] = {
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "scrape_configs": jobs,
+    }
+    if rules is not None:
+        (directory / "rules.yml").write_text(rules)
+        config["rule_files"] = ["rules.yml"]
     file, address = directory / "prometheus.yml", f"{LOOPBACK}:{free_port()}"
     file.write_text(json.dumps(config))  # which is YAML, too
     with (directory / "prometheus.log").open("wb") as log:

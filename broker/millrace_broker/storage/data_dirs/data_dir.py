@@ -84,6 +84,11 @@ class DataDir:
         """Whether nothing in the folder has failed."""
         return self.health.reason is None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the folder itself is not there any more, as when its disk was taken out."""
+        return not self._fs.exists(self.path)
+
     def take_offline(self, reason: str) -> None:
         """Unlocks a folder that could not be opened, and notes what it holds, so that no log is made a second time."""
         self.health.fail(reason)

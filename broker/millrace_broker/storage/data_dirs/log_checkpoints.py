@@ -94,7 +94,10 @@ class LogCheckpoints:
         self.each_online_dir(write)
 
     def each_online_dir(self, work: Callable[[DataDir], None]) -> None:
-        """Does `work` for each folder that is online, under `lock`; StorageError after all were tried."""
+        """Does `work` for each folder that is online, under `lock`; StorageError after all were tried.
+
+        A folder that is not there any more goes offline: appends to its open files would succeed, and be lost.
+        """
         failures: list[StorageError] = []
         with self.lock:
             for data_dir in self._dirs.all:
@@ -104,6 +107,8 @@ class LogCheckpoints:
                     except StorageError as error:
                         logger.error("%s: %s", data_dir.path, error)  # noqa: TRY400 -- the first one is raised below
                         failures.append(error)
+                        if data_dir.is_gone:
+                            data_dir.health.fail(f"the folder is gone: {error}")
         if failures:
             raise failures[0]
 
