@@ -72,7 +72,7 @@ def _until(is_true: Callable[[], object]) -> None:
 
 
 def disk_full(place: Path) -> Fault:
-    """A topic fills a disk; less of it is kept."""
+    """Fills a disk with a topic; then keeps less of it."""
     properties = {**ONE_PARTITION, "log.segment.bytes": "1000000", "log.segment.delete.delay.ms": "1000"}
     (disk := place / "disk").mkdir()
     with (
@@ -112,7 +112,7 @@ def _small_disk(place: Path) -> Iterator[None]:
 
 
 def folder_lost(place: Path) -> Fault:
-    """One of two data directories is gone; it is brought back, and the broker starts again."""
+    """Takes one of two data directories away; then brings it back, and starts the broker again."""
     with _broker(place, more_data_dirs=[place / "lost"]) as broker, Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("t", 2)
         producer = SyncProducer(cluster)
@@ -130,7 +130,7 @@ def folder_lost(place: Path) -> Fault:
 
 
 def zookeeper_gone(place: Path) -> Fault:
-    """ZooKeeper stops; it is started again."""
+    """Stops ZooKeeper; then starts it again."""
     properties = {**ONE_PARTITION, "zookeeper.session.timeout.ms": "4000"}
     with (
         EmbeddedZooKeeper(place / "zookeeper") as zookeeper,
@@ -151,7 +151,7 @@ def _consumer(bootstrap: str, group: str, topic: str) -> confluent_kafka.Consume
 
 
 def consumer_stuck(place: Path) -> Fault:
-    """A member stops polling while records come; it is started again."""
+    """Has a member stop polling while records come; then starts it again."""
     with _broker(place, properties=ONE_PARTITION) as broker, Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("waits", 1)
         producer = SyncProducer(cluster)
@@ -171,7 +171,7 @@ def consumer_stuck(place: Path) -> Fault:
 
 
 def lag_grows(place: Path) -> Fault:
-    """More records come than a group consumes; more is consumed."""
+    """Sends more records than a group consumes; then has it consume more."""
     stopped = Event()
     with _broker(place, properties=ONE_PARTITION) as broker, Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("much", 1)
@@ -214,7 +214,7 @@ def _consume(consumer: confluent_kafka.Consumer, stopped: Event) -> None:
 
 
 def transaction_hangs(place: Path) -> Fault:
-    """A producer leaves its transaction open; it is started again."""
+    """Leaves a transaction open; then starts its producer again."""
     properties = {**ONE_PARTITION, "transaction.max.timeout.ms": "7200000"}
     with _broker(place, properties=properties) as broker, Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("hangs", 1)
@@ -236,7 +236,7 @@ def transaction_hangs(place: Path) -> Fault:
 
 
 def load_fails(place: Path) -> Fault:
-    """The broker of a continuous load is down; it is started again."""
+    """Stops the broker of a continuous load; then starts it again."""
     served = f"{LOOPBACK}:{free_port()}"
     with _broker(place) as broker:
         with Cluster(broker.bootstrap) as cluster:
@@ -264,7 +264,7 @@ def _running(command: Sequence[str]) -> Iterator[None]:
 
 
 def small_files(place: Path) -> Fault:
-    """A table has ten thousand files; it is compacted."""
+    """Gives a table ten thousand files; then compacts it."""
     (place / "metrics").mkdir()
     loads, served = Loads(str(place / "table")), f"{LOOPBACK}:{free_port()}"
     loads.load((0, 1), [0])
@@ -292,7 +292,7 @@ def small_files(place: Path) -> Fault:
 
 
 def slow_client(place: Path) -> Fault:
-    """Clients begin large requests and do not end them; they are stopped."""
+    """Begins large requests and does not end them; then stops those clients."""
     with _broker(place) as broker, ExitStack() as clients:
         host, port = parse_address(broker.bootstrap)
         yield _target(broker)
@@ -305,7 +305,7 @@ def slow_client(place: Path) -> Fault:
 
 
 def clock_moved(place: Path) -> Fault:
-    """The clock of the machine is set an hour ahead; it is set right."""
+    """Sets the clock of a machine an hour ahead; then sets it right."""
     clock = SetClock(place / "clock")
     with _broker(place, program=clock.program) as broker:
         yield _target(broker)
