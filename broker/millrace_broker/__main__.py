@@ -22,6 +22,7 @@ from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.extras import require
 from millrace.service_manager import ServiceManager
+from millrace.tracing import Tracing, tracing_of
 from millrace_broker.log_lines import output
 from millrace_broker.startup.options import BrokerOptions, parse_options
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from millrace_broker.broker import Broker
 
 logger = logging.getLogger("millrace_broker")
+
+SERVICE = "millrace-broker"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse_options(sys.argv[1:] if arguments is None else arguments)
         require("the broker", "broker")
         output.use_format(to_stderr, options.broker.logging_format)
-        asyncio.run(_run(options, manager))
+        with tracing_of(os.environ, SERVICE) as tracing:
+            asyncio.run(_run(options, manager, tracing))
     except MillraceError as error:
         print(f"millrace broker: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -53,14 +57,14 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _run(options: BrokerOptions, manager: ServiceManager) -> None:
+async def _run(options: BrokerOptions, manager: ServiceManager, tracing: Tracing | None) -> None:
     from millrace_broker.broker import Broker  # noqa: PLC0415  # needs the packages of the extra
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    broker = Broker(options, SystemClock())
+    broker = Broker(options, SystemClock(), tracing)
     try:
         address = await broker.start()
         print(f"listening {address}", flush=True)  # noqa: T201  # the parent process waits for it

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.clock import Clock
 from millrace.config import MAX_INT
 from millrace.security.sasl.scram_server import Known
+from millrace.tracing import Tracing
 from millrace_broker.cluster.acl_manager import AclManager
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.deletion_lookup import DeletionLookup
@@ -81,6 +82,7 @@ class Foundation(NamedTuple):
     metrics: RequestMetrics
     closing: AsyncExitStack
     authorizer: Authorizer | None = None
+    tracing: Tracing | None = None
 
     @property
     def connect(self) -> Connect:
@@ -211,9 +213,7 @@ def _access(base: Foundation, apis: Mapping[int, Api]) -> Access | None:
 def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
     purgatory: Purgatory[TopicPartition] = Purgatory(asyncio.get_running_loop().call_later)
     if isinstance(base.store, LocalStore):
-        return ReplicaManager(
-            base.logs, purgatory, IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms)
-        )
+        return _replica_manager(base, purgatory, IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms))
     metadata = base.metadata
     changes = IsrChangeSender(
         lambda: Sender(base.broker_id, base.broker_epoch()),
@@ -221,10 +221,18 @@ def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
         connect=base.connect,
     )
     tables = IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms, changes)
-    replicas = ReplicaManager(base.logs, purgatory, tables)
+    replicas = _replica_manager(base, purgatory, tables)
     changes.start(replicas.isr_answered)
     base.closing.push_async_callback(changes.stop)
     return replicas
+
+
+def _replica_manager(base: Foundation, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> ReplicaManager:
+    if base.tracing is None:
+        return ReplicaManager(base.logs, purgatory, isr)
+    from millrace_broker.replication.traced_appends import TracedReplicaManager  # noqa: PLC0415  # for those who trace
+
+    return TracedReplicaManager(base.logs, purgatory, isr, base.tracing, base.clock)
 
 
 def _marker_sender(base: Foundation, local: MarkerWriter) -> MarkerSender:

@@ -25,6 +25,7 @@ from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
+from millrace.tracing import Tracing
 from millrace_broker.admin.chores import Chore, Chores, broker_chores
 from millrace_broker.admin.clock_steps import ClockSteps
 from millrace_broker.admin.health import Health, judge
@@ -68,8 +69,9 @@ ADMIN_WAITS_FOR_LOGS_S = 1.0  # where it takes longer to open them, it can be as
 class Broker:
     """One broker process; it is made and started once, on a running event loop."""
 
-    def __init__(self, options: BrokerOptions, clock: Clock) -> None:
+    def __init__(self, options: BrokerOptions, clock: Clock, tracing: Tracing | None = None) -> None:
         self._options = options
+        self._tracing = tracing
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -246,6 +248,7 @@ class Broker:
             self._metrics,
             self._closing,
             self._authorizer,
+            self._tracing,
         )
         self._services = services = new_services(base)
         interval_ms = self._options.broker.maintenance_request_interval_ms

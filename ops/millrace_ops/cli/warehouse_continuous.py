@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ import typer
 
 from millrace.addresses import Address, parse_listen_address
 from millrace.errors import InvalidConfigError, SetupError
+from millrace.tracing import tracing_of
 from millrace_ops.cli.output import print_json
 from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.load.continuous import ContinuousListener, Failure, load_continuously
@@ -21,6 +23,7 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport
+from millrace_pipelines.warehouse.load.traces import SERVICE
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -47,10 +50,13 @@ def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
             raise SetupError(f"--metrics {loop.metrics}: {error.strerror or error}") from error
         print(f"metrics at http://{served}/metrics", file=sys.stderr, flush=True)
         listeners.append(metrics)
-    with spark_session(f"load {options.topic}", options.master, options.spark_settings) as spark:
+    with (
+        tracing_of(os.environ, SERVICE) as tracing,
+        spark_session(f"load {options.topic}", options.master, options.spark_settings) as spark,
+    ):
         stop_on_signals(stop.set)
         print(f"loading {options.topic} into {options.table} until SIGTERM", file=sys.stderr, flush=True)
-        load = partial(load_topic, options, spark=spark)
+        load = partial(load_topic, options, spark=spark, tracing=tracing)
         load_continuously(load, stop, _All(listeners), interval_s=loop.interval_s)
 
 

@@ -9,6 +9,7 @@ are removed, and ends the process.
 
 from __future__ import annotations
 
+import os
 import signal
 import traceback
 from contextlib import suppress
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dagster_pipes import PipesContext, open_dagster_pipes
 
 from millrace.errors import MillraceError
+from millrace.tracing import Tracing, tracing_of
 from millrace_pipelines.runs.failures import Failed, failure_of, jvm_ended
 from millrace_pipelines.runs.jobs import Job, LoadJob, Report
 from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, Work, write_report
@@ -24,6 +26,7 @@ from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.progress import LoadListener, Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.traces import SERVICE
 
 KILLED_JVM_TIMEOUT_S = 1.0
 STOPPED_JVM_TIMEOUT_S = 4.0
@@ -51,34 +54,34 @@ class PipesListener:
 def main() -> None:
     """Does the jobs of a Pipes context, and tells of each."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process has inherited
-    with open_dagster_pipes() as context, suppress(KeyboardInterrupt):
-        _do_jobs(context, WORK.validate_python(context.extras))
+    with open_dagster_pipes() as context, suppress(KeyboardInterrupt), tracing_of(os.environ, SERVICE) as tracing:
+        _do_jobs(context, WORK.validate_python(context.extras), tracing)
     end_jvm(STOPPED_JVM_TIMEOUT_S)
 
 
-def _do_jobs(context: PipesContext, work: Work) -> None:
+def _do_jobs(context: PipesContext, work: Work, tracing: Tracing | None) -> None:
     with SharedSession("loads", work.master, work.spark_settings) as session:
         for job in work.jobs:
             _tell(context, Message(key=job.key))
-            _tell(context, outcome_of(job, session, PipesListener(context, job.key)))
+            _tell(context, outcome_of(job, session, PipesListener(context, job.key), tracing))
             if jvm_status() is not None:
                 return
 
 
-def outcome_of(job: Job, session: SharedSession, listener: PipesListener) -> Message:
+def outcome_of(job: Job, session: SharedSession, listener: PipesListener, tracing: Tracing | None) -> Message:
     """Does one job, and returns what to tell of it; the traceback of an error goes to stderr."""
     try:
-        report = do(job, session, listener)
+        report = do(job, session, listener, tracing)
     except Exception as error:  # noqa: BLE001  one job's failure stops no other
         traceback.print_exc()
         return Message(key=job.key, failed=_failed(error))
     return Message(key=job.key, report=write_report(report))
 
 
-def do(job: Job, session: SharedSession, listener: LoadListener) -> Report:
+def do(job: Job, session: SharedSession, listener: LoadListener, tracing: Tracing | None = None) -> Report:
     """Does a job; raises what `load_topic` and `reload_topic` raise."""
     if isinstance(job, LoadJob):
-        return load_topic(job.options, spark=session, listener=listener)
+        return load_topic(job.options, spark=session, listener=listener, tracing=tracing)
     return reload_topic(job.options, job.selection, spark=session, listener=listener)
 
 

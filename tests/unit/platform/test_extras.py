@@ -91,7 +91,11 @@ def test_the_packages_of_an_extra_are_those_that_the_project_declares(extra):
     if extra == "postgres":
         pytest.importorskip("dagster_postgres")
     distributions = {name: _normal(found[0]) for name, found in packages_distributions().items()}
-    special = {"google.protobuf": "protobuf"}
+    special = {
+        "google.protobuf": "protobuf",
+        "opentelemetry.sdk": "opentelemetry-sdk",
+        "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    }
     brought = {special.get(name) or distributions[name] for name in PACKAGES[extra]}
     declared = {_normal(re.match(r"[\w.-]+", one)[0]) for one in PROJECT["optional-dependencies"][extra]}
     assert brought == declared - ({"pyspark"} if extra == "connect" else set())

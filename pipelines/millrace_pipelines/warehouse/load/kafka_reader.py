@@ -127,4 +127,5 @@ def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
         value_bytes=sum(answer.value_bytes for answer in answers),
         files=tuple(files),
         dead_letter_files=tuple(file for answer in answers for file in answer.dead_letter_files),
+        traces=tuple(trace for answer in answers for trace in answer.traces),
     )

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
+from millrace.tracing import Tracing
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.dead_letters.letters import known_letters
 from millrace_pipelines.warehouse.errors import ModeError
@@ -31,6 +32,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.same_log import ledger_change
+from millrace_pipelines.warehouse.load.traces import LoadTrace
 from millrace_pipelines.warehouse.load.verify import Written
 
 
@@ -48,6 +50,7 @@ def load_topic(
     listener: LoadListener | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
+    tracing: Tracing | None = None,
 ) -> LoadReport:
     """Loads what the topic has and the table doesn't, up to where the logs end when it begins.
 
@@ -58,13 +61,14 @@ def load_topic(
         listener: Follows the load.
         fs: The disk; by default this machine's.
         clock: The time; by default this machine's.
+        tracing: Records a span where records bring a trace context; None for none.
 
     Raises:
         StaleLedgerError: Another load committed first; run again.
         WarehouseError: The load can't go on (see `warehouse.errors`).
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
     """
-    loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock())
+    loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock(), tracing)
     found = loader.look()
     change, plan = planned_load(options, found)
     opened = loader.open(found, change)
@@ -103,7 +107,7 @@ def planned_load(options: LoadOptions, found: Found) -> PlannedLoad:
 
 def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: LoadPlan, report: LoadReport) -> LoadReport:
     options, ledger = loader.options, ledger_of(opened.tables.rows)
-    dead_letters = opened.tables.dead_letters
+    dead_letters, trace = opened.tables.dead_letters, LoadTrace(loader.tracing, loader.clock)
     written = loader.write(spark, opened, plan, known_letters(dead_letters, ledger) if dead_letters else {})
     report = _counted(replace(report, load_id=loader.load_id, seconds=loader.seconds()), written)
     lineage = lineage_of_load(options, ledger, report, loader.clock.now_ms())
@@ -111,7 +115,8 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
     )  # fmt: skip
-    committed = loader.commit(opened.tables, append)
+    with trace.committing(report, [found for result in written.results for found in result.traces]):
+        committed = loader.commit(opened.tables, append)
     return replace(report, version=committed.version, upserted=committed.upserted, seconds=loader.seconds())
 
 

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock
 from millrace.fs import FileSystem
+from millrace.tracing import Tracing
 from millrace_pipelines.spark.brokers import TopicDescription
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.read import read_range
@@ -78,13 +79,22 @@ class RangeLoader:
         listener: Follows the load.
         fs: The disk.
         clock: The time.
+        tracing: Records spans; None for none.
     """
 
-    def __init__(self, options: LoadOptions, listener: LoadListener, fs: FileSystem, clock: Clock) -> None:
+    def __init__(
+        self,
+        options: LoadOptions,
+        listener: LoadListener,
+        fs: FileSystem,
+        clock: Clock,
+        tracing: Tracing | None = None,
+    ) -> None:
         self.options = options
         self.load_id = uuid.uuid4().hex
         self.fs = fs
         self.clock = clock
+        self.tracing = tracing
         self._listener = listener
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
@@ -191,6 +201,7 @@ class RangeLoader:
             known_letters=known,
             ledger=ledger_of(tables.rows).name,
             compression=loaded_compression(tables.rows.configuration),
+            is_traced=self.tracing is not None,
         )
         max_records = records_per_task(plan.ranges, cores_of(spark), options.max_records_per_task)
         tasks = split_ranges(plan.ranges, max_records)

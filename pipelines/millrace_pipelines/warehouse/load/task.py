@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.trace_context import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
 from millrace_pipelines.arrow import Column, binaries
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.read import ReadBlock
@@ -38,7 +40,8 @@ class LoadSpec:
     """What all tasks of one load share.
 
     `known_letters` has, by partition, offsets that are dead letters already, by a load that stopped before its rows;
-    `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files.
+    `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files; where
+    `is_traced`, a task tells the trace contexts of its records.
     """
 
     load_id: str
@@ -49,6 +52,7 @@ class LoadSpec:
     known_letters: Mapping[int, Offsets] = field(default_factory=dict)
     ledger: str = ""
     compression: Compression = LOADED
+    is_traced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,7 @@ class TaskResult:
 
     `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor letter;
     `dead_letters` counts the letters that were read, whether written now or before; `late` counts the rows and letters
-    whose event time was late; `leader_epoch` is that of the last batch.
+    whose event time was late; `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`).
     """
 
     range: OffsetRange
@@ -70,6 +74,7 @@ class TaskResult:
     leader_epoch: int = NO_LEADER_EPOCH
     files: tuple[DataFile, ...] = ()
     dead_letter_files: tuple[DataFile, ...] = ()
+    traces: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -87,6 +92,7 @@ class TaskResult:
         fields["range"] = OffsetRange(*fields["range"])
         for name in ("files", "dead_letter_files"):
             fields[name] = tuple(DataFile(**file) for file in fields[name])
+        fields["traces"] = tuple(fields["traces"])
         return cls(**fields)
 
 
@@ -95,6 +101,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
     records = control = aborted = dead_letters = late = value_bytes = 0
     leader_epoch = NO_LEADER_EPOCH
     known = spec.known_letters.get(span.partition, np.zeros(0, np.int64))
+    contexts: tuple[TraceContext, ...] = ()
     splitter = Splitter(spec.payload, known, spec.load_id, spec.ledger)
     with (
         rows_writer(spec.table, spec.load_id, task, spec.payload, fs, compression=spec.compression) as rows_files,
@@ -111,6 +118,8 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             late += split.late
             value_bytes += _value_bytes(block.records)
             leader_epoch = max(leader_epoch, block.leader_epoch)  # they only grow
+            if spec.is_traced and len(contexts) < MAX_CONTEXTS:
+                contexts = (*contexts, *sampled_contexts(_traceparents(block.records)))[:MAX_CONTEXTS]
         dead_file = dead_writer.finish()
         return TaskResult(
             range=span,
@@ -123,6 +132,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             leader_epoch=leader_epoch,
             files=rows_files.finish(),
             dead_letter_files=() if dead_file is None else (dead_file,),
+            traces=tuple(map(str, contexts)),
         )
 
 
@@ -152,6 +162,14 @@ def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
         pa.repeat(pa.scalar(partition, pa.int32()), records.num_rows),
     ]
     return pa.Table.from_arrays([*constants, *records.columns], schema=ENVELOPE_SCHEMA)
+
+
+def _traceparents(records: pa.RecordBatch) -> Iterator[bytes | None]:
+    """Yields the different values that the header `traceparent` has."""
+    headers = cast("Any", records.column("headers")).flatten()
+    values = headers.field("value").filter(pc.equal(headers.field("key"), pa.scalar(HEADER)))
+    for value in values.unique():
+        yield value.as_py()
 
 
 def _value_bytes(records: pa.RecordBatch) -> int:

@@ -1,0 +1,155 @@
+"""The door to OpenTelemetry: spans about records, in the traces of those who produced them (docs/tracing.md).
+
+    no sampled trace context     no span
+    one                          a span that is its child
+    several                      a span of a trace of its own, with a link to each
+
+The environment variables of OpenTelemetry say whether there are spans and where they go. Without them nothing of its
+SDK is imported. A span is recorded when what it is about has ended, so that nothing has to be carried along meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.errors import SetupError
+from millrace.extras import require
+from millrace.trace_context import TraceContext
+from millrace.version import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import SpanContext
+
+EXPORTER = "OTEL_TRACES_EXPORTER"
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+HTTP = "http/protobuf"
+NONE, OTLP, CONSOLE = "none", "otlp", "console"
+MESSAGING = {"messaging.system": "kafka"}
+
+Attributes = Mapping[str, str | int]
+
+
+class Span(NamedTuple):
+    """What is recorded of something that has ended; `error` is the name of the error with which it has failed."""
+
+    name: str
+    started_ns: int
+    ended_ns: int
+    attributes: Attributes
+    is_consumer: bool = False
+    error: str | None = None
+
+
+class Tracing:
+    """Records spans."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("millrace", __version__)
+
+    def record(self, span: Span, contexts: Sequence[TraceContext]) -> TraceContext:
+        """Makes a span about records that have these contexts, at least one, and returns its own context."""
+        from opentelemetry.trace import Link, SpanKind, Status, StatusCode  # noqa: PLC0415
+
+        is_child = len(contexts) == 1
+        started = self._tracer.start_span(
+            span.name,
+            context=_context(contexts[0] if is_child else None),
+            kind=SpanKind.CONSUMER if span.is_consumer else SpanKind.INTERNAL,
+            attributes={**MESSAGING, **span.attributes},
+            links=() if is_child else [Link(_remote(one)) for one in contexts],
+            start_time=span.started_ns,
+        )
+        if span.error is not None:
+            started.set_attribute("error.type", span.error)
+            started.set_status(Status(StatusCode.ERROR))
+        started.end(span.ended_ns)
+        own = started.get_span_context()
+        return TraceContext(own.trace_id, own.span_id)
+
+    def close(self) -> None:
+        """Exports what is recorded; it waits for the exporter."""
+        self._provider.shutdown()
+
+
+def traces_exporter(environ: Mapping[str, str]) -> str | None:
+    """Returns where the environment has spans exported, `otlp` or `console`; None for nowhere.
+
+    Raises SetupError for an exporter or a protocol that there is not.
+    """
+    is_given = any(environ.get(name) for name in ENDPOINTS)
+    exporter = environ.get(EXPORTER) or (OTLP if is_given else NONE)
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter == NONE:
+        return None
+    if exporter not in (OTLP, CONSOLE):
+        raise SetupError(f"{EXPORTER}={exporter}: expected {OTLP}, {CONSOLE} or {NONE}")
+    protocol = next((value for name in PROTOCOLS if (value := environ.get(name))), HTTP)
+    if exporter == OTLP and protocol != HTTP:
+        raise SetupError(f"OTLP's protocol {protocol!r} is not served: {PROTOCOLS[1]} is {HTTP}")
+    return exporter
+
+
+@contextmanager
+def tracing_of(environ: Mapping[str, str], service: str) -> Iterator[Tracing | None]:
+    """Yields what records spans, None where the environment asks for none; exports them at the end.
+
+    Args:
+        environ: The process's environment, in which the SDK reads further variables.
+        service: The name of the service, unless the environment names it.
+
+    Raises:
+        SetupError: The environment asks for what there is not, or the extra is not installed.
+    """
+    exporter = traces_exporter(environ)
+    if exporter is None:
+        yield None
+        return
+    require("tracing, which the environment asks for,", "tracing")
+    tracing = Tracing(_provider(exporter, environ, service))
+    try:
+        yield tracing
+    finally:
+        tracing.close()
+
+
+def _provider(exporter: str, environ: Mapping[str, str], service: str) -> TracerProvider:
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    is_named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    resource = Resource.create({} if is_named else {"service.name": service})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(_exporter(exporter)))
+    return provider
+
+
+def _exporter(exporter: str) -> SpanExporter:
+    if exporter == CONSOLE:
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # noqa: PLC0415
+
+        return ConsoleSpanExporter(out=sys.stderr)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    return OTLPSpanExporter()
+
+
+def _remote(context: TraceContext) -> SpanContext:
+    from opentelemetry.trace import SpanContext, TraceFlags  # noqa: PLC0415
+
+    return SpanContext(context.trace_id, context.span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def _context(parent: TraceContext | None) -> Context:
+    """Returns the context in which the child of a span begins; for None one of no span."""
+    from opentelemetry.context import Context  # noqa: PLC0415
+    from opentelemetry.trace import NonRecordingSpan, set_span_in_context  # noqa: PLC0415
+
+    return Context() if parent is None else set_span_in_context(NonRecordingSpan(_remote(parent)), Context())
