@@ -7,7 +7,7 @@ import pytest
 from millrace.config import MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from millrace.fs import OsFileSystem
-from millrace.records.batch import HEADER_BYTES, check_crc, read_header, walk
+from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, check_crc, read_header, walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
@@ -311,6 +311,18 @@ def test_a_closed_log_takes_nothing_and_closes_again(open_log: OpenLog) -> None:
     log.flush()
     with pytest.raises(StorageError, match="closed"):
         log.append(batch(1), leader_epoch=0)
+
+
+def test_the_newest_timestamp_is_that_of_segments_with_records_to_read(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=SIZE)
+    assert log.newest_timestamp_ms() == NO_TIMESTAMP
+    for timestamp in (7, 900, 5):
+        log.append(batch(timestamp), leader_epoch=0)
+    newest = []
+    for start in range(3):
+        log.raise_log_start_offset(start)
+        newest.append(log.newest_timestamp_ms())
+    assert newest == [900, 900, 5]
 
 
 def test_the_largest_timestamp_is_that_of_a_record_above_the_start(open_log: OpenLog) -> None:
