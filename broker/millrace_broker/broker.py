@@ -90,13 +90,14 @@ class Broker:
         self._maintenance: LogMaintenance
         self._services: Services
         self._server: Server
+        self._bound: dict[str, Address]
 
     async def start(self) -> Address:
         """Starts to serve and returns the address of the first listener; a MillraceError says why it can't."""
         view = await self._start_store()
         await self._open_logs(view)
         self._assemble()
-        bound = await self._bind()
+        self._bound = bound = await self._bind()
         await asyncio.to_thread(self._store.register_broker, registration(self._options, bound))
         if isinstance(self._store, LocalStore):
             self._epochs_are_raised = await asyncio.to_thread(
@@ -127,6 +128,7 @@ class Broker:
                 self._vitals,
                 self._maintenance_counts,
                 loop_delays,
+                self._bound,
             )
         )
         loop_delay = LoopDelay(loop_delays)
