@@ -42,6 +42,7 @@ HOSTILE = "<script>document.title = 'owned'</script>"
 GROUP = f'reports "&/{HOSTILE}'
 NOON_MS = 1_782_000_000_000
 AVRO = {"type": "record", "name": "Reading", "fields": [{"name": "degrees", "type": "int"}]}
+PROTOBUF = 'syntax = "proto3"; message Place { string city = 1; }'
 PROPERTIES = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 
 
@@ -93,6 +94,7 @@ def avro(degrees):
 def registry():
     with SchemaRegistryServer() as server:
         server.register("weather-value", json.dumps(AVRO))
+        server.register("places-value", PROTOBUF, "PROTOBUF")
         yield server
 
 
@@ -216,6 +218,13 @@ def test_values_are_decoded(browser):
     assert values["1·1"].startswith('{"degrees": 21}')
     assert values["1·2"].startswith("000000  ff 00")
     assert "&#34;degrees&#34;: 21" in browser.page("record?topic=weather&partition=1&offset=1")
+
+
+def test_protobuf_is_decoded_and_a_schema_that_is_not_there_is_named(broker, browser):
+    broker.produce("places", [b"\0\0\0\0\2\0\n\4Graz", b"\0\0\0\0\7\0\xff"])
+    [unknown, place] = cells(browser.page("messages?topic=places"))[1:]
+    assert place[3].startswith('{"city": "Graz"}')
+    assert "its schema 7 can't be used" in unknown[3]
 
 
 def test_what_producers_wrote_is_text_and_nothing_else(browser):

@@ -36,8 +36,9 @@ class Console:
             return None
         require("decoding by a schema registry", "pipelines")
         from millrace_ops.cli.consume_schemas import SchemaValues  # noqa: PLC0415  # takes the packages of the extra
+        from millrace_ops.console.decoding import RememberingDecoder  # noqa: PLC0415
 
-        return SchemaValues(self.settings.schema_registry)
+        return RememberingDecoder(SchemaValues(self.settings.schema_registry), self.clock)
 
     def _connect(self) -> Cluster:
         return Cluster(

@@ -94,9 +94,14 @@ class Budget:
         return cls(SCANNED_RECORDS // share, SCANNED_BYTES // share, clock.monotonic_s() + SCANNED_S / share, clock)
 
     @property
+    def is_spent(self) -> bool:
+        """Whether no further record may be looked at."""
+        return self.records <= 0 or self.clock.monotonic_s() >= self.until_s
+
+    @property
     def is_left(self) -> bool:
-        """Whether anything is left."""
-        return self.records > 0 and self.bytes > 0 and self.clock.monotonic_s() < self.until_s
+        """Whether more may be fetched."""
+        return self.bytes > 0 and not self.is_spent
 
 
 def read_records(cluster: Cluster, wanted: Wanted, matches: Matches | None, clock: Clock) -> Read:
@@ -152,7 +157,8 @@ def scan(
                 budget.records -= 1
                 if matches is None or matches(record):
                     found.append(record)
-                if len(found) == wanted.limit and not is_newest:
+                is_full = len(found) == wanted.limit and not is_newest
+                if is_full or budget.is_spent:
                     return found, record.offset + 1
             offset = max(offset, batch.header.next_offset)
     return found, min(offset, end)

@@ -1,7 +1,8 @@
 """Serves the pages over HTTP at a Unix socket: a request finds its page by its path, and a worker thread makes it.
 
 An error of the tree becomes a page with its sentence: what is asked for and is not there is 404, what makes no sense
-400, and what the cluster does not do 502. At most WORKERS pages are made at one time.
+400, what is not installed 501, and what the cluster, or the disk of the tables, does not do 502. At most WORKERS pages
+are made at one time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from millrace.errors import (
     InvalidRequestError,
     MillraceError,
     OffsetOutOfRangeError,
+    SetupError,
     UnknownTopicError,
 )
 from millrace_ops.console.console import Console
@@ -147,6 +149,8 @@ def _error_page(error: MillraceError) -> Page:
         title, status = "Not found", 404
     elif isinstance(error, InvalidRequestError | InvalidConfigError):
         title, status = "That is not possible", 400
+    elif isinstance(error, SetupError):
+        title, status = "Something is not set up", 501
     else:
-        title, status = "The cluster does not answer that", 502
+        title, status = "That did not work", 502
     return Page("error.html", {"title": title, "sentence": str(error)}, status)

@@ -57,6 +57,20 @@ def test_a_budget_ends_it_and_it_says_where_to_go_on(budget):
     assert found(wanted(OLDEST, 100), 0, budget=budget) == (list(range(10)), 10)
 
 
+def test_time_ends_it_in_the_middle_of_a_batch():
+    """As where each record takes long to decode."""
+    clock = ManualClock()
+
+    def takes_long(_):
+        clock.advance(300)
+        return True
+
+    assert found(wanted(OLDEST, 100), 0, matches=takes_long, budget=Budget(1000, 1 << 20, 1.0, clock)) == (
+        [0, 1, 2, 3],
+        4,
+    )
+
+
 def test_time_ends_it():
     clock = ManualClock()
     budget = Budget(1000, 1 << 20, clock.monotonic_s(), clock)
