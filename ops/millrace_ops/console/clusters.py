@@ -29,8 +29,3 @@ class Clusters:
             cluster.close()
             raise
         self._idle.put(cluster)
-
-    def close(self) -> None:
-        """Closes those that are idle."""
-        while not self._idle.empty():
-            self._idle.get_nowait().close()

@@ -83,7 +83,9 @@ class ConsoleGateway:
             return refused
         if _path(request) == LOGIN:
             return await self._login(request)
-        session = self._access.session(request.cookies.get(COOKIE, ""), request.headers.get("Authorization", ""))
+        session = self._access.session(
+            request.cookies.get(_cookie(request), ""), request.headers.get("Authorization", "")
+        )
         if session is None:
             return await self._asked(request, "") if _is_static(request) else _redirect(LOGIN)
         if request.method == "POST":
@@ -109,7 +111,7 @@ class ConsoleGateway:
         if session is None:
             return _redirect(f"{LOGIN}?refused=1")
         answer = _redirect(f"{ROOT}/")
-        answer.set_cookie(COOKIE, session, path=ROOT, httponly=True, samesite="Strict", secure=request.secure)
+        answer.set_cookie(_cookie(request), session, path=ROOT, httponly=True, samesite="Strict", secure=request.secure)
         return answer
 
     async def _posted(self, request: web.Request, session: str) -> web.Response:
@@ -118,7 +120,7 @@ class ConsoleGateway:
             return _said(403, "the form is not of this console's making, or too old: load its page again")
         if _path(request) == LOGOUT:
             answer = _redirect(LOGIN)
-            answer.del_cookie(COOKIE, path=ROOT)
+            answer.del_cookie(_cookie(request), path=ROOT)
             return answer
         if not self._may_change:
             return _said(403, "the console is read-only: admin.console=full lets it change something")
@@ -163,6 +165,11 @@ class ConsoleGateway:
 def _path(request: web.Request) -> str:
     """Returns the path as it is passed on: what is decided here is decided about what the process is asked for."""
     return request.raw_path.partition("?")[0]
+
+
+def _cookie(request: web.Request) -> str:
+    """Returns the cookie's name: browsers send cookies to all ports of a host, and each broker there has its own."""
+    return f"{COOKIE}_{request.url.port}"
 
 
 def _is_static(request: web.Request) -> bool:

@@ -72,7 +72,6 @@ def show_table(console: Console, asked: Asked) -> Page:
         "listing": partitions,
         "schema": [(field.name, str(field.type)) for field in table.schema],
         "commits": list(reversed(commits)),
-        "rates": [float(one.rows + one.dead_letters) for one in commits],
         "audit": console.audits.of(location),
     }
     return Page("table.html", values)
