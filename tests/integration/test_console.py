@@ -32,7 +32,7 @@ from millrace.testing.secured_listener import secured_listener
 from millrace.uuids import encode_id
 from millrace_ops.console.clusters import Clusters
 from millrace_ops.console.rendering import UNKNOWN
-from millrace_ops.console.watch import Watch
+from millrace_ops.console.watch import IDLE_S, Watch
 from millrace_pipelines.warehouse.delta.leases import Progress, lease
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from millrace_support.loads import Loads
@@ -276,6 +276,22 @@ def test_the_tail_has_what_came_since(broker, browser):
     assert [row[3] for row in cells(text)] == ["after", "other"]
     [since] = re.findall(r'data-from="([^"]*)"', text)
     assert cells(browser.page(tail + quote(unescape(since)))) == []
+
+
+def test_the_tail_of_several_partitions_leaves_nothing_out(broker, browser):
+    broker.create_topic("wide", 3)
+    [since] = re.findall(r'data-from="([^"]*)"', browser.page("messages?topic=wide"))
+    for partition in range(3):
+        broker.produce("wide", [b"%d-%d" % (partition, number) for number in range(70)], partition=partition)
+    followed = []
+    while True:
+        text = browser.page(f"tail?topic=wide&from={quote(unescape(since))}")
+        if not cells(text):
+            break
+        assert len(cells(text)) <= 100
+        followed += [row[3] for row in cells(text)]
+        [since] = re.findall(r'data-from="([^"]*)"', text)
+    assert sorted(followed) == sorted(f"{partition}-{number}" for partition in range(3) for number in range(70))
 
 
 @pytest.mark.parametrize("since", ["", "x", "[]", "[[0]]", '[["0",0]]', "[[0,-1]]", "[" * 5000, "[[9,0]]"])
@@ -555,6 +571,24 @@ def test_the_watch_tells_of_a_broker_that_is_gone_and_goes_on_when_it_is_back():
         started.start()
         until(lambda: is_well(watch))
         assert watch.overview().topics["watched"].records == 7
+
+
+def test_whoever_comes_back_after_a_long_time_sees_the_cluster_as_it_is_now():
+    class Later(SystemClock):
+        """A clock that can be set forward."""
+
+        ahead_s = 0.0
+
+        def monotonic_s(self):
+            return time.perf_counter() + self.ahead_s
+
+    with LocalBroker(properties=PROPERTIES) as started:
+        clock = Later()
+        watch = Watch(Clusters(lambda: Cluster(started.bootstrap)), clock)
+        until(lambda: watch.overview().topics == {} and watch._looks > 1)
+        clock.ahead_s = 2 * IDLE_S
+        started.create_topic("new")
+        assert "new" in watch.overview().topics
 
 
 def is_well(watch):

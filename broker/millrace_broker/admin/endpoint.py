@@ -38,7 +38,7 @@ from millrace.errors import InvalidConfigError, InvalidRequestError, SetupError,
 from millrace.extras import hidden
 from millrace_broker.admin.collectors.all_collectors import Collectors
 from millrace_broker.admin.collectors.families import Collector, Family
-from millrace_broker.admin.console.gateway import ROOT as CONSOLE
+from millrace_broker.admin.console.access import ROOT as CONSOLE
 from millrace_broker.admin.console.gateway import ConsoleGateway
 from millrace_broker.admin.exposition import exposition, in_slices
 from millrace_broker.admin.health import Health

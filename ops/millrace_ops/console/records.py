@@ -111,13 +111,15 @@ def read_records(cluster: Cluster, wanted: Wanted, matches: Matches | None, cloc
     looks_back = matches is not None
     starts = {one: _start(consumer, wanted, one, log, looks_back=looks_back) for one, log in logs.items()}
     spans = {one: Span(starts[one], log.end_offset) for one, log in logs.items()}
-    return Read(scan_all(cluster, wanted, spans, matches, clock), logs, starts)
+    found = scan_all(cluster, wanted, spans, matches, clock)
+    records = found.records[-wanted.limit :] if wanted.position == NEWEST else found.records[: wanted.limit]
+    return Read(found._replace(records=records), logs, starts)
 
 
 def scan_all(
     cluster: Cluster, wanted: Wanted, spans: Mapping[int, Span], matches: Matches | None, clock: Clock
 ) -> Scanned:
-    """Returns the records that match in these spans of partitions."""
+    """Returns the records that match in these spans of partitions, of each at most as many as are wanted."""
     consumer = SimpleConsumer(cluster)
     found: list[Found] = []
     next_offsets: dict[int, int] = {}
@@ -134,7 +136,6 @@ def scan_all(
         found += [Found(partition, one) for one in records]
     if len(spans) > 1:
         found.sort(key=lambda one: (one.record.timestamp_ms, one.partition, one.record.offset))
-        found = found[-wanted.limit :] if wanted.position == NEWEST else found[: wanted.limit]
     return Scanned(found, next_offsets, looked_at)
 
 

@@ -26,6 +26,7 @@ from millrace.errors import (
     SetupError,
     UnknownTopicError,
 )
+from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT
 from millrace_ops.console.console import Console
 from millrace_ops.console.pages.acls import show_acls
 from millrace_ops.console.pages.brokers import show_brokers
@@ -40,8 +41,6 @@ from millrace_ops.console.request import Answer, Asked, Page, Redirect
 
 logger = logging.getLogger(__name__)
 
-ROOT = "/console"
-FORM_TOKEN_HEADER = "X-Console-Form-Token"  # noqa: S105 -- a header's name
 WORKERS = 4
 STATIC_TYPES: Mapping[str, str] = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 MakePage = Callable[[Console, Asked], Answer]

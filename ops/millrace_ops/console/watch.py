@@ -4,7 +4,7 @@
                     every INTERVAL_S a look at metadata and offsets, with every SIZES_EVERY-th one, the second first,
                     also at sizes
                     a look that takes long makes the pauses longer
-                    IDLE_S without a page: no further looks until the next one
+                    IDLE_S without a page: no further looks until the next page, which waits for one
 
 A look that fails leaves the overview as it is, and the next page that asks is told why.
 """
@@ -42,6 +42,8 @@ class Watch:
         self._asked_at_s = 0.0
         self._looks = 0
         self._look_s = 0.0
+        self._looked_at_s = 0.0
+        self._pause_s = INTERVAL_S
         self._overview: Overview | None = None
         self._failure: MillraceError | None = None
         self._sizes: Mapping[Partition, int] = {}
@@ -51,11 +53,13 @@ class Watch:
         """Returns the newest overview; raises the error of the last look where that failed."""
         with self._changed:
             self._asked_at_s = self._clock.monotonic_s()
+            if self._asked_at_s - self._looked_at_s > 2 * self._pause_s:  # nobody has asked for long
+                self._overview, self._failure = None, None
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="console-watch", daemon=True)
                 self._thread.start()
-            self._changed.wait_for(lambda: self._overview is not None or self._failure is not None)
+            self._changed.wait_for(lambda: not self._is_awaited())
             if self._failure is not None or self._overview is None:
                 raise self._failure or AssertionError
             return self._overview
@@ -73,15 +77,20 @@ class Watch:
             failure = ClientError(f"the look at the cluster failed: {error!r}")
         with self._changed:
             self._overview, self._failure = overview, failure
+            self._looked_at_s = self._clock.monotonic_s()
             self._changed.notify_all()
 
     def _run(self) -> None:
         while True:
             self.look()
             with self._changed:
-                pause_s = max(INTERVAL_S, self._look_s / PART_OF_TIME) if self._has_sizes else SOON_S
-                self._changed.wait_for(lambda: False, pause_s)
+                self._pause_s = max(INTERVAL_S, self._look_s / PART_OF_TIME)
+                self._changed.wait_for(self._is_awaited, self._pause_s if self._has_sizes else SOON_S)
                 self._changed.wait_for(lambda: self._clock.monotonic_s() - self._asked_at_s < IDLE_S)
+
+    def _is_awaited(self) -> bool:
+        """Returns whether a page waits for a look."""
+        return self._overview is None and self._failure is None
 
     @property
     def _has_sizes(self) -> bool:

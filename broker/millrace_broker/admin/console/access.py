@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from millrace.addresses import is_loopback
 from millrace.clock import Clock
 
+ROOT = "/console"
+FORM_TOKEN_HEADER = "X-Console-Form-Token"  # noqa: S105 -- a header's name; by it pages learn what forms carry
 SESSION_S = 12 * 3600
 OPEN = "open"  # the session of an endpoint without a token
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 from millrace.errors import SetupError
 from millrace.extras import hidden
-from millrace_broker.admin.console.access import ConsoleAccess, is_own_origin
+from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT, ConsoleAccess, is_own_origin
 from millrace_broker.admin.console.process import ConsoleProcess
 
 with hidden("ssl", even_if_loaded=True):  # as in the endpoint
@@ -30,9 +30,7 @@ with hidden("ssl", even_if_loaded=True):  # as in the endpoint
 
 logger = logging.getLogger(__name__)
 
-ROOT = "/console"
 COOKIE = "millrace_console"
-FORM_TOKEN_HEADER = "X-Console-Form-Token"  # noqa: S105 -- a header's name
 LOGIN, LOGOUT = f"{ROOT}/login", f"{ROOT}/logout"
 STATIC = re.compile(rf"{ROOT}/static/[a-z]+\.[a-z]+")
 MAX_AT_ONCE = 4

@@ -86,7 +86,8 @@ def show_tail(console: Console, asked: Asked) -> Page:
     """Returns the records that have come since the positions that the browser has, as a fragment of a page."""
     topic = asked.need("topic")
     positions = _positions(asked.need("from"))
-    wanted = Wanted(topic, list(positions), OFFSET, limit=LIMITS[-1], committed=bool(asked.query.get("committed")))
+    share = max(1, LIMITS[-1] // len(positions))  # what is left of a partition comes with the next request
+    wanted = Wanted(topic, list(positions), OFFSET, limit=share, committed=bool(asked.query.get("committed")))
     with console.clusters.lent() as cluster:
         logs = read_logs(cluster, wanted)
         spans = {one: Span(max(logs[one].start_offset, at), logs[one].end_offset) for one, at in positions.items()}
