@@ -502,8 +502,20 @@ def test_the_token_opens_it_and_it_is_read_only(guarded):
 def test_a_killed_broker_takes_its_console_along(guarded):
     Browser(guarded.admin_url, Authorization="Bearer hush").page("")
     child = console_of(guarded)
-    guarded.kill()
+    [socket] = {one.laddr for one in child.net_connections("unix") if one.laddr.endswith("/socket")}
+    os.kill(guarded.pid, signal.SIGKILL)
     child.wait(60)
+    assert not os.path.exists(os.path.dirname(socket))
+
+
+def test_a_broker_that_stops_leaves_nothing_behind(guarded):
+    Browser(guarded.admin_url, Authorization="Bearer hush").page("")
+    child = console_of(guarded)
+    [socket] = {one.laddr for one in child.net_connections("unix") if one.laddr.endswith("/socket")}
+    assert os.stat(os.path.dirname(socket)).st_mode & 0o077 == 0
+    assert guarded.stop() == 0
+    assert not child.is_running()
+    assert not os.path.exists(os.path.dirname(socket))
 
 
 def test_it_is_off_unless_it_is_asked_for():

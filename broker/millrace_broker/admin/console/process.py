@@ -50,6 +50,7 @@ class ConsoleProcess:
     def _path(self) -> str:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="millrace-console-")  # of mode 0700
+        os.makedirs(self._folder.name, mode=0o700, exist_ok=True)  # a process that has ended has removed it
         return os.path.join(self._folder.name, "socket")
 
     async def _start(self) -> None:
