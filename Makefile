@@ -34,8 +34,8 @@ up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="
 test: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa peers-if-possible ## All tests; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(PROCESSES) $(ARGS)
 
-browser: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa chromium ## Clicks through Dagster's pages in Debian's Chromium
-	$(BIN)/python -m pytest -rs tests/integration/test_dagster_browser.py $(ARGS)
+browser: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa chromium ## Clicks through the pages of the console and of Dagster in Debian's Chromium
+	$(BIN)/python -m pytest -rs tests/integration/test_console_browser.py tests/integration/test_dagster_browser.py $(ARGS)
 
 chromium:
 	@command -v "$${MILLRACE_CHROMIUM:-chromium}" >/dev/null || \

@@ -93,13 +93,14 @@ class Broker:
         self._maintenance: LogMaintenance
         self._services: Services
         self._server: Server
+        self._bound: dict[str, Address]
 
     async def start(self) -> Address:
         """Starts to serve and returns the address of the first listener; a MillraceError says why it can't."""
         view = await self._start_store()
         await self._open_logs(view)
         self._assemble()
-        bound = await self._bind()
+        self._bound = bound = await self._bind()
         await asyncio.to_thread(self._store.register_broker, registration(self._options, bound))
         if isinstance(self._store, LocalStore):
             self._epochs_are_raised = await asyncio.to_thread(
@@ -131,6 +132,7 @@ class Broker:
                 self._maintenance_counts,
                 loop_delays,
                 clock_counts,
+                self._bound,
             )
         )
         watches: tuple[LoopDelay | ClockSteps, ...] = LoopDelay(loop_delays), ClockSteps(self._clock, clock_counts)

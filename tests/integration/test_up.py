@@ -132,6 +132,16 @@ def test_the_broker_s_properties_are_given_by_a_file_and_by_assignments(warm_up,
     assert wrong.stdout.read() == ("millrace: unknown property log.retention.msec; did you mean log.retention.ms?\n")
 
 
+def test_the_console_is_served_with_the_platforms_tables(warm_up):
+    addresses = await_addresses(warm_up(*FREE, "--no-dagster", "--console"))
+    with urlopen(addresses["console"], timeout=60) as response:
+        assert addresses["broker"] in response.read().decode()
+    with urlopen(f"{addresses['console']}tables", timeout=60) as response:
+        page = response.read().decode()
+    assert f"{addresses['state and logs']}/warehouse" in page
+    assert "read-only" in page
+
+
 def test_a_hardened_platform_names_the_administrators_file_and_stays_hardened(warm_up):
     process = warm_up(*FREE, "--no-dagster", "--secure", "--set", "connections.max.reauth.ms=3600000")
     addresses = await_addresses(process)

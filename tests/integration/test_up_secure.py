@@ -41,7 +41,7 @@ def started(directory, **options):
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory):
-    with started(tmp_path_factory.mktemp("platform")) as platform:
+    with started(tmp_path_factory.mktemp("platform"), console=True) as platform:
         yield platform
 
 
@@ -67,6 +67,21 @@ def test_users_may_do_what_they_need_and_nothing_else(platform):
         with pytest.raises(BrokerError) as refused:
             Admin(worker).delete_topic("orders")
         assert refused.value.broker_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_the_console_is_the_administrators(platform):
+    with as_user(platform, "admin") as admin:
+        Admin(admin).create_topic("looked-at", 1)
+    [broker] = platform.addresses.brokers
+    secrets = Path(platform.path("secrets"))
+    context = ssl.create_default_context(cafile=secrets / "ca.pem")
+    token = (secrets / "admin.token").read_text().strip()
+    request = Request(f"{broker.admin}/console/topic?name=looked-at", headers={"Authorization": f"Bearer {token}"})
+    with urlopen(request, context=context, timeout=60) as response:
+        assert "retention.ms" in response.read().decode()
+    request = Request(f"{broker.admin}/console/acls", headers={"Authorization": f"Bearer {token}"})
+    with urlopen(request, context=context, timeout=60) as response:
+        assert "User:platform" in response.read().decode()
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT"])

@@ -9,6 +9,7 @@
     GET  /strays                   logs that the cluster does not assign to this broker (`stray_requests`)
     POST /strays/adopt             makes a topic of stray logs again
     POST /strays/producer-ids      has this broker give higher producer ids, before that
+    …    /console/…                the console in the browser, which has a login of its own (`console`)
 
 A maintenance request may choose topics, and may be a dry run (`maintenance_request`); each answer also reports segment
 by segment. One that makes no sense is answered 400, and 500 where the disk fails, both with a sentence (`error`).
@@ -37,6 +38,8 @@ from millrace.errors import InvalidConfigError, InvalidRequestError, SetupError,
 from millrace.extras import hidden
 from millrace_broker.admin.collectors.all_collectors import Collectors
 from millrace_broker.admin.collectors.families import Collector, Family
+from millrace_broker.admin.console.access import ROOT as CONSOLE
+from millrace_broker.admin.console.gateway import ConsoleGateway
 from millrace_broker.admin.exposition import exposition, in_slices
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.kafka_names.renaming import KafkaNames
@@ -100,15 +103,23 @@ class AdminEndpoint:
         self._state = state
         self._maintenance: Maintenance | None = None
         self._strays: StrayRequests | None = None
+        self._console: ConsoleGateway | None = None
         self._collectors = Collectors((), ())
         self._kafka_names = KafkaNames(clock.monotonic_s)
         self._runner: web.AppRunner | None = None
 
-    def serve(self, maintenance: Maintenance, strays: StrayRequests, collectors: Collectors) -> None:
-        """Serves metrics, maintenance and stray logs too, as the broker has started."""
+    def serve(
+        self,
+        maintenance: Maintenance,
+        strays: StrayRequests,
+        collectors: Collectors,
+        console: ConsoleGateway | None = None,
+    ) -> None:
+        """Serves metrics, maintenance, stray logs and the console too, as the broker has started."""
         self._collectors = collectors
         self._maintenance = maintenance
         self._strays = strays
+        self._console = console
 
     async def start(self, host: str, port: int, token: str, context: SSLContext | None = None) -> tuple[str, int]:
         """Listens, by TLS where there is a context for it, and returns the address that was bound.
@@ -128,6 +139,9 @@ class AdminEndpoint:
                 web.post("/maintenance/{action:retention|compaction|verify}", self._maintain),
                 web.get("/strays", self._describe_strays),
                 web.post("/strays/{action:adopt|producer-ids}", self._change_strays),
+                web.get(CONSOLE, self._show_console),
+                web.get(CONSOLE + "/{page:.*}", self._show_console),
+                web.post(CONSOLE + "/{page:.*}", self._show_console),
             ]
         )
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None)
@@ -142,6 +156,8 @@ class AdminEndpoint:
 
     async def stop(self) -> None:
         """Closes the server once what is under way has been answered."""
+        if self._console is not None:
+            await self._console.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -204,6 +220,11 @@ class AdminEndpoint:
     async def _describe_strays(self, request: web.Request) -> web.Response:
         return _answer(STARTING if self._strays is None else await self._strays.describe(request.query))
 
+    async def _show_console(self, request: web.Request) -> web.Response:
+        if self._console is None:
+            raise web.HTTPNotFound
+        return await self._console.answer(request)
+
     async def _change_strays(self, request: web.Request) -> web.Response:
         if self._strays is None:
             return _answer(STARTING)
@@ -240,10 +261,13 @@ def _refused(action: Action, status: int, reason: str) -> web.Response:
 
 
 def _authorized(token: str) -> Middleware:
+    """Returns what lets only requests with the token through, and those for the console, which has its own login."""
     expected = f"Bearer {token}".encode()
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == CONSOLE or request.path.startswith(f"{CONSOLE}/"):
+            return await handler(request)
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")  # as aiohttp has decoded it
         if not given and request.path in PROBES:
             return _without_details(await handler(request))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.fs import FileSystem, write_file_durably
+from millrace.ports import LOOPBACK
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.stray_requests import StrayRequests
@@ -27,15 +29,17 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from millrace_broker.admin.collectors.all_collectors import Collectors
+    from millrace_broker.admin.console.gateway import ConsoleGateway
     from millrace_broker.admin.endpoint import AdminEndpoint
 
 logger = logging.getLogger(__name__)
 
 ADDRESS_FILE = "admin.address"
+KEY_BYTES = 32
 
 
 class Served(NamedTuple):
-    """What a broker that has started lets the endpoint serve and tell of."""
+    """What a broker that has started lets the endpoint serve and tell of; `listeners` are bound there, by name."""
 
     maintenance: LogMaintenance
     strays: StrayRequests
@@ -46,6 +50,7 @@ class Served(NamedTuple):
     counts: MaintenanceCounts
     loop_delays: Durations
     clock_counts: ClockCounts
+    listeners: Mapping[str, Address]
 
 
 class AdminService:
@@ -63,6 +68,7 @@ class AdminService:
         state: Callable[[], Mapping[str, object]],
     ) -> None:
         self._listen_at, self._token, self._tls = options.admin, options.broker.admin_token, options.admin_tls
+        self._console = options.console
         self._fs = fs
         self._clock = clock
         self._address_file = f"{options.data_dirs[0]}/{ADDRESS_FILE}"
@@ -88,7 +94,7 @@ class AdminService:
         """Serves metrics, maintenance and stray logs too, and writes the address: the broker is whole."""
         assert self._endpoint is not None
         collectors = await asyncio.to_thread(_collectors, served, self._clock)
-        self._endpoint.serve(served.maintenance, served.strays, collectors)
+        self._endpoint.serve(served.maintenance, served.strays, collectors, self._console_gateway(served.listeners))
         try:
             write_file_durably(self._fs, self._address_file, f"{self._address}\n".encode())
         except OSError as error:  # a full disk is no reason not to serve what is on it
@@ -103,6 +109,20 @@ class AdminService:
         """Closes the endpoint once what is under way has been answered."""
         if self._endpoint is not None:
             await self._endpoint.stop()
+
+    def _console_gateway(self, listeners: Mapping[str, Address]) -> ConsoleGateway | None:
+        if self._console is None:
+            return None
+        from millrace_broker.admin.console.access import ConsoleAccess  # noqa: PLC0415
+        from millrace_broker.admin.console.gateway import ConsoleGateway  # noqa: PLC0415
+        from millrace_broker.admin.console.process import ConsoleProcess  # noqa: PLC0415
+
+        address = listeners[self._console.listener]
+        reached = address._replace(host=LOOPBACK) if address.is_every_address else address
+        process = ConsoleProcess(self._console.settings(str(reached), has_login=bool(self._token)))
+        access = ConsoleAccess(self._token, secrets.token_bytes(KEY_BYTES), self._clock)
+        logger.info("console at the admin endpoint: /console/")
+        return ConsoleGateway(process, access, may_change=self._console.may_change)
 
     def _new_endpoint(self) -> AdminEndpoint:
         from millrace_broker.admin.endpoint import AdminEndpoint  # noqa: PLC0415

@@ -88,8 +88,9 @@ def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaul
 
     directories = services.replicas.logs_by_data_dir()
     for path, logs in directories.items():
-        for key, log in sorted((logs or {}).items()):
-            add(path, key, log.size_bytes)
+        found_logs = logs or {}
+        for key in sorted(found_logs if asked is None else asked.intersection(found_logs)):
+            add(path, key, found_logs[key].size_bytes)
     for key, copy in services.log_dirs.copies().items():
         log = services.replicas.partition(key).log
         add(copy.parent, key, copy.size_bytes, max(log.log_end_offset - copy.end_offset, 0))

@@ -247,6 +247,23 @@ class BrokerConfig:
         "listeners have.",
         choices=("PLAINTEXT", "SSL"),
     )
+    admin_console: str = setting(
+        "off",
+        "The console in the browser, at /console of the admin endpoint: off, read-only, or full, which may change "
+        "something.",
+        choices=("off", "read-only", "full"),
+    )
+    admin_console_client_config: str = setting(
+        "",
+        "The file of client properties by which the console reaches the cluster, and so as whom; without it, it "
+        "connects to the first listener with PLAINTEXT.",
+    )
+    admin_console_warehouse: str = setting(
+        "", "The folder, or bucket, of the tables that the console shows; none if empty."
+    )
+    admin_console_schema_registry: str = setting(
+        "", "The address or folder of the schema registry by which the console decodes Avro and Protobuf."
+    )
     maintenance_request_interval_ms: int = setting(
         -1,
         "Milliseconds between requests for retention and compaction to the admin endpoint; the broker's own timers "

@@ -36,6 +36,7 @@ from millrace_broker.properties.listeners import Listener, NamedAddress
 from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
+from millrace_broker.startup.console import ConsoleOptions, console_options
 from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given
 from millrace_broker.startup.listeners import (
     DEFAULT_LISTEN,
@@ -70,6 +71,7 @@ class BrokerOptions:
     inter_broker_security: ClientSecurity
     authentications: Mapping[str, ListenerSecurity]
     admin: Address
+    console: ConsoleOptions | None
     data_dirs: tuple[str, ...]
     zookeeper: str | None
     broker_id: int | None
@@ -148,6 +150,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         check_policies(defaults)
         _check_admin(properties)
         between = inter_broker_listener(given, listeners, is_alone=zookeeper is None)
+        broker = BrokerConfig.from_properties(_of(BROKER_CONFIG, properties))
         return BrokerOptions(
             listeners=listeners,
             inter_broker_listener=between.name,
@@ -156,12 +159,13 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
             ),
             authentications=authentications(given, listeners),
             admin=parse_listen_address(parsed.admin),
+            console=console_options(broker, listeners),
             data_dirs=directories,
             zookeeper=zookeeper,
             broker_id=broker_id_of(given),
             broker_id_place=given.get("broker.id", Given("")).place,
             cluster_id=_cluster_id(parsed.cluster_id),
-            broker=BrokerConfig.from_properties(_of(BROKER_CONFIG, properties)),
+            broker=broker,
             groups=GroupConfig.from_properties(_of(GROUP_CONFIG, properties)),
             consumer_groups=ConsumerGroupConfig.from_properties(_of(CONSUMER_GROUP_CONFIG, properties)),
             transactions=TransactionConfig.from_properties(_of(TRANSACTION_CONFIG, properties)),

@@ -27,6 +27,7 @@ class Benchmark(StrEnum):
     SECURITY = "security"
     CLIENT = "client"
     METRICS = "metrics"
+    CONSOLE = "console"
     DAGSTER = "dagster"
 
 

@@ -60,6 +60,9 @@ def up(
     warm: Annotated[
         bool, typer.Option(help="Keep a Spark running, so that loads don't wait for one; it takes a gigabyte.")
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve the console in the browser at the admin endpoint, read-only.")
+    ] = False,
     secure: Secure = False,
     config: Config = None,
     assignments: Assignments = None,
@@ -89,6 +92,7 @@ def up(
         broker_properties=broker_properties(config, assignments or (), secure=secure),
         admin_token=os.environ.get("MILLRACE_ADMIN_TOKEN", "").strip(),
         postgres_url=_postgres_url() if dagster else "",
+        console=console,
         secure=secure,
     )
     _run(options)
@@ -118,7 +122,11 @@ def _run(options: PlatformOptions) -> None:
             print("Millrace is up")
             admin = platform.client_config("admin")
             secrets = [] if admin is None else [("client properties", admin)]
-            print_table(("part", "address"), [*_addresses(platform.addresses, platform.directory), *secrets])
+            console_url = (
+                [("console", f"{platform.addresses.brokers[0].admin}/console/")] if platform.has_console else []
+            )
+            addresses = _addresses(platform.addresses, platform.directory)
+            print_table(("part", "address"), [*addresses, *console_url, *secrets])
             print("Ctrl-C stops all of it.", flush=True)
             with HealthWatch(platform.health) as watch, shown_health(console, lambda: watch.latest) as show:
                 platform.supervisor.wait(show)

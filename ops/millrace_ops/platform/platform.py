@@ -27,10 +27,12 @@ from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace.ports import LOOPBACK, free_port
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
+from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
+from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
 from millrace_ops.platform.brokers import BrokerPlace, broker_places, replication_properties
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
-from millrace_ops.platform.first_users import FirstUser
+from millrace_ops.platform.first_users import ADMIN, FirstUser
 from millrace_ops.platform.hardening import PROTOCOL, Hardening
 from millrace_ops.platform.health import broker_problem, dagster_problems, zookeeper_problem
 from millrace_ops.platform.ports import require_free_port
@@ -72,6 +74,7 @@ class PlatformOptions:
         broker_properties: Further properties of the broker, which no process list shows.
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
         postgres_url: `postgresql://USER:PASSWORD@HOST/DATABASE` for Dagster's instance; "" for SQLite.
+        console: Whether brokers serve the console in the browser; it is read-only unless the properties say otherwise.
         secure: Whether the platform is hardened (`hardening`); one that was so once stays so.
         users: Users of a hardened platform beside those that each has.
     """
@@ -89,6 +92,7 @@ class PlatformOptions:
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = field(default="", repr=False)
     postgres_url: str = field(default="", repr=False)
+    console: bool = False
     secure: bool = False
     users: tuple[FirstUser, ...] = ()
 
@@ -195,6 +199,12 @@ class Platform:
         )
         self.addresses = Addresses(zookeeper=zookeeper, brokers=brokers, dagster=None)
 
+    @property
+    def has_console(self) -> bool:
+        """Whether brokers serve the console: by the option, or by the properties."""
+        options = self._options
+        return options.broker_properties.get(CONSOLE, READ_ONLY if options.console else OFF) != OFF
+
     def client_config(self, user: str) -> str | None:
         """Returns the client properties of one of the hardened platform's users; None where it is a plain one."""
         return None if self._hardening is None else self._secrets().client_config(user)
@@ -300,6 +310,10 @@ class Platform:
             own["advertised.listeners"] = f"{self._protocol}://{place.advertised}"
         if self._options.dagster_port is not None:
             own["maintenance.request.interval.ms"] = str(REQUEST_INTERVAL_MS)
+        if self.has_console:
+            own |= {CONSOLE: READ_ONLY, "admin.console.warehouse": self.path("warehouse")}
+            if (client_config := self.client_config(ADMIN.name)) is not None:
+                own[CLIENT_CONFIG_OF_CONSOLE] = client_config
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
     def _write_given_properties(self) -> str | None:

@@ -57,6 +57,8 @@ CLIENT_VERSIONS = {
     ApiKey.FIND_COORDINATOR: VersionRange(0, 3),
     ApiKey.DESCRIBE_GROUPS: VersionRange(0, 5),
     ApiKey.LIST_GROUPS: VersionRange(0, 5),
+    ApiKey.LIST_TRANSACTIONS: VersionRange(0, 1),
+    ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
     ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),  # from here on what follows has headers
     ApiKey.API_VERSIONS: VersionRange(0, 3),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),

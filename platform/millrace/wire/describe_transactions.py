@@ -1,4 +1,4 @@
-"""The answer to DescribeTransactions, version 0, encoded by hand: `kio` can't encode a start time of -1 (KIP-664).
+"""The answer to DescribeTransactions, version 0, by hand: `kio` has no start time of -1, of an idle id (KIP-664).
 
 throttle time i32
 transactions [ error i16, transactional id string, state string, timeout i32, start time i64,
@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from millrace.errors import MalformedRequestError
+from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
 NO_TOPICS: Mapping[str, Sequence[int]] = MappingProxyType({})
@@ -50,3 +52,31 @@ def encode_describe_transactions_response(transactions: Sequence[TransactionDesc
         out.no_tagged_fields()
     out.no_tagged_fields()
     return out.parts
+
+
+def decode_describe_transactions_response(body: memoryview | bytes) -> list[TransactionDescribed]:
+    """Returns the transactional ids of a message without its header; MalformedRequestError where it is none."""
+    read = Decoder(body, flexible=True, error=MalformedRequestError)
+    read.int32()
+    return [_described(read) for _ in range(read.array_length())]
+
+
+def _described(read: Decoder) -> TransactionDescribed:
+    described = TransactionDescribed(
+        read.int16(),
+        read.string(),
+        read.string(),
+        read.int32(),
+        read.int64(),
+        read.int64(),
+        read.int16(),
+        dict(_topic(read) for _ in range(read.array_length())),
+    )
+    read.tagged_fields()
+    return described
+
+
+def _topic(read: Decoder) -> tuple[str, Sequence[int]]:
+    topic = read.string(), [read.int32() for _ in range(read.array_length())]
+    read.tagged_fields()
+    return topic

@@ -8,7 +8,8 @@ v9   flexible      v10  + topic id             v11  - cluster's authorized opera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -62,6 +63,12 @@ class ClusterMetadata(NamedTuple):
 def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
     """Returns the message without its header."""
     out = Encoder(flexible=version >= 9)
+    deque(encode_metadata_by_topics(out, version, cluster), maxlen=0)
+    return out.parts
+
+
+def encode_metadata_by_topics(out: Encoder, version: int, cluster: ClusterMetadata) -> Iterator[None]:
+    """Encodes the message without its header, and yields after each topic, where it may be left for a while."""
     if version >= 3:
         out.int32(0)
     _brokers(out, version, cluster.brokers)
@@ -72,12 +79,12 @@ def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
     out.array_length(len(cluster.topics))
     for topic in cluster.topics:
         _topic(out, version, topic)
+        yield
     if 8 <= version <= 10:
         out.int32(cluster.authorized_operations)
     if version >= 13:
         out.int16(0)
     out.no_tagged_fields()
-    return out.parts
 
 
 def _brokers(out: Encoder, version: int, brokers: Sequence[BrokerMetadata]) -> None:

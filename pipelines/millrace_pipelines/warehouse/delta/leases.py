@@ -11,14 +11,17 @@ commit names is garbage exactly if its operation holds no lease; this is asked i
     3. load the table         the files that it names now stay
 
 A lease gets its name only once it is locked, so that it is never seen unlocked while its operation lives. Readers of
-Delta tables pass over names that begin with an underscore.
+Delta tables pass over names that begin with an underscore. In its lease an operation may note how far it is, in a line
+of PROGRESS_BYTES: the time of its start, tasks done, tasks in all, records read.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from millrace.fs import TEMPORARY_SUFFIX, FileSystem
 from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
@@ -26,6 +29,7 @@ from millrace_pipelines.warehouse.delta.store import Store, store_at
 
 LEASES_DIRECTORY = "_running"
 LEASE_SUFFIX = ".lease"
+PROGRESS_BYTES = 84
 
 
 def is_leased(store: Store) -> bool:
@@ -33,25 +37,66 @@ def is_leased(store: Store) -> bool:
     return store.location == store.root
 
 
+class Progress(NamedTuple):
+    """How far an operation is that has begun its tasks at a time."""
+
+    started_ms: int
+    tasks_done: int
+    tasks: int
+    records: int
+
+
+class Running(NamedTuple):
+    """An operation that holds a lease; `progress` is None where it has noted none."""
+
+    operation_id: str
+    started_ms: int
+    progress: Progress | None
+
+
+class Lease:
+    """The lease that an operation holds; without a descriptor it is none, on a table that has no leases."""
+
+    def __init__(self, fs: FileSystem, fd: int | None = None) -> None:
+        self._fs = fs
+        self._fd = fd
+        self._lock = threading.Lock()  # another thread notes, while the one that holds the lease may end it
+
+    def note(self, progress: Progress) -> None:
+        """Notes how far the operation is, for those who look at it; does nothing once the lease has ended."""
+        line = (" ".join(f"{number:20}" for number in progress) + "\n").encode()
+        with self._lock, suppress(OSError):  # a disk without room shows itself where rows are written
+            if self._fd is not None:
+                self._fs.pwritev(self._fd, [line], 0)
+
+    def end(self) -> None:
+        """Gives the lock up."""
+        with self._lock:
+            if self._fd is not None:
+                self._fs.close(self._fd)
+            self._fd = None
+
+
 @contextmanager
-def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[None]:
+def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[Lease]:
     """Holds an operation's lease on a table that exists, and on the dead letters beside it."""
     store = store_at(location, fs)
     if not is_leased(store) or not fs.exists(store.root):
-        yield
+        yield Lease(fs)
         return
     leases = os.path.join(store.root, LEASES_DIRECTORY)
     path = os.path.join(leases, operation_id + LEASE_SUFFIX)
     fs.mkdir(leases)
     fd = fs.open(path + TEMPORARY_SUFFIX, create=True)
+    held = Lease(fs, fd)
     try:
         fs.lock(fd)
         fs.rename(path + TEMPORARY_SUFFIX, path)
-        yield
+        yield held
     finally:
         with suppress(FileNotFoundError):
             fs.unlink(path)
-        fs.close(fd)
+        held.end()
 
 
 def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[str]:
@@ -64,6 +109,27 @@ def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[
         return set()
     rows = store.root.removesuffix(DEAD_LETTERS_SUFFIX)
     return {operation_id for root in {store.root, rows} for operation_id in _held_in(root, fs, dry_run)}
+
+
+def running(location: str, fs: FileSystem) -> list[Running]:
+    """Returns the operations that run on a table, by their ids; nothing is changed."""
+    found = (_running(location, one, fs) for one in sorted(held_leases(location, fs, dry_run=True)))
+    return [one for one in found if one is not None]
+
+
+def _running(location: str, operation_id: str, fs: FileSystem) -> Running | None:
+    path = os.path.join(store_at(location, fs).root, LEASES_DIRECTORY, operation_id + LEASE_SUFFIX)
+    try:
+        fd = fs.open(path)
+    except FileNotFoundError:  # it has just ended
+        return None
+    try:
+        if fs.size(fd) < PROGRESS_BYTES:
+            return Running(operation_id, fs.modified_ms(fd), None)
+        progress = Progress(*map(int, fs.pread(fd, PROGRESS_BYTES, 0).split()))
+        return Running(operation_id, progress.started_ms, progress)
+    finally:
+        fs.close(fd)
 
 
 def _held_in(root: str, fs: FileSystem, dry_run: bool) -> set[str]:

@@ -32,7 +32,7 @@ from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
 from millrace_pipelines.warehouse.dead_letters.letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
-from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.leases import Lease, Progress, lease
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
 from millrace_pipelines.warehouse.delta.store import store_at
@@ -98,6 +98,7 @@ class RangeLoader:
         self._listener = listener
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
+        self._lease = Lease(fs)
 
     def look(self) -> Found:
         """Returns what a plan is made from, once the end of the table's log is repaired and synced."""
@@ -135,7 +136,8 @@ class RangeLoader:
         self._listener.reached(Step.PLANNED)
         given = spark.get() if isinstance(spark, SharedSession) else spark
         own = spark_session(f"{what} {options.topic}", options.master, options.spark_settings)
-        with nullcontext(given) if given else own as session, lease(self._location, self.load_id, self.fs):
+        with nullcontext(given) if given else own as session, lease(self._location, self.load_id, self.fs) as held:
+            self._lease = held
             self._started_ms = self.clock.monotonic_ms()
             yield session
 
@@ -206,7 +208,10 @@ class RangeLoader:
         max_records = records_per_task(plan.ranges, cores_of(spark), options.max_records_per_task)
         tasks = split_ranges(plan.ranges, max_records)
 
+        started_ms = self.clock.now_ms()
+
         def on_progress(done: int, records: int) -> None:
+            self._lease.note(Progress(started_ms, done, len(tasks), records))
             self._listener.tasks_done(done, len(tasks), records)
 
         if Reader(options.reader) is Reader.SPARK_KAFKA:

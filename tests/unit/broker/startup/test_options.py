@@ -555,3 +555,31 @@ def test_a_listener_with_sasl(options):
 def test_a_listener_with_sasl_without_its_login_module(refused):
     said = refused(SASL.replace(".plain.", ".scram-sha-512."))
     assert "listener.name.external.plain.sasl.jaas.config is missing" in said
+
+
+ALONE = ("--standalone", "--data", ".")
+
+
+def test_a_console_connects_as_its_client_properties_say(tmp_path):
+    assert parse_options([*ALONE]).console is None
+    console = parse_options([*ALONE, "--set", "admin.console=full"]).console
+    assert (console.may_change, console.listener) == (True, "PLAINTEXT")
+    file = tmp_path / "console.properties"
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=b\n")
+    given = ["--set", "admin.console=read-only", "--set", f"admin.console.client.config={file}"]
+    with pytest.raises(
+        InvalidConfigError, match=r"^admin\.console=read-only: no listener has .* SASL_PLAINTEXT, by which"
+    ):
+        parse_options([*ALONE, *given])
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        (["admin.console=on"], r"^admin\.console=on: Invalid value, expected one of off, read-only, full"),
+        (["admin.console=full", "admin.console.client.config=/nowhere"], r"^admin\.console\.client\.config=/nowhere: "),
+    ],
+)
+def test_a_console_that_cannot_be_served_stops_the_start(properties, message):
+    with pytest.raises(InvalidConfigError, match=message):
+        parse_options([*ALONE, *(part for one in properties for part in ("--set", one))])

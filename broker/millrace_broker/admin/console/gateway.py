@@ -1,0 +1,182 @@
+"""Lets requests for the console through to its process, and gives the answers back.
+
+    GET  /console/static/…   styles and scripts, for all
+    GET  /console/login      the form that asks for the token; POST gives a session for it
+    POST /console/logout     ends the session
+    GET  /console/…          a page, for who is logged in
+    POST /console/…          a change, where the console is `full`
+
+At most MAX_AT_ONCE requests are with the process at one time, and MAX_WAITING wait for it; further ones are answered
+503. A page may not load anything from elsewhere, run a script that stands in it, or be shown inside another page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
+from collections.abc import Mapping
+
+from millrace.errors import SetupError
+from millrace.extras import hidden
+from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT, ConsoleAccess, is_own_origin
+from millrace_broker.admin.console.process import ConsoleProcess
+
+with hidden("ssl", even_if_loaded=True):  # as in the endpoint
+    import aiohttp
+    import yarl
+    from aiohttp import web
+
+logger = logging.getLogger(__name__)
+
+COOKIE = "millrace_console"
+LOGIN, LOGOUT = f"{ROOT}/login", f"{ROOT}/logout"
+STATIC = re.compile(rf"{ROOT}/static/[a-z]+\.[a-z]+")
+MAX_AT_ONCE = 4
+MAX_WAITING = 32
+MAX_FORM_BYTES = 1 << 20
+ANSWER_TIMEOUT_S = 120.0
+PASSED_ON = ("Content-Type", "Location", "Refresh")
+SECURING: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class ConsoleGateway:
+    """The routes of the console; it is made on the event loop."""
+
+    def __init__(self, process: ConsoleProcess, access: ConsoleAccess, *, may_change: bool) -> None:
+        self._process = process
+        self._access = access
+        self._may_change = may_change
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+        self._waiting = 0
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answers a request below /console."""
+        answer = await self._answered(request)
+        answer.headers.update(SECURING)
+        is_static = _is_static(request) and answer.status == 200
+        answer.headers["Cache-Control"] = "private, max-age=3600" if is_static else "no-store"
+        return answer
+
+    async def stop(self) -> None:
+        """Ends the process."""
+        for session in self._sessions.values():
+            await session.close()
+        await self._process.stop()
+
+    async def _answered(self, request: web.Request) -> web.Response:
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
+        if _path(request) == LOGIN:
+            return await self._login(request)
+        session = self._access.session(
+            request.cookies.get(_cookie(request), ""), request.headers.get("Authorization", "")
+        )
+        if session is None:
+            return await self._asked(request, "") if _is_static(request) else _redirect(LOGIN)
+        if request.method == "POST":
+            return await self._posted(request, session)
+        return await self._asked(request, session)
+
+    def _refused(self, request: web.Request) -> web.Response | None:
+        if not self._access.serves_host(request.host):
+            return _said(403, f"{request.host} is not this machine: without a token the console answers to it alone")
+        length = request.content_length
+        if request.method == "POST" and (length is None or length > MAX_FORM_BYTES):
+            return _said(413, "the form is too large, or does not say how large it is")
+        return None
+
+    async def _login(self, request: web.Request) -> web.Response:
+        if not self._access.asks_for_login:
+            return _redirect(f"{ROOT}/")
+        if request.method != "POST":
+            return await self._asked(request, "")
+        if not is_own_origin(request.headers.get("Origin"), request.host):
+            return _said(403, "the form was sent from another site")
+        session = self._access.new_session(str((await request.post()).get("token", "")).strip())
+        if session is None:
+            return _redirect(f"{LOGIN}?refused=1")
+        answer = _redirect(f"{ROOT}/")
+        answer.set_cookie(_cookie(request), session, path=ROOT, httponly=True, samesite="Strict", secure=request.secure)
+        return answer
+
+    async def _posted(self, request: web.Request, session: str) -> web.Response:
+        form = await request.post()
+        if not self._access.may_post(session, form, request.headers.get("Origin"), request.host):
+            return _said(403, "the form is not of this console's making, or too old: load its page again")
+        if _path(request) == LOGOUT:
+            answer = _redirect(LOGIN)
+            answer.del_cookie(_cookie(request), path=ROOT)
+            return answer
+        if not self._may_change:
+            return _said(403, "the console is read-only: admin.console=full lets it change something")
+        return await self._asked(request, session)
+
+    async def _asked(self, request: web.Request, session: str) -> web.Response:
+        """Returns the answer of the process; `session` is "" where nobody has logged in."""
+        if self._waiting >= MAX_WAITING:
+            return _said(503, "too many pages are asked for at one time; try again in a moment")
+        self._waiting += 1
+        try:
+            async with self._turns:
+                return await self._passed_on(request, session)
+        except SetupError as error:
+            return _said(503, str(error))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            logger.warning("the console's process does not answer %s: %s", request.path, error or type(error).__name__)
+            return _said(503, "the console's process does not answer; it is started again with the next page")
+        finally:
+            self._waiting -= 1
+
+    async def _passed_on(self, request: web.Request, session: str) -> web.Response:
+        client = self._client(await self._process.socket())
+        headers = {FORM_TOKEN_HEADER: self._access.form_token(session) if session else ""}
+        if "Content-Type" in request.headers:
+            headers["Content-Type"] = request.headers["Content-Type"]
+        url = yarl.URL(f"http://console{request.raw_path}", encoded=True)
+        body = await request.read()
+        async with client.request(request.method, url, data=body, headers=headers, allow_redirects=False) as answer:
+            passed_on = {name: answer.headers[name] for name in PASSED_ON if name in answer.headers}
+            return web.Response(body=await answer.read(), status=answer.status, headers=passed_on)
+
+    def _client(self, socket: str) -> aiohttp.ClientSession:
+        if socket not in self._sessions:
+            timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+            self._sessions[socket] = aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(socket), timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._sessions[socket]
+
+
+def _path(request: web.Request) -> str:
+    """Returns the path as it is passed on: what is decided here is decided about what the process is asked for."""
+    return request.raw_path.partition("?")[0]
+
+
+def _cookie(request: web.Request) -> str:
+    """Returns the cookie's name: browsers send cookies to all ports of a host, and each broker there has its own."""
+    return f"{COOKIE}_{request.url.port}"
+
+
+def _is_static(request: web.Request) -> bool:
+    return request.method in ("GET", "HEAD") and STATIC.fullmatch(_path(request)) is not None
+
+
+def _said(status: int, sentence: str) -> web.Response:
+    return web.Response(text=f"{sentence}\n", status=status)
+
+
+def _redirect(path: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": path})

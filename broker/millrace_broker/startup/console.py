@@ -1,0 +1,72 @@
+"""What a broker's properties say of the console: whether there is one, and how it reaches the cluster.
+
+    admin.console                    off, read-only or full
+    admin.console.client.config      as whom it asks the cluster: a file of client properties
+    admin.console.warehouse          the folder or bucket of the tables that it shows
+    admin.console.schema.registry    the registry by which it decodes values
+
+It connects to the first listener that has the security protocol of that file, PLAINTEXT without a file, as every other
+client does: so it may do what the user in the file may do, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from millrace.errors import InvalidConfigError
+from millrace.security.client_config import read_client_security
+from millrace.security.protocols import SecurityProtocol
+from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.properties.listeners import Listener
+
+CONSOLE, CLIENT_CONFIG = "admin.console", "admin.console.client.config"
+OFF, READ_ONLY, FULL = "off", "read-only", "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleOptions:
+    """The options of a console; `listener` is the name of the one that it connects to."""
+
+    may_change: bool
+    listener: str
+    client_config: str
+    warehouse: str
+    schema_registry: str
+
+    def settings(self, bootstrap: str, *, has_login: bool) -> Mapping[str, object]:
+        """Returns what the console's process is told."""
+        return {
+            "bootstrap": bootstrap,
+            "client_config": self.client_config,
+            "has_login": has_login,
+            "may_change": self.may_change,
+            "warehouse": self.warehouse,
+            "schema_registry": self.schema_registry,
+        }
+
+
+def console_options(broker: BrokerConfig, listeners: Sequence[Listener]) -> ConsoleOptions | None:
+    """Returns the options of the console; None where it is off. InvalidConfigError where it can't reach the cluster."""
+    if broker.admin_console == OFF:
+        return None
+    path = broker.admin_console_client_config
+    protocol = SecurityProtocol.PLAINTEXT
+    if path:
+        try:
+            protocol = read_client_security(path, environment={}).protocol
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"{CLIENT_CONFIG}={path}: {error}") from None
+    listener = next((one.name for one in listeners if one.protocol is protocol), None)
+    if listener is None:
+        raise InvalidConfigError(
+            f"{CONSOLE}={broker.admin_console}: no listener has the security protocol {protocol.name}, by which the "
+            f"console connects; {CLIENT_CONFIG} names a file of client properties for one that there is"
+        )
+    return ConsoleOptions(
+        may_change=broker.admin_console == FULL,
+        listener=listener,
+        client_config=path,
+        warehouse=broker.admin_console_warehouse,
+        schema_registry=broker.admin_console_schema_registry,
+    )

@@ -1,0 +1,58 @@
+"""`python -m millrace_ops.console`: makes the console's pages for the broker that has started it.
+
+The first line of standard input has the settings (`settings`); a line on standard output says that it serves. It ends
+when standard input ends, as it does with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from contextlib import suppress
+
+from aiohttp import web
+
+from millrace.clock import SystemClock
+from millrace_ops.console.console import Console
+from millrace_ops.console.server import ConsoleServer
+from millrace_ops.console.settings import ConsoleSettings
+
+
+def main() -> None:
+    """Serves until standard input ends."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    settings = ConsoleSettings.from_json(sys.stdin.buffer.readline())
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: ConsoleSettings) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_for_end() -> None:
+        sys.stdin.buffer.read()
+        loop.call_soon_threadsafe(ended.set)
+
+    runner = web.AppRunner(ConsoleServer(Console(settings, SystemClock())).application(), access_log=None)
+    await runner.setup()
+    await web.UnixSite(runner, settings.socket).start()
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    print("serving", flush=True)  # noqa: T201  # the broker waits for it
+    await ended.wait()
+    _remove(settings.socket)
+    logging.shutdown()
+    os._exit(0)  # pages and looks that are under way change nothing, and nobody waits for them
+
+
+def _remove(path: str) -> None:
+    """Removes the socket and its folder, which a broker that was killed leaves behind."""
+    with suppress(OSError):
+        os.unlink(path)
+        os.rmdir(os.path.dirname(path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""One page of a long list: filtered by a text, sorted by a column, and linked to the other pages.
+
+The query of the address says all: `filter`, `sort` (a column's name), `order` (asc or desc) and `page`, from 1 on. A
+value that makes no sense is taken for the default, since addresses are typed and shortened by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+from millrace.config import MAX_INT, whole_number
+
+Row = TypeVar("Row")
+ROWS_ON_A_PAGE = 50
+DESCENDING, ASCENDING = "desc", "asc"
+Key = Callable[[Row], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[Row]):
+    """The rows of a page, and what its links need.
+
+    Attributes:
+        rows: Those of this page.
+        total: How many rows there are at all.
+        found: How many the filter leaves.
+        page: This page, from 1 on.
+        pages: How many there are.
+        sort: The column by which they are sorted.
+        order: How they are.
+        query: What the address says beside that.
+    """
+
+    rows: Sequence[Row]
+    total: int
+    found: int
+    page: int
+    pages: int
+    sort: str
+    order: str
+    query: Mapping[str, str]
+
+    @property
+    def first(self) -> int:
+        """The number of the first row on this page, from 1 on."""
+        return (self.page - 1) * ROWS_ON_A_PAGE + 1
+
+    def page_link(self, page: int) -> str:
+        """Returns the query of another page."""
+        return self._link({"page": str(page)})
+
+    def sort_link(self, column: str) -> str:
+        """Returns the query that sorts by a column, and the other way round where it is sorted by that already."""
+        order = DESCENDING if column == self.sort and self.order == ASCENDING else ASCENDING
+        return self._link({"sort": column, "order": order, "page": "1"})
+
+    def _link(self, changed: Mapping[str, str]) -> str:
+        fields = {**self.query, "sort": self.sort, "order": self.order, **changed}
+        return "?" + urlencode({name: value for name, value in fields.items() if value})
+
+
+def listed(
+    rows: Sequence[Row],
+    query: Mapping[str, str],
+    columns: Mapping[str, Key[Row]],
+    text: Callable[[Row], str],
+    default: tuple[str, str] | None = None,
+) -> Listing[Row]:
+    """Returns the page of a list that the query asks for.
+
+    Args:
+        rows: All rows.
+        query: That of the address.
+        columns: By the name of each column that can be sorted by, its key; the first is the default.
+        text: In what of a row the filter is looked for, in any case.
+        default: The column and the order of a query that names none.
+    """
+    wanted = query.get("filter", "").strip().lower()
+    found = [row for row in rows if wanted in text(row).lower()] if wanted else list(rows)
+    default_sort, default_order = default or (next(iter(columns)), ASCENDING)
+    sort = query.get("sort", "") if query.get("sort") in columns else default_sort
+    order = query.get("order", "") if query.get("order") in (ASCENDING, DESCENDING) else default_order
+    found.sort(key=columns[sort], reverse=order == DESCENDING)
+    pages = max(1, -(-len(found) // ROWS_ON_A_PAGE))
+    page = min(max(1, whole_number(query.get("page", ""), MAX_INT) or 1), pages)
+    start = (page - 1) * ROWS_ON_A_PAGE
+    kept = {name: value for name, value in query.items() if name not in ("page", "sort", "order")}
+    return Listing(found[start : start + ROWS_ON_A_PAGE], len(rows), len(found), page, pages, sort, order, kept)

@@ -1,0 +1,113 @@
+"""All topics of a cluster in numbers, as one look found them.
+
+    metadata ──► a summary of each topic
+    end and start offsets, PARTITIONS_AT_ONCE at a time ──► records
+    sizes of replicas, PARTITIONS_AT_ONCE at a time of each broker ──► bytes
+
+A broker answers in its only thread, so it is asked for few partitions at a time, and its other requests come between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+from millrace.client import Cluster
+from millrace.client.fetched import IsolationLevel
+from millrace.client.log_dirs import describe_log_dirs, replica_bytes
+from millrace.client.log_offsets import LogOffsets, read_log_offsets
+from millrace.client.metadata import NO_LEADER, ClusterMetadata, Partition, TopicMetadata
+from millrace.errors import MillraceError
+
+PARTITIONS_AT_ONCE = 200
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """One topic; `records` counts offsets, `size_bytes` those of leaders, and both are None where they are unknown."""
+
+    name: str
+    partitions: int
+    replicas: int
+    under_replicated: int
+    offline: int
+    records: int | None = None
+    end_sum: int | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What one look found; `at_ms` is when."""
+
+    at_ms: int
+    metadata: ClusterMetadata
+    topics: Mapping[str, TopicSummary]
+    ends: Mapping[Partition, int] = field(default_factory=dict)
+
+
+def look_at_offsets(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partition, LogOffsets]:
+    """Returns where the logs start and end, of those whose leaders answer."""
+    found: dict[Partition, LogOffsets] = {}
+    for some in _portions(partitions_of(metadata.topics.values())):
+        answers = read_log_offsets(cluster, some, IsolationLevel.READ_UNCOMMITTED, metadata=metadata)
+        found |= {one: offsets for one, offsets in answers.items() if isinstance(offsets, LogOffsets)}
+    return found
+
+
+def look_at_sizes(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partition, int]:
+    """Returns the bytes of each partition at its leader; none of a broker that does not tell."""
+    by_leader: defaultdict[int, list[Partition]] = defaultdict(list)
+    for topic in metadata.topics.values():
+        for index, partition in topic.partitions.items():
+            by_leader[partition.leader].append((topic.name, index))
+    by_leader.pop(NO_LEADER, None)
+    found: dict[Partition, int] = {}
+    for leader, partitions in by_leader.items():
+        try:
+            for some in _portions(partitions):
+                found |= replica_bytes(describe_log_dirs(cluster, leader, some))
+        except MillraceError:  # it has just gone, or may not be asked
+            continue
+    return found
+
+
+def summaries(
+    metadata: ClusterMetadata, offsets: Mapping[Partition, LogOffsets], sizes: Mapping[Partition, int]
+) -> dict[str, TopicSummary]:
+    """Returns the summary of each topic."""
+    return {topic.name: _summary(topic, offsets, sizes) for topic in metadata.topics.values()}
+
+
+def partitions_of(topics: Iterable[TopicMetadata]) -> list[Partition]:
+    """Returns the partitions of topics."""
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _summary(
+    topic: TopicMetadata, offsets: Mapping[Partition, LogOffsets], sizes: Mapping[Partition, int]
+) -> TopicSummary:
+    partitions = topic.partitions.values()
+    keys = [(topic.name, index) for index in topic.partitions]
+    known = [offsets[one] for one in keys if one in offsets]
+    is_known = len(known) == len(keys)
+    return TopicSummary(
+        topic.name,
+        len(keys),
+        max((len(one.replicas) for one in partitions), default=0),
+        sum(len(one.isr) < len(one.replicas) for one in partitions),
+        sum(one.leader == NO_LEADER for one in partitions),
+        sum(one.log_end - one.start_offset for one in known) if is_known else None,
+        sum(one.log_end for one in known) if is_known else None,
+        sum(sizes[one] for one in keys) if all(one in sizes for one in keys) else None,
+    )
+
+
+def _portions(values: Sequence[T]) -> Iterator[list[T]]:
+    rest = iter(values)
+    while portion := list(islice(rest, PARTITIONS_AT_ONCE)):
+        yield portion

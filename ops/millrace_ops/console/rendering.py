@@ -1,0 +1,89 @@
+"""Makes HTML of pages: Jinja's templates, which escape all that they show, and the filters for numbers and times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from millrace_ops.cli.output import MAX_DATETIME_MS
+from millrace_ops.console.request import Page
+from millrace_ops.console.sparkline import HEIGHT, WIDTH, sparkline
+
+UNKNOWN = "\N{EN DASH}"
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Templates:
+    """The templates; `common` are values that every page has."""
+
+    def __init__(self, common: dict[str, Any]) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("millrace_ops.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters.update(
+            number=number, size=size, rate=rate, when=when, duration=duration, share=share, link=link
+        )
+        self._environment.globals.update(common, sparkline=sparkline, plot_width=WIDTH, plot_height=HEIGHT)
+
+    def render(self, page: Page, form_token: str) -> str:
+        """Returns the HTML of a page, whose forms carry the token."""
+        return self._environment.get_template(page.template).render(page.values, form_token=form_token)
+
+
+def number(value: int | None) -> str:
+    """Returns a whole number with separators between thousands."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Returns bytes in the largest unit that leaves at least one of it."""
+    if value is None:
+        return UNKNOWN
+    amount, place = float(value), 0
+    while amount >= 1024 and place < len(UNITS) - 1:
+        amount, place = amount / 1024, place + 1
+    return f"{value:,} B" if place == 0 else f"{amount:,.1f} {UNITS[place]}"
+
+
+def rate(value: float) -> str:
+    """Returns records per second: in whole ones from 10 on."""
+    return f"{value:,.0f}/s" if value >= 10 or value == 0 else f"{value:.1f}/s"
+
+
+def when(at_ms: int | None) -> str:
+    """Returns a time in UTC with its seconds, or the number where no calendar has it."""
+    if at_ms is None:
+        return UNKNOWN
+    if not 0 <= at_ms <= MAX_DATETIME_MS:
+        return str(at_ms)
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(value_ms: int | None) -> str:
+    """Returns a duration in its two largest units."""
+    if value_ms is None:
+        return UNKNOWN
+    seconds = value_ms // 1000
+    for name, below, length in (("d", "h", 86_400), ("h", "min", 3_600), ("min", "s", 60)):
+        if seconds >= length:
+            part = length // (60 if below == "s" else 24 if below == "h" else 60)
+            return f"{seconds // length} {name} {seconds % length // part} {below}"
+    return f"{seconds} s"
+
+
+def share(value: float | None) -> str:
+    """Returns a part of 1 in percent."""
+    return UNKNOWN if value is None else f"{100 * value:.0f} %"
+
+
+def link(fields: dict[str, Any], **changed: Any) -> str:
+    """Returns the query of an address."""
+    return "?" + urlencode({name: value for name, value in {**fields, **changed}.items() if value not in ("", None)})

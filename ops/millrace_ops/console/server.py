@@ -1,0 +1,155 @@
+"""Serves the pages over HTTP at a Unix socket: a request finds its page by its path, and a worker thread makes it.
+
+An error of the tree becomes a page with its sentence: what is asked for and is not there is 404, what makes no sense
+400, what is not installed 501, and what the cluster, or the disk of the tables, does not do 502. At most WORKERS pages
+are made at one time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+
+from aiohttp import web
+
+from millrace import __version__
+from millrace.errors import (
+    BrokerError,
+    ErrorCode,
+    InvalidConfigError,
+    InvalidRequestError,
+    MillraceError,
+    OffsetOutOfRangeError,
+    SetupError,
+    UnknownTopicError,
+)
+from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT
+from millrace_ops.console.console import Console
+from millrace_ops.console.pages.acls import show_acls
+from millrace_ops.console.pages.brokers import show_brokers
+from millrace_ops.console.pages.groups import preview_reset, reset, show_group, show_groups
+from millrace_ops.console.pages.jobs import show_jobs
+from millrace_ops.console.pages.messages import show_messages, show_record, show_tail
+from millrace_ops.console.pages.tables import show_audit, show_dead_letters, show_table, show_tables
+from millrace_ops.console.pages.topics import show_topic, show_topics
+from millrace_ops.console.pages.transactions import show_transactions
+from millrace_ops.console.rendering import Templates
+from millrace_ops.console.request import Answer, Asked, Page, Redirect
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 4
+STATIC_TYPES: Mapping[str, str] = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+MakePage = Callable[[Console, Asked], Answer]
+
+
+def show_login(_: Console, asked: Asked) -> Page:
+    """Returns the form that asks for the token; the broker's endpoint reads what it sends."""
+    return Page("login.html", {"is_refused": bool(asked.query.get("refused"))})
+
+
+PAGES: Mapping[str, MakePage] = {
+    "": show_brokers,
+    "login": show_login,
+    "topics": show_topics,
+    "topic": show_topic,
+    "messages": show_messages,
+    "record": show_record,
+    "tail": show_tail,
+    "groups": show_groups,
+    "group": show_group,
+    "reset": preview_reset,
+    "transactions": show_transactions,
+    "acls": show_acls,
+    "tables": show_tables,
+    "table": show_table,
+    "dead-letters": show_dead_letters,
+    "audit": show_audit,
+    "jobs": show_jobs,
+}
+FORMS: Mapping[str, MakePage] = {"reset": reset}
+ABSENT = (UnknownTopicError, OffsetOutOfRangeError)
+ABSENT_CODES = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+
+class ConsoleServer:
+    """The HTTP server of the console's process."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        settings = console.settings
+        self._templates = Templates(
+            {
+                "version": __version__,
+                "has_login": settings.has_login,
+                "may_change": settings.may_change,
+                "has_tables": bool(settings.warehouse),
+            }
+        )
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="console-page")
+        self._static = {
+            one.name: one.read_bytes() for one in files("millrace_ops.console").joinpath("static").iterdir()
+        }
+
+    def application(self) -> web.Application:
+        """Returns what serves the requests."""
+        application = web.Application(client_max_size=1 << 20)
+        application.router.add_get(ROOT, self._to_root)
+        application.router.add_get(f"{ROOT}/static/{{name}}", self._answer_static)
+        application.router.add_route("*", f"{ROOT}/{{page:.*}}", self._answer)
+        return application
+
+    async def _to_root(self, _: web.Request) -> web.Response:
+        return web.Response(status=303, headers={"Location": f"{ROOT}/"})
+
+    async def _answer_static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        content = self._static.get(name)
+        if content is None:
+            raise web.HTTPNotFound
+        return web.Response(body=content, content_type=STATIC_TYPES[name.rpartition(".")[2]], charset="utf-8")
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        name = request.match_info["page"]
+        form = {key: value for key, value in (await request.post()).items() if isinstance(value, str)}
+        asked = Asked(name, dict(request.query), form, request.headers.get(FORM_TOKEN_HEADER, ""))
+        make = (FORMS if request.method == "POST" else PAGES).get(name)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._workers, self._made, make, asked)
+
+    def _made(self, make: MakePage | None, asked: Asked) -> web.Response:
+        try:
+            answer = _no_page(asked.path) if make is None else make(self._console, asked)
+            return self._response(answer, asked)
+        except MillraceError as error:
+            return self._response(_error_page(error), asked)
+        except Exception as error:  # a fault of a page, which the others outlive
+            logger.exception("the page %s failed", asked.path)
+            return self._response(Page("error.html", {"title": "The page failed", "sentence": repr(error)}, 500), asked)
+
+    def _response(self, answer: Answer, asked: Asked) -> web.Response:
+        if isinstance(answer, Redirect):
+            return web.Response(status=303, headers={"Location": f"{ROOT}/{answer.to}"})
+        headers = {} if answer.refresh_s is None else {"Refresh": str(answer.refresh_s)}
+        text = self._templates.render(answer, asked.form_token)
+        return web.Response(text=text, status=answer.status, content_type="text/html", headers=headers)
+
+
+def _no_page(path: str) -> Page:
+    return Page("error.html", {"title": "Not found", "sentence": f"there is no page {path}"}, 404)
+
+
+def _error_page(error: MillraceError) -> Page:
+    is_absent = isinstance(error, ABSENT) or (isinstance(error, BrokerError) and error.broker_code in ABSENT_CODES)
+    if is_absent:
+        title, status = "Not found", 404
+    elif isinstance(error, InvalidRequestError | InvalidConfigError):
+        title, status = "That is not possible", 400
+    elif isinstance(error, SetupError):
+        title, status = "Something is not set up", 501
+    else:
+        title, status = "That did not work", 502
+    return Page("error.html", {"title": title, "sentence": str(error)}, status)

@@ -1,0 +1,666 @@
+"""The console over HTTP: what its pages show, what is hostile on them, who gets in, and what may change something."""
+
+import http.client
+import io
+import json
+import os
+import re
+import signal
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from html import unescape
+from urllib.parse import quote, urlencode
+
+import confluent_kafka
+import fastavro
+import javaproperties
+import psutil
+import pytest
+
+from millrace.client import Admin, Cluster, Configs, Groups, ResourceKind, SyncProducer
+from millrace.client.groups import GroupOffset
+from millrace.client.reassignments import Reassignments
+from millrace.client.transactions import describe_transactions, list_transactions
+from millrace.clock import SystemClock
+from millrace.errors import BrokerUnreachableError
+from millrace.fs import OsFileSystem
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.local_broker import LocalBroker
+from millrace.testing.secured_listener import secured_listener
+from millrace.uuids import encode_id
+from millrace_ops.console.clusters import Clusters
+from millrace_ops.console.rendering import UNKNOWN
+from millrace_ops.console.watch import IDLE_S, Watch
+from millrace_pipelines.warehouse.delta.leases import Progress, lease
+from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
+from millrace_support.loads import Loads
+from millrace_support.schema_registry import SchemaRegistryServer
+
+HOSTILE = "<script>document.title = 'owned'</script>"
+GROUP = f'reports "&/{HOSTILE}'
+NOON_MS = 1_782_000_000_000
+AVRO = {"type": "record", "name": "Reading", "fields": [{"name": "degrees", "type": "int"}]}
+PROTOBUF = 'syntax = "proto3"; message Place { string city = 1; }'
+PROPERTIES = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+
+
+class Browser:
+    """Asks the console as a browser does, without following to other pages."""
+
+    def __init__(self, url, **headers):
+        self._address = url.partition("://")[2]
+        self.headers = headers
+
+    def ask(self, path, form=None, **headers):
+        """(status, headers, text) of an answer."""
+        connection = http.client.HTTPConnection(self._address, timeout=120)
+        body = None if form is None else urlencode(form)
+        sent = {"Content-Type": "application/x-www-form-urlencoded"} if form is not None else {}
+        connection.request(
+            "GET" if form is None else "POST", f"/console/{path}", body, {**sent, **self.headers, **headers}
+        )
+        try:
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read().decode()
+        finally:
+            connection.close()
+
+    def page(self, path):
+        status, _, text = self.ask(path)
+        assert status == 200, text
+        return text
+
+    def status(self, path, form=None, **headers):
+        return self.ask(path, form, **headers)[0]
+
+
+def until(is_true, patience_s=60):
+    deadline = time.monotonic() + patience_s
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def avro(degrees):
+    out = io.BytesIO(b"\0" + (1).to_bytes(4, "big"))
+    out.seek(5)
+    fastavro.schemaless_writer(out, AVRO, {"degrees": degrees})
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def registry():
+    with SchemaRegistryServer() as server:
+        server.register("weather-value", json.dumps(AVRO))
+        server.register("places-value", PROTOBUF, "PROTOBUF")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory):
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="module")
+def broker(warehouse, registry):
+    properties = {
+        **PROPERTIES,
+        "admin.console": "full",
+        "admin.console.warehouse": str(warehouse),
+        "admin.console.schema.registry": registry.url,
+    }
+    with LocalBroker(properties=properties) as started:
+        started.create_topic("weather", 2)
+        started.produce("weather", [reading(number) for number in range(30)], partition=0)
+        started.produce(
+            "weather",
+            [
+                NewRecord(HOSTILE.encode(), HOSTILE.encode(), NOON_MS, ((HOSTILE, HOSTILE.encode()),)),
+                avro(21),
+                b"\xff\0",
+            ],
+            partition=1,
+        )
+        with Cluster(started.bootstrap) as cluster:
+            Groups(cluster).commit(GROUP, {("weather", 0): GroupOffset(10, "")})
+            topic_id = str(cluster.metadata(["weather"]).topic("weather").topic_id)
+        loads = Loads(str(warehouse / "deep" / "weather"), {TOPIC_PROPERTY: "weather", TOPIC_ID_PROPERTY: topic_id})
+        loads.load((0, 4), [0, 1, 2], dead=[3])
+        yield started
+
+
+def reading(number):
+    return NewRecord(json.dumps({"city": "Wien", "n": number}).encode(), b"Wien", NOON_MS + 1000 * number)
+
+
+@pytest.fixture(scope="module")
+def browser(broker):
+    return Browser(broker.admin_url)
+
+
+def cells(text):
+    """The texts of a page's cells, by rows."""
+    rows = re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)
+    return [
+        [
+            unescape(re.sub(r"<[^>]*>", "", cell)).strip()
+            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+        ]
+        for row in rows
+    ]
+
+
+def test_brokers(browser, broker):
+    text = browser.page("")
+    assert broker.bootstrap in text
+    assert str(broker.data_dir) in text
+    assert "controller" in text
+
+
+def test_topics_are_listed_filtered_and_sorted(browser):
+    [_, found] = cells(browser.page("topics?filter=WEATH"))
+    assert found[:4] == ["weather", "2", "1", "33"]
+    assert [row[0] for row in cells(browser.page("topics?sort=name&order=desc"))[1:]] == sorted(
+        (row[0] for row in cells(browser.page("topics"))[1:]), reverse=True
+    )
+    assert "No topic has that" in browser.page("topics?filter=nothing")
+
+
+def test_a_topic_has_its_partitions_and_configuration(browser):
+    rows = cells(browser.page("topic?name=weather"))
+    assert [row[:7] for row in rows[1:3]] == [
+        ["0", "1", "1", "1", "0", "30", "30"],
+        ["1", "1", "1", "1", "0", "3", "3"],
+    ]
+    assert ["retention.ms", "604800000", "default"] in rows
+
+
+def shown(browser, query):
+    """(partition·offset, key, value) of the records on a page of messages."""
+    return [(row[0], row[2], row[3]) for row in cells(browser.page(f"messages?topic=weather&{query}"))[1:]]
+
+
+def test_messages_by_position(browser):
+    newest = shown(browser, "partition=0")
+    assert [at for at, _, _ in newest] == [f"0·{offset}" for offset in range(29, 9, -1)]
+    assert newest[0][1:] == ("Wien", '{"city": "Wien", "n": 29}')
+    assert shown(browser, "partition=0&position=oldest")[0][0] == "0·0"
+    assert [at for at, _, _ in shown(browser, "partition=0&position=offset&value=12")][:2] == ["0·12", "0·13"]
+    at_time = quote("2026-06-21T00:00:05")
+    assert shown(browser, f"partition=0&position=time&value={at_time}")[0][0] == "0·5"
+    assert shown(browser, "partition=0&position=offset&value=99999") == []
+
+
+def test_messages_go_on_to_the_next_page(browser):
+    text = browser.page("messages?topic=weather&partition=0&position=oldest")
+    assert 'rel="prev"' not in text
+    [following] = re.findall(r'rel="next" href="\?([^"]*)"', text)
+    assert [at for at, _, _ in shown(browser, unescape(following))] == [f"0·{offset}" for offset in range(20, 30)]
+
+
+def test_messages_of_all_partitions_are_in_the_order_of_their_times(browser):
+    assert len(shown(browser, "limit=50")) == 33
+    assert [at for at, _, _ in shown(browser, "position=oldest")][:2] == ["0·0", "1·0"]
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [("document.TITLE", ["1·0"]), ('"degrees": 21', ["1·1"]), ('"n": 17', ["0·17"]), ("nowhere", [])],
+)
+def test_messages_are_searched_in_what_is_shown(browser, search, found):
+    assert [at for at, _, _ in shown(browser, urlencode({"search": search}))] == found
+
+
+def test_values_are_decoded(browser):
+    values = {at: value for at, _, value in shown(browser, "partition=1")}
+    assert values["1·1"].startswith('{"degrees": 21}')
+    assert values["1·2"].startswith("000000  ff 00")
+    assert "&#34;degrees&#34;: 21" in browser.page("record?topic=weather&partition=1&offset=1")
+
+
+def test_protobuf_is_decoded_and_a_schema_that_is_not_there_is_named(broker, browser):
+    broker.produce("places", [b"\0\0\0\0\2\0\n\4Graz", b"\0\0\0\0\7\0\xff"])
+    [unknown, place] = cells(browser.page("messages?topic=places"))[1:]
+    assert place[3].startswith('{"city": "Graz"}')
+    assert "its schema 7 can't be used" in unknown[3]
+
+
+def test_what_producers_wrote_is_text_and_nothing_else(browser):
+    """The page of a record with a script in key, value and headers, and of a group with one in its name."""
+    for path in (
+        "messages?topic=weather&partition=1",
+        "record?topic=weather&partition=1&offset=0",
+        "groups",
+        f"group?{urlencode({'id': GROUP})}",
+        f"reset?{urlencode({'id': GROUP, 'topic': 'weather', 'target': 'earliest'})}",
+        f"messages?{urlencode({'topic': 'weather', 'search': HOSTILE})}",
+        f"topics?{urlencode({'filter': HOSTILE})}",
+    ):
+        text = browser.page(path)
+        assert "<script>" not in text, path
+        assert "&lt;script&gt;" in text, path
+    assert "<script>" not in browser.ask(quote(HOSTILE))[2]
+
+
+def test_every_answer_keeps_scripts_of_others_out(browser):
+    for path in ("", "messages?topic=weather", "nothing", "topic?name=nothing", "static/console.js", "tail"):
+        _, headers, _ = browser.ask(path)
+        assert "default-src 'none'; style-src 'self'; script-src 'self'" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    assert browser.ask("topics")[1]["Cache-Control"] == "no-store"
+
+
+def test_pages_need_nothing_from_elsewhere(browser):
+    for path in ("", "topics", "messages?topic=weather"):
+        assert re.findall(r'(?:src|href)="(?!/console/|[a-z]*\?|[a-z#]*")', browser.page(path)) == []
+
+
+def test_large_values_do_not_make_a_large_page(broker, browser):
+    values = [b"x" * 900_000, json.dumps({"a": ["y" * 9] * 60_000}).encode(), b"\xff" * 900_000]
+    broker.produce("large", values * 5)
+    text = browser.page("messages?topic=large")
+    assert len(text) < 60_000
+    assert len(browser.page("record?topic=large&partition=0&offset=0")) < 300_000
+
+
+def test_the_tail_has_what_came_since(broker, browser):
+    broker.create_topic("followed")
+    broker.produce("followed", [b"before"])
+    [since] = re.findall(r'data-from="([^"]*)"', browser.page("messages?topic=followed"))
+    tail = "tail?topic=followed&search=er&from="
+    assert cells(browser.page(tail + quote(unescape(since)))) == []
+    broker.produce("followed", [b"after", b"other", b"no"])
+    text = browser.page(tail + quote(unescape(since)))
+    assert [row[3] for row in cells(text)] == ["after", "other"]
+    [since] = re.findall(r'data-from="([^"]*)"', text)
+    assert cells(browser.page(tail + quote(unescape(since)))) == []
+
+
+def test_the_tail_of_several_partitions_leaves_nothing_out(broker, browser):
+    broker.create_topic("wide", 3)
+    [since] = re.findall(r'data-from="([^"]*)"', browser.page("messages?topic=wide"))
+    for partition in range(3):
+        broker.produce("wide", [b"%d-%d" % (partition, number) for number in range(70)], partition=partition)
+    followed = []
+    while True:
+        text = browser.page(f"tail?topic=wide&from={quote(unescape(since))}")
+        if not cells(text):
+            break
+        assert len(cells(text)) <= 100
+        followed += [row[3] for row in cells(text)]
+        [since] = re.findall(r'data-from="([^"]*)"', text)
+    assert sorted(followed) == sorted(f"{partition}-{number}" for partition in range(3) for number in range(70))
+
+
+@pytest.mark.parametrize("since", ["", "x", "[]", "[[0]]", '[["0",0]]', "[[0,-1]]", "[" * 5000, "[[9,0]]"])
+def test_a_tail_of_nonsense_is_refused(browser, since):
+    assert browser.status(f"tail?topic=weather&from={quote(since)}") in (400, 404)
+
+
+def test_groups_have_their_lag(browser):
+    assert [GROUP, "Empty", UNKNOWN, "1", "20"] in cells(browser.page("groups"))
+    rows = cells(browser.page(f"group?{urlencode({'id': GROUP})}"))
+    assert rows[1] == ["weather", "0", "10", "30", "20", UNKNOWN]
+
+
+def test_a_reset_is_previewed_and_done_as_it_was_shown(broker, browser):
+    group = "reset-by-a-page"
+    with Cluster(broker.bootstrap) as cluster:
+        groups = Groups(cluster)
+        groups.commit(group, {("weather", 0): GroupOffset(10, "")})
+
+        def committed():
+            return {key: one.offset for key, one in groups.offsets(group).items()}
+
+        path = f"reset?{urlencode({'id': group, 'topic': 'weather', 'target': 'time', 'value': '2026-06-21T00:00:05'})}"
+        text = browser.page(path)
+        assert cells(text)[1:] == [["0", "10", "5", "-5"], ["1", UNKNOWN, "1", UNKNOWN]]
+        assert committed() == {("weather", 0): 10}
+
+        form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text))
+        form = {name: unescape(value) for name, value in form.items()}
+        assert browser.status("reset", {**form, "form_token": "another"}) == 403
+        assert browser.status("reset", {"id": group, "plan": form["plan"]}) == 403
+        assert browser.status("reset", form, Origin="http://evil.example") == 403
+        assert browser.status("reset", {**form, "plan": "[]"}) == 400
+        assert committed() == {("weather", 0): 10}
+
+        status, headers, _ = browser.ask("reset", form)
+        assert (status, headers["Location"]) == (303, f"/console/group?id={group}&done=1")
+        assert committed() == {("weather", 0): 5, ("weather", 1): 1}
+        status, _, text = browser.ask("reset", form)
+        assert status == 400
+        assert "the committed offset is 5 by now, not 10 as it was shown" in text
+
+
+def test_a_group_with_members_is_not_reset(broker, browser):
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "alive"})
+    consumer.subscribe(["weather"])
+    try:
+        until(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()))
+        path = f"reset?{urlencode({'id': 'alive', 'topic': 'weather', 'target': 'latest'})}"
+        text = browser.page(path)
+        assert "stop them first" in text
+        assert "Set these offsets" not in text
+        assert len(cells(browser.page("group?id=alive"))) > 3
+        [token] = re.findall(
+            r'name="form_token" value="([^"]*)"', browser.page(f"reset?id={quote(GROUP)}&topic=weather&target=latest")
+        )
+        form = {"form_token": token, "id": "alive", "plan": '[["weather", 0, null, 0]]'}
+        status, _, text = browser.ask("reset", form)
+        assert (status, "who would go on from their own positions" in text) == (400, True)
+    finally:
+        consumer.close()
+
+
+def test_transactions(broker, browser):
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"t-{HOSTILE}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("weather", b"open", partition=1)
+    producer.flush()
+    [row] = cells(browser.page("transactions"))[1:]
+    assert (row[0], row[1], row[6]) == (f"t-{HOSTILE}", "Ongoing", "weather-1")
+    assert "open transaction from 3 on" in browser.page("topic?name=weather")
+    assert "1·3" in [at for at, _, _ in shown(browser, "partition=1")]
+    assert "1·3" not in [at for at, _, _ in shown(browser, "partition=1&committed=1")]
+    producer.abort_transaction()
+    [row] = cells(browser.page("transactions?filter=complete"))[1:]
+    assert row[1] == "CompleteAbort"
+
+
+def test_a_cluster_without_an_authorizer_says_so(browser):
+    assert "has no authorizer" in browser.page("acls")
+
+
+def test_tables_their_ledger_dead_letters_and_audit(browser):
+    assert cells(browser.page("tables"))[1][:6] == ["deep/weather", "weather", "3", "1", "29", "1"]
+    text = browser.page("table?name=deep/weather")
+    assert ["0", "0", "4", "4", "26"] in cells(text)
+    assert [row[2:5] for row in cells(text) if "load" in row] == [["load", "3", "1"]]
+    assert cells(browser.page("dead-letters?name=deep/weather"))[1][:3] == ["unclassified", "1", "1"]
+    until(lambda: "Under way" not in browser.page("audit?name=deep/weather"))
+    assert "each offset of the ledger is there once" in browser.page("audit?name=deep/weather")
+    assert "complete" in browser.page("table?name=deep/weather")
+
+
+@pytest.mark.parametrize("name", ["nothing", "../", "deep", "/etc", "deep/weather/../weather", HOSTILE])
+def test_a_table_that_the_folder_does_not_have_is_not_found(browser, name):
+    assert browser.status(f"table?{urlencode({'name': name})}") == 404
+    assert browser.status(f"audit?{urlencode({'name': name})}") == 404
+
+
+def test_jobs_and_how_far_they_are(browser, warehouse):
+    assert browser.page("jobs").count("<p>None.</p>") == 3
+    table, fs = str(warehouse / "deep" / "weather"), OsFileSystem()
+    with lease(table, "load-1", fs) as held, lease(table, "vacuum-1", fs):
+        held.note(Progress(NOON_MS, 3, 12, 4567))
+        load, vacuum = cells(browser.page("jobs"))[1:]
+    assert load == ["deep/weather", "load-1", "2026-06-21 00:00:00", "3 3 of 12", "4,567"]
+    assert vacuum[:2] + vacuum[3:] == ["deep/weather", "vacuum-1", UNKNOWN, UNKNOWN]
+    assert browser.page("jobs").count("<p>None.</p>") == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("nothing", 404),
+        ("static/nothing", 404),
+        ("static/../server.py", 404),
+        ("topic?name=nothing", 404),
+        ("topic", 400),
+        ("group?id=nothing", 404),
+        ("messages?topic=weather&partition=x", 400),
+        ("messages?topic=weather&partition=7", 404),
+        ("messages?topic=weather&position=sideways", 400),
+        ("messages?topic=weather&position=offset&value=-1", 400),
+        ("messages?topic=weather&position=time&value=noon", 400),
+        ("record?topic=weather&partition=0&offset=99999", 404),
+        (f"reset?{urlencode({'id': GROUP, 'topic': 'weather', 'target': 'sideways'})}", 400),
+        (f"reset?{urlencode({'id': GROUP, 'topic': 'weather', 'target': 'offset', 'value': 'x'})}", 400),
+    ],
+)
+def test_a_slip_gets_a_page_that_says_what_is_wrong(browser, path, status):
+    assert browser.status(path) == status
+
+
+def test_another_host_name_is_refused(browser):
+    """As a page of another site would name, whose name leads to this machine."""
+    assert browser.status("", Host="evil.example") == 403
+
+
+def console_of(broker):
+    [child] = [
+        one for one in psutil.Process(broker.pid).children(recursive=True) if "millrace_ops.console" in one.cmdline()
+    ]
+    return child
+
+
+def test_a_console_that_died_is_started_again(broker, browser):
+    browser.page("topics")
+    os.kill(console_of(broker).pid, signal.SIGKILL)
+    until(lambda: browser.status("topics") == 200)
+
+
+@pytest.fixture
+def guarded():
+    """A broker whose endpoint has a token, and a read-only console."""
+    properties = {**PROPERTIES, "admin.console": "read-only", "admin.token": "hush"}
+    with LocalBroker(properties=properties) as started:
+        yield started
+
+
+def test_the_token_opens_it_and_it_is_read_only(guarded):
+    browser = Browser(guarded.admin_url)
+    for path in (
+        *("", "topics", "messages?topic=t", "tail", "jobs", "static/", "login/", "/login", "login%2F..%2Ftopics"),
+        *(
+            "static/../topics",
+            "static/%2e%2e/topics",
+            "static/..%2Ftopics",
+            "static/x/../../topics",
+            "static%2Fconsole.css",
+        ),
+    ):
+        status, headers, _ = browser.ask(path)
+        assert (status, headers["Location"]) == (303, "/console/login"), path
+    assert browser.status("static/console.css", {}) == 303, "a form is no style"
+    assert browser.status("reset", {"id": "g", "plan": "[]"}) == 303
+    assert "Token of the admin endpoint" in browser.page("login")
+    assert browser.page("static/console.css")
+    assert browser.ask("login", {"token": "hus"})[1]["Location"] == "/console/login?refused=1"
+    assert browser.status("login", {"token": "hush"}, Origin="http://evil.example") == 403
+    status, headers, _ = browser.ask("login", {"token": "hush"})
+    cookie = headers["Set-Cookie"]
+    assert status == 303
+    assert {"HttpOnly", "SameSite=Strict", "Path=/console"} <= set(cookie.split("; "))
+
+    inside = Browser(guarded.admin_url, Cookie=cookie.partition(";")[0])
+    guarded.produce("t", [b"x"])
+    with Cluster(guarded.bootstrap) as cluster:
+        Groups(cluster).commit("g", {("t", 0): GroupOffset(1, "")})
+        text = inside.page("reset?id=g&topic=t&target=earliest")
+        assert "The console is read-only here" in text
+        assert "Set these offsets" not in text
+        [token] = re.findall(r'name="form_token" value="([^"]*)"', text)
+        form = {"form_token": token, "id": "g", "plan": '[["t", 0, 1, 0]]'}
+        assert inside.status("reset", form) == 403
+        assert {one.offset for one in Groups(cluster).offsets("g").values()} == {1}
+
+    assert Browser(guarded.admin_url, Authorization="Bearer hush").page("topics")
+    assert inside.status("logout", {}) == 403
+    status, headers, _ = inside.ask("logout", {"form_token": token})
+    port = guarded.admin_url.rpartition(":")[2]
+    assert (status, headers["Set-Cookie"].startswith(f'millrace_console_{port}="";')) == (303, True)
+    metrics = http.client.HTTPConnection(guarded.admin_url.partition("://")[2], timeout=60)
+    metrics.request("GET", "/metrics", headers={"Cookie": cookie.partition(";")[0]})
+    assert metrics.getresponse().status == 401, "a session is for the console alone"
+
+
+def test_a_killed_broker_takes_its_console_along(guarded):
+    Browser(guarded.admin_url, Authorization="Bearer hush").page("")
+    child = console_of(guarded)
+    [socket] = {one.laddr for one in child.net_connections("unix") if one.laddr.endswith("/socket")}
+    os.kill(guarded.pid, signal.SIGKILL)
+    child.wait(60)
+    assert not os.path.exists(os.path.dirname(socket))
+
+
+def test_a_broker_that_stops_leaves_nothing_behind(guarded):
+    Browser(guarded.admin_url, Authorization="Bearer hush").page("")
+    child = console_of(guarded)
+    [socket] = {one.laddr for one in child.net_connections("unix") if one.laddr.endswith("/socket")}
+    assert os.stat(os.path.dirname(socket)).st_mode & 0o077 == 0
+    assert guarded.stop() == 0
+    assert not child.is_running()
+    assert not os.path.exists(os.path.dirname(socket))
+
+
+def test_it_is_off_unless_it_is_asked_for():
+    with LocalBroker(properties=PROPERTIES) as started:
+        browser = Browser(started.admin_url)
+        assert {browser.status(path) for path in ("", "topics", "login", "static/console.css")} == {404}
+
+
+def test_it_is_no_way_around_access_control_lists(tmp_path):
+    """The console is nobody in particular here, who may read one of two topics."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    rights = [
+        {"principal": "User:ANONYMOUS", "permissionType": "Allow", "operation": operation, "host": "*"}
+        for operation in ("Describe", "Read")
+    ]
+    topics = {name: {"topic_id": uuid.uuid4().hex, "partitions": 1, "config": {}} for name in ("shown", "hidden")}
+    document = {
+        "version": 1,
+        "cluster_id": encode_id(uuid.uuid4()),
+        "topics": topics,
+        "acls": {"Topic:LITERAL:shown": rights},
+    }
+    (data_dir / "metadata.json").write_text(json.dumps(document))
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    properties = {"admin.console": "full", "authorizer.class.name": authorizer, "super.users": "User:admin"}
+    with LocalBroker(str(data_dir), properties={**PROPERTIES, **properties}) as started:
+        browser = Browser(started.admin_url)
+        assert [row[0] for row in cells(browser.page("topics"))[1:]] == ["shown"]
+        assert browser.page("messages?topic=shown")
+        assert browser.status("topic?name=hidden") in (404, 502)
+        assert browser.status("messages?topic=hidden") in (404, 502)
+        assert browser.status("record?topic=hidden&partition=0&offset=0") in (404, 502)
+        assert cells(browser.page("groups"))[1:] == [["There are no groups."]]
+        for page in ("acls", "group?id=g", "reset?id=g&topic=shown&target=earliest"):
+            status, _, text = browser.ask(page)
+            assert (status, "authoriz" in text) == (502, True), page
+        text = browser.page("")
+        assert str(data_dir) not in text, "the broker's folders are not told"
+        assert "authoriz" in text
+
+
+def test_it_logs_in_as_the_user_of_its_client_properties(tmp_path):
+    secured = secured_listener(tmp_path, "SASL_SSL")
+    file = tmp_path / "console.properties"
+    file.write_text(javaproperties.dumps(secured.client_properties))
+    properties = {**PROPERTIES, "admin.console": "read-only", "admin.console.client.config": str(file)}
+    with BrokerProcess(
+        tmp_path / "data", properties=properties, protocol=secured.protocol, config=secured.config
+    ) as started:
+        assert started.bootstrap in Browser(started.admin_url).page("")
+
+
+def test_the_watch_tells_of_a_broker_that_is_gone_and_goes_on_when_it_is_back():
+    with LocalBroker(properties=PROPERTIES) as started:
+        started.create_topic("watched", 3)
+        started.produce("watched", [b"x"] * 7)
+        watch = Watch(Clusters(lambda: Cluster(started.bootstrap, timeout_s=5)), SystemClock())
+        found = watch.overview()
+        assert (found.topics["watched"].partitions, found.topics["watched"].records) == (3, 7)
+        started.stop()
+        watch.look()
+        with pytest.raises(BrokerUnreachableError):
+            watch.overview()
+        started.start()
+        until(lambda: is_well(watch))
+        assert watch.overview().topics["watched"].records == 7
+
+
+def test_whoever_comes_back_after_a_long_time_sees_the_cluster_as_it_is_now():
+    class Later(SystemClock):
+        """A clock that can be set forward."""
+
+        ahead_s = 0.0
+
+        def monotonic_s(self):
+            return time.perf_counter() + self.ahead_s
+
+    with LocalBroker(properties=PROPERTIES) as started:
+        clock = Later()
+        watch = Watch(Clusters(lambda: Cluster(started.bootstrap)), clock)
+        until(lambda: watch.overview().topics == {} and watch._looks > 1)
+        clock.ahead_s = 2 * IDLE_S
+        started.create_topic("new")
+        assert "new" in watch.overview().topics
+
+
+def is_well(watch):
+    try:
+        return watch.overview()
+    except BrokerUnreachableError:
+        return None
+
+
+def test_transactions_are_described_by_their_coordinators(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "described"})
+        producer.init_transactions()
+        [idle] = describe_transactions(cluster, ["described", "nobody"])
+        assert (idle.state, idle.started_ms, idle.partitions) == ("Empty", None, ())
+        producer.begin_transaction()
+        producer.produce("weather", b"open", partition=1)
+        producer.flush()
+        [open_] = describe_transactions(cluster, ["described"])
+        assert (open_.state, open_.partitions, open_.timeout_ms) == ("Ongoing", (("weather", 1),), 60_000)
+        assert open_.started_ms > NOON_MS
+        assert ("described", open_.producer_id, "Ongoing") in list_transactions(cluster)
+        producer.abort_transaction()
+
+
+def test_more_pages_than_can_be_made_at_one_time_are_told_so(broker, browser):
+    with ThreadPoolExecutor(80) as pool:
+        statuses = set(pool.map(lambda _: browser.status("groups"), range(160)))
+    assert statuses <= {200, 503}
+    assert browser.status("groups") == 200
+
+
+def test_pages_show_the_whole_cluster_and_how_far_a_move_is(zookeeper, tmp_path):
+    connect = f"{zookeeper.address}/console"
+    properties = {**PROPERTIES, "admin.console": "read-only"}
+    with (
+        BrokerProcess(tmp_path / "1", zookeeper=connect, broker_id=1, properties=properties) as first,
+        BrokerProcess(tmp_path / "2", zookeeper=connect, broker_id=2, properties=properties) as second,
+        Cluster(first.bootstrap) as cluster,
+    ):
+        until(lambda: len(cluster.metadata([]).brokers) == 2)
+        Admin(cluster).create_topic("spread", 2)
+        Admin(cluster).create_topic("moved", 1)
+        [partition] = cluster.metadata(["moved"]).topic("moved").partitions.values()
+        [target] = {1, 2} - {partition.leader}
+        for _ in range(6):
+            SyncProducer(cluster).send("moved", 0, [NewRecord(b"x" * 900_000)])
+        everything = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
+        Configs(cluster).change(ResourceKind.TOPIC, "moved", everything)
+        for broker_id in ("1", "2"):
+            rates = {f"{side}.replication.throttled.rate": "1" for side in ("leader", "follower")}
+            Configs(cluster).change(ResourceKind.BROKER, broker_id, rates)
+        assert Reassignments(cluster).alter({("moved", 0): [target]}) == {}
+        for browser in (Browser(first.admin_url), Browser(second.admin_url)):
+            until(lambda browser=browser: "moved-0" in browser.page("jobs"))
+            rows = cells(browser.page(""))[1:]
+            assert [(row[0], row[1].split()[0]) for row in rows] == [("1", first.bootstrap), ("2", second.bootstrap)]
+            assert {row[1] for row in cells(browser.page("topic?name=spread"))[1:3]} == {"1", "2"}
+            [move] = cells(browser.page("jobs"))[1:]
+            assert move[:3] == ["moved-0", str(partition.leader), str(target)]
+            assert 0 <= int(move[3].split()[-2]) < 100
+        assert Reassignments(cluster).cancel([("moved", 0)]) == {}
+        until(lambda: "moved-0" not in browser.page("jobs"))
