@@ -20,6 +20,7 @@ NAMES = [
     "200 records/s, acks=all, p99",
     "catch-up of 20 MB",
     "· the same",
+    "· the same",
     "· CPU of the leader for a GB",
     "· CPU of the follower for a GB",
     "6 partitions, the leader stops: until others lead",
