@@ -71,7 +71,7 @@ def _log_bytes(broker: Broker, topic: str) -> int:
 
 
 def disk_rates(directory: Path, size_bytes: int) -> Samples:
-    """Returns the MB/s of writing a new file: without a sync, with one, and past the page cache where that is served."""
+    """Returns the MB/s of writing a new file: without a sync, with one, and past the page cache if that is served."""
     file, blocks = directory / "disk", max(size_bytes // STEP_BYTES, 1)
     written = blocks * STEP_BYTES / MEGABYTE
     block = mmap.mmap(-1, STEP_BYTES)  # at the start of a page, as writing past the page cache asks for
