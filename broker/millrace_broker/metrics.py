@@ -120,12 +120,25 @@ class MaintenanceCounts:
     retention_removed_bytes: int = 0
 
 
+class ClockStep(NamedTuple):
+    """By how much the machine's clock was set, back if negative, and when by the monotonic clock."""
+
+    by_s: float
+    at_ms: int
+
+    @property
+    def sentence_part(self) -> str:
+        """The direction and the amount, as sentences have them."""
+        return f"{'forward' if self.by_s > 0 else 'back'} by {abs(self.by_s):.3f} s"
+
+
 @dataclass(slots=True)
 class ClockCounts:
-    """How often the machine's clock was set since the start, and by how much together; back is negative."""
+    """How often the machine's clock was set since the start, by how much together (back is negative), and the last."""
 
     steps: int = 0
     stepped_s: float = 0.0
+    last: ClockStep | None = None
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.local_broker import LocalBroker
 from millrace.testing.secured_listener import secured_listener
 from millrace.uuids import encode_id
+from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_ops.console.clusters import Clusters
 from millrace_ops.console.rendering import UNKNOWN
 from millrace_ops.console.watch import IDLE_S, Watch
@@ -37,6 +38,7 @@ from millrace_pipelines.warehouse.delta.leases import Progress, lease
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from millrace_support.loads import Loads
 from millrace_support.schema_registry import SchemaRegistryServer
+from millrace_support.set_clock import SetClock
 
 HOSTILE = "<script>document.title = 'owned'</script>"
 GROUP = f'reports "&/{HOSTILE}'
@@ -157,6 +159,39 @@ def test_brokers(browser, broker):
     assert broker.bootstrap in text
     assert str(broker.data_dir) in text
     assert "controller" in text
+
+
+def own_troubles(browser):
+    """What the page says of the broker that serves it."""
+    [section] = re.findall(r'<section aria-labelledby="own">(.*?)</section>', browser.page(""), re.DOTALL)
+    return [unescape(one) for one in re.findall(r"<(?:li|p)[^>]*>(.*?)</(?:li|p)>", section)]
+
+
+def test_the_brokers_page_says_what_ails_the_broker_that_serves_it(tmp_path):
+    clock = SetClock(tmp_path / "clock")
+    lost = tmp_path / "<lost>"
+    properties = {**PROPERTIES, "admin.console": "read-only", "zookeeper.session.timeout.ms": "4000"}
+    with (
+        EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
+        BrokerProcess(
+            tmp_path / "data",
+            zookeeper=zookeeper.address,
+            more_data_dirs=[lost],
+            properties=properties,
+            program=clock.program,
+        ) as started,
+        Cluster(started.bootstrap) as cluster,
+    ):
+        browser = Browser(started.admin_url)
+        assert own_troubles(browser) == ["Well."]
+        Admin(cluster).create_topic("t", 2)
+        lost.rename(tmp_path / "elsewhere")
+        until(lambda: any(f"data directory {lost} is offline" in one for one in own_troubles(browser)))
+        clock.set(3600)
+        until(lambda: any("clock was set forward by" in one for one in own_troubles(browser)))
+        zookeeper.stop()
+        until(lambda: any("ZooKeeper" in one for one in own_troubles(browser)))
+        assert len(own_troubles(browser)) == 3
 
 
 def test_topics_are_listed_filtered_and_sorted(browser):

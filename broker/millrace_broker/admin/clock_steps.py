@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from millrace.clock import Clock
-from millrace_broker.metrics import ClockCounts
+from millrace_broker.metrics import ClockCounts, ClockStep
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +46,14 @@ class ClockSteps:
             return
         self._difference_ms = now_ms
         if before_ms is not None and abs(now_ms - before_ms) >= LEAST_STEP_MS:
-            self._note((now_ms - before_ms) / 1000)
+            self._note(ClockStep((now_ms - before_ms) / 1000, self._clock.monotonic_ms()))
 
-    def _note(self, step_s: float) -> None:
+    def _note(self, step: ClockStep) -> None:
         self._counts.steps += 1
-        self._counts.stepped_s += step_s
+        self._counts.stepped_s += step.by_s
+        self._counts.last = step
         logger.warning(
-            "the machine's clock was set %s by %.3f s: retention and the times of records follow it",
-            "forward" if step_s > 0 else "back",
-            abs(step_s),
+            "the machine's clock was set %s: retention and the times of records follow it", step.sentence_part
         )
 
     def _fired(self) -> None:

@@ -94,7 +94,7 @@ class AdminService:
         """Serves metrics, maintenance and stray logs too, and writes the address: the broker is whole."""
         assert self._endpoint is not None
         collectors = await asyncio.to_thread(_collectors, served, self._clock)
-        self._endpoint.serve(served.maintenance, served.strays, collectors, self._console_gateway(served.listeners))
+        self._endpoint.serve(served.maintenance, served.strays, collectors, self._console_gateway(served))
         try:
             write_file_durably(self._fs, self._address_file, f"{self._address}\n".encode())
         except OSError as error:  # a full disk is no reason not to serve what is on it
@@ -110,19 +110,24 @@ class AdminService:
         if self._endpoint is not None:
             await self._endpoint.stop()
 
-    def _console_gateway(self, listeners: Mapping[str, Address]) -> ConsoleGateway | None:
+    def _console_gateway(self, served: Served) -> ConsoleGateway | None:
         if self._console is None:
             return None
         from millrace_broker.admin.console.access import ConsoleAccess  # noqa: PLC0415
         from millrace_broker.admin.console.gateway import ConsoleGateway  # noqa: PLC0415
+        from millrace_broker.admin.console.own_troubles import own_troubles  # noqa: PLC0415
         from millrace_broker.admin.console.process import ConsoleProcess  # noqa: PLC0415
 
-        address = listeners[self._console.listener]
+        def troubles() -> list[str]:
+            memory_bytes, now_ms = served.server.memory.used_bytes, self._clock.monotonic_ms()
+            return own_troubles(self._health(), memory_bytes, served.clock_counts.last, now_ms)
+
+        address = served.listeners[self._console.listener]
         reached = address._replace(host=LOOPBACK) if address.is_every_address else address
         process = ConsoleProcess(self._console.settings(str(reached), has_login=bool(self._token)))
         access = ConsoleAccess(self._token, secrets.token_bytes(KEY_BYTES), self._clock)
         logger.info("console at the admin endpoint: /console/")
-        return ConsoleGateway(process, access, may_change=self._console.may_change)
+        return ConsoleGateway(process, access, troubles, may_change=self._console.may_change)
 
     def _new_endpoint(self) -> AdminEndpoint:
         from millrace_broker.admin.endpoint import AdminEndpoint  # noqa: PLC0415

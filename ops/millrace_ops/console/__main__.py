@@ -16,6 +16,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from millrace.clock import SystemClock
+from millrace_broker.admin.console.own_troubles import MAX_HEADER_BYTES
 from millrace_ops.console.console import Console
 from millrace_ops.console.server import ConsoleServer
 from millrace_ops.console.settings import ConsoleSettings
@@ -36,7 +37,8 @@ async def _serve(settings: ConsoleSettings) -> None:
         sys.stdin.buffer.read()
         loop.call_soon_threadsafe(ended.set)
 
-    runner = web.AppRunner(ConsoleServer(Console(settings, SystemClock())).application(), access_log=None)
+    application = ConsoleServer(Console(settings, SystemClock())).application()
+    runner = web.AppRunner(application, access_log=None, max_field_size=MAX_HEADER_BYTES)
     await runner.setup()
     await web.UnixSite(runner, settings.socket).start()
     threading.Thread(target=wait_for_end, daemon=True).start()

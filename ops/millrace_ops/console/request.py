@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,12 +12,16 @@ from millrace.errors import InvalidRequestError
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: the query of the address, the fields of a form, and what forms on the page are to carry."""
+    """A request: the query of the address, the fields of a form, and what forms on the page are to carry.
+
+    `own_troubles` say what is wrong with the broker that serves the console; None where it has not told.
+    """
 
     path: str
     query: Mapping[str, str]
     form: Mapping[str, str] = field(default_factory=dict)
     form_token: str = ""
+    own_troubles: Sequence[str] | None = None
 
     def need(self, name: str) -> str:
         """Returns a field of the query; InvalidRequestError where it is missing."""

@@ -27,6 +27,7 @@ from millrace.errors import (
     UnknownTopicError,
 )
 from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT
+from millrace_broker.admin.console.own_troubles import HEADER, from_header
 from millrace_ops.console.console import Console
 from millrace_ops.console.pages.acls import show_acls
 from millrace_ops.console.pages.brokers import show_brokers
@@ -115,7 +116,8 @@ class ConsoleServer:
     async def _answer(self, request: web.Request) -> web.Response:
         name = request.match_info["page"]
         form = {key: value for key, value in (await request.post()).items() if isinstance(value, str)}
-        asked = Asked(name, dict(request.query), form, request.headers.get(FORM_TOKEN_HEADER, ""))
+        own_troubles = from_header(request.headers.get(HEADER))
+        asked = Asked(name, dict(request.query), form, request.headers.get(FORM_TOKEN_HEADER, ""), own_troubles)
         make = (FORMS if request.method == "POST" else PAGES).get(name)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._workers, self._made, make, asked)

@@ -16,11 +16,12 @@ import asyncio
 import logging
 import re
 import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from millrace.errors import SetupError
 from millrace.extras import hidden
 from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT, ConsoleAccess, is_own_origin
+from millrace_broker.admin.console.own_troubles import HEADER, to_header
 from millrace_broker.admin.console.process import ConsoleProcess
 
 with hidden("ssl", even_if_loaded=True):  # as in the endpoint
@@ -31,7 +32,7 @@ with hidden("ssl", even_if_loaded=True):  # as in the endpoint
 logger = logging.getLogger(__name__)
 
 COOKIE = "millrace_console"
-LOGIN, LOGOUT = f"{ROOT}/login", f"{ROOT}/logout"
+BROKERS, LOGIN, LOGOUT = f"{ROOT}/", f"{ROOT}/login", f"{ROOT}/logout"
 STATIC = re.compile(rf"{ROOT}/static/[a-z]+\.[a-z]+")
 MAX_AT_ONCE = 4
 MAX_WAITING = 32
@@ -51,11 +52,17 @@ SECURING: Mapping[str, str] = {
 
 
 class ConsoleGateway:
-    """The routes of the console; it is made on the event loop."""
+    """The routes of the console; it is made on the event loop.
 
-    def __init__(self, process: ConsoleProcess, access: ConsoleAccess, *, may_change: bool) -> None:
+    `troubles` are of the broker itself (`own_troubles`); it may wait for a disk, so a worker thread calls it.
+    """
+
+    def __init__(
+        self, process: ConsoleProcess, access: ConsoleAccess, troubles: Callable[[], Sequence[str]], *, may_change: bool
+    ) -> None:
         self._process = process
         self._access = access
+        self._troubles = troubles
         self._may_change = may_change
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
         self._waiting = 0
@@ -100,7 +107,7 @@ class ConsoleGateway:
 
     async def _login(self, request: web.Request) -> web.Response:
         if not self._access.asks_for_login:
-            return _redirect(f"{ROOT}/")
+            return _redirect(BROKERS)
         if request.method != "POST":
             return await self._asked(request, "")
         if not is_own_origin(request.headers.get("Origin"), request.host):
@@ -108,7 +115,7 @@ class ConsoleGateway:
         session = self._access.new_session(str((await request.post()).get("token", "")).strip())
         if session is None:
             return _redirect(f"{LOGIN}?refused=1")
-        answer = _redirect(f"{ROOT}/")
+        answer = _redirect(BROKERS)
         answer.set_cookie(_cookie(request), session, path=ROOT, httponly=True, samesite="Strict", secure=request.secure)
         return answer
 
@@ -145,6 +152,8 @@ class ConsoleGateway:
         headers = {FORM_TOKEN_HEADER: self._access.form_token(session) if session else ""}
         if "Content-Type" in request.headers:
             headers["Content-Type"] = request.headers["Content-Type"]
+        if _path(request) == BROKERS:
+            headers[HEADER] = to_header(await asyncio.to_thread(self._troubles))
         url = yarl.URL(f"http://console{request.raw_path}", encoded=True)
         body = await request.read()
         async with client.request(request.method, url, data=body, headers=headers, allow_redirects=False) as answer:

@@ -1,4 +1,4 @@
-"""The brokers: where they are, what they lead, and the room on their disks."""
+"""The brokers: where they are, what they lead, the room on their disks, and what ails the one that serves the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BrokerRow(NamedTuple):
     trouble: str
 
 
-def show_brokers(console: Console, _: Asked) -> Page:
+def show_brokers(console: Console, asked: Asked) -> Page:
     """Returns the page of all brokers."""
     overview = console.watch.overview()
     metadata = overview.metadata
@@ -50,7 +50,7 @@ def show_brokers(console: Console, _: Asked) -> Page:
         "rates": console.watch.rates.total_rates(),
     }
     values = {"rows": rows, "absent": absent, "overview": overview, "totals": totals, "sentence": error_sentence}
-    return Page("brokers.html", values)
+    return Page("brokers.html", {**values, "own_troubles": asked.own_troubles})
 
 
 def _log_dirs(cluster: Cluster, broker_id: int) -> tuple[list[LogDir], str]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millrace_broker.admin.clock_steps import ClockSteps
-from millrace_broker.metrics import ClockCounts
+from millrace_broker.metrics import ClockCounts, ClockStep
 from millrace_support.clock import ManualClock
 
 
@@ -38,18 +38,26 @@ def watched(*moves):
 @pytest.mark.parametrize(
     ("moves", "expected"),
     [
-        ([(0, 1_000, 0), (0, 60_000, 0)], ClockCounts(0, 0.0)),
-        ([(999, 1_000, 0), (-999, 1_000, 0)], ClockCounts(0, 0.0)),
-        ([(3_600_000, 1_000, 0), (0, 1_000, 0)], ClockCounts(1, 3600.0)),
-        ([(-1_000, 1_000, 0)], ClockCounts(1, -1.0)),
-        ([(5_000, 1_000, 0), (-5_000, 1_000, 0)], ClockCounts(2, 0.0)),
-        ([(0, 1_000, 2_000), (0, 1_000, 0)], ClockCounts(0, 0.0)),
-        ([(5_000, 1_000, 2_000), (0, 1_000, 0)], ClockCounts(1, 5.0)),
+        ([(0, 1_000, 0), (0, 60_000, 0)], (0, 0.0)),
+        ([(999, 1_000, 0), (-999, 1_000, 0)], (0, 0.0)),
+        ([(3_600_000, 1_000, 0), (0, 1_000, 0)], (1, 3600.0)),
+        ([(-1_000, 1_000, 0)], (1, -1.0)),
+        ([(5_000, 1_000, 0), (-5_000, 1_000, 0)], (2, 0.0)),
+        ([(0, 1_000, 2_000), (0, 1_000, 0)], (0, 0.0)),
+        ([(5_000, 1_000, 2_000), (0, 1_000, 0)], (1, 5.0)),
     ],
     ids=["none", "small", "forward", "back", "forward and back", "held up in a reading", "seen by the next reading"],
 )
 def test_steps_are_counted(moves, expected):
-    assert watched(*moves) == expected
+    counts = watched(*moves)
+    assert (counts.steps, counts.stepped_s) == expected
+
+
+def test_the_last_step_is_remembered_with_its_time():
+    began_ms = ManualClock().monotonic_ms()
+    counts = watched((3_600_000, 1_000, 0), (-5_000, 1_000, 0), (0, 1_000, 0))
+    assert counts.last == ClockStep(-5.0, began_ms + 2_000)
+    assert watched((0, 1_000, 0)).last is None
 
 
 def test_a_step_is_logged(caplog):

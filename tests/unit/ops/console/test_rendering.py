@@ -2,6 +2,8 @@
 
 import pytest
 
+from millrace.client.metadata import ClusterMetadata
+from millrace_ops.console.overview import Overview
 from millrace_ops.console.pages.jobs import part_done
 from millrace_ops.console.rendering import Templates, duration, link, number, rate, share, size, when
 from millrace_ops.console.request import Page
@@ -22,6 +24,18 @@ def test_every_template_compiles():
     assert "topics.html" in names
     for name in names:
         environment.get_template(name)
+
+
+@pytest.mark.parametrize(("troubles", "said"), [((), "Well."), ((HOSTILE,), "&lt;script&gt;")])
+def test_the_brokers_page_says_what_ails_the_broker_that_serves_it(troubles, said):
+    totals = dict.fromkeys(("topics", "partitions", "under_replicated", "offline"), 0) | {"rates": ()}
+    overview = Overview(0, ClusterMetadata("c", 1, {}, {}), {})
+    values = {"rows": (), "absent": (), "overview": overview, "totals": totals}
+    html = Templates(COMMON).render(Page("brokers.html", {**values, "own_troubles": troubles}), "")
+    assert said in html
+    assert "<script>alert" not in html
+    html = Templates(COMMON).render(Page("brokers.html", {**values, "own_troubles": None}), "")
+    assert "This broker" not in html, "which has not told"
 
 
 @pytest.mark.parametrize(
