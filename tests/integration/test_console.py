@@ -191,7 +191,6 @@ def test_the_brokers_page_says_what_ails_the_broker_that_serves_it(tmp_path):
         until(lambda: any("clock was set forward by" in one for one in own_troubles(browser)))
         zookeeper.stop()
         until(lambda: any("ZooKeeper" in one for one in own_troubles(browser)))
-        assert len(own_troubles(browser)) == 3
 
 
 def test_topics_are_listed_filtered_and_sorted(browser):
