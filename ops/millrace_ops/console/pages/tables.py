@@ -68,7 +68,7 @@ def show_table(console: Console, asked: Asked) -> Page:
         "name": name,
         "facts": describe_table(location),
         "ledger": ledger,
-        "lag": None if lags is None else sum(lags.values()),
+        "lag": total_lag(lags),
         "listing": partitions,
         "schema": [(field.name, str(field.type)) for field in table.schema],
         "commits": list(reversed(commits)),
@@ -106,16 +106,24 @@ def show_audit(console: Console, asked: Asked) -> Page:
     return Page("audit.html", values, refresh_s=AUDIT_REFRESH_S if is_under_way else None)
 
 
-def lag_of(ledger: Ledger, overview: Overview) -> Mapping[int, int] | None:
-    """Returns by partition how many offsets a table lacks; None where its topic is gone or was made again."""
+def lag_of(ledger: Ledger, overview: Overview) -> Mapping[int, int | None] | None:
+    """Returns by partition how many offsets a table lacks, None where no leader has told where its log ends.
+
+    Returns None where the topic is gone or was made again.
+    """
     topic = overview.metadata.topics.get(ledger.topic)
     if topic is None or str(topic.topic_id or topic.name) != ledger.topic_id:
         return None
+    ends = {index: overview.ends.get((ledger.topic, index)) for index in topic.partitions}
     return {
-        index: max(0, overview.ends[ledger.topic, index] - (ledger.next_offset(index) or 0))
-        for index in topic.partitions
-        if (ledger.topic, index) in overview.ends
+        index: None if end is None else max(0, end - (ledger.next_offset(index) or 0)) for index, end in ends.items()
     }
+
+
+def total_lag(lags: Mapping[int, int | None] | None) -> int | None:
+    """Returns the lag of all partitions together; None where that of one is not known."""
+    known = [] if lags is None else [lag for lag in lags.values() if lag is not None]
+    return None if lags is None or len(known) < len(lags) else sum(known)
 
 
 def table_locations_by_name(warehouse: str) -> dict[str, str]:
@@ -148,7 +156,7 @@ def _row(name: str, location: str, overview: Overview) -> TableRow:
     from millrace_pipelines.warehouse.tables.find import describe_table  # noqa: PLC0415
 
     try:
-        lags = lag_of(read_ledger(location), overview)
-        return TableRow(name, describe_table(location), None if lags is None else sum(lags.values()), "")
+        lag = total_lag(lag_of(read_ledger(location), overview))
+        return TableRow(name, describe_table(location), lag, "")
     except (MillraceError, OSError) as error:
         return TableRow(name, None, None, str(error))
