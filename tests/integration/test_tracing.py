@@ -48,8 +48,8 @@ def topic(traced_broker, request):
 
 
 def send(broker, topic, *traceparents, **settings):
-    """Sends records with these headers in one batch."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 500, **settings})
+    """Sends records with these headers in one batch, however long it takes to hand them over: the flush sends it."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000, **settings})
     for traceparent in traceparents:
         headers = [("other", b"x"), *([] if traceparent is None else [("traceparent", str(traceparent).encode())])]
         producer.produce(topic, b'{"id": 1}', headers=headers)

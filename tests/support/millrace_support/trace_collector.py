@@ -62,14 +62,16 @@ class TraceCollector:
             return self._spans[name]
 
     def take(self, body: bytes) -> None:
-        """Takes the body of a request."""
+        """Takes the body of a request; a span that an exporter sends again, as it got no answer, counts once."""
         with self._came:
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 service = next(
                     one.value.string_value for one in resource.resource.attributes if one.key == "service.name"
                 )
                 for span in (one for scope in resource.scope_spans for one in scope.spans):
-                    self._spans.setdefault(span.name, []).append(_collected(service, span))
+                    collected, known = _collected(service, span), self._spans.setdefault(span.name, [])
+                    if collected not in known:
+                        known.append(collected)
             self._came.notify_all()
 
 
