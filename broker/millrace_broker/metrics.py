@@ -134,7 +134,7 @@ class ClockStep(NamedTuple):
 
 @dataclass(slots=True)
 class ClockCounts:
-    """How often the machine's clock was set since the start, by how much together (back is negative), and the last."""
+    """Counts how often the machine's clock was set since the start, and by how much: together, and the last time."""
 
     steps: int = 0
     stepped_s: float = 0.0

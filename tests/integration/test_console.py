@@ -1,4 +1,4 @@
-"""The console over HTTP: what its pages show, what is hostile on them, who gets in, and what may change something."""
+"""The console's pages show the cluster, escape what clients wrote, and refuse whoever may not see or change it."""
 
 import http.client
 import io

@@ -13,27 +13,23 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 from millrace.client.cluster import Cluster
 from millrace.client.groups import GroupOffset, Groups
 from millrace.client.sync_producer import SyncProducer
 from millrace.records.record import NewRecord
 from millrace.uuids import encode_id
-from millrace_ops.bench import raw
-from millrace_ops.bench.figures import Figure, Samples, interleave
+from millrace_ops.bench.figures import Figure, interleave
 from millrace_ops.bench.payloads import text
-from millrace_ops.bench.subjects import Subject, millrace, pinned
+from millrace_ops.bench.requests_beside import VALUE_BYTES, requests_alone, requests_beside
+from millrace_ops.bench.subjects import Subject, millrace
 
 TOPICS = 10_000
 WRITTEN_TOPICS = 200
 RECORDS = 100
 GROUPS = 200
-VALUE_BYTES = 100
-REQUESTS = 20_000
+TOPIC = "topic-00000"
 TIMES = 15
 ROUNDS = 3
 PAGE_GOAL_MS = 300
@@ -65,7 +61,11 @@ def run() -> list[Figure]:
             first_ms = _page_ms(broker, "topics")
             _await_sizes(broker)
             pages = {name: _median_ms(broker, path) for name, path in PAGES.items()}
-            alone, beside = interleave(ROUNDS, _requests(broker), _requests_beside_pages(broker))
+            alone, beside = interleave(
+                ROUNDS,
+                lambda: requests_alone(broker, TOPIC),
+                lambda: requests_beside(broker, TOPIC, lambda: _ask_for_all_pages(broker)),
+            )
     return [
         Figure(name="the first page, with the start of the process", value=first_ms, unit="ms"),
         *(
@@ -130,41 +130,6 @@ def _await_sizes(broker: Subject) -> None:
         time.sleep(0.1)
 
 
-def _requests(broker: Subject) -> Callable[[], Samples]:
-    frame = raw.produce_frame("topic-00000", 0, text(VALUE_BYTES))
-
-    def measure() -> Samples:
-        with pinned():
-            result = raw.produce(broker, "topic-00000", [frame], requests=REQUESTS)
-        return {"p50_ms": result.p50_us / 1000, "p999_ms": result.p999_us / 1000}
-
-    return measure
-
-
-def _requests_beside_pages(broker: Subject) -> Callable[[], Samples]:
-    measure_requests = _requests(broker)
-
-    def measure() -> Samples:
-        with _reading_pages(broker):
-            return measure_requests()
-
-    return measure
-
-
-@contextmanager
-def _reading_pages(broker: Subject) -> Iterator[None]:
-    """Asks for one page after the other, in a thread."""
-    stopped = Event()
-
-    def read() -> None:
-        while not stopped.is_set():
-            for path in PAGES.values():
-                _ask(broker, path)
-
-    thread = Thread(target=read, name="pages", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
+def _ask_for_all_pages(broker: Subject) -> None:
+    for path in PAGES.values():
+        _ask(broker, path)

@@ -11,26 +11,20 @@ import statistics
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.groups import GroupOffset, Groups
 from millrace.wire.api import ApiKey
 from millrace_broker.metrics import RequestMetrics, RequestTimes
-from millrace_ops.bench import raw
 from millrace_ops.bench.figures import Figure, Samples, interleave
-from millrace_ops.bench.payloads import text
-from millrace_ops.bench.subjects import Subject, millrace, pinned
+from millrace_ops.bench.requests_beside import VALUE_BYTES, requests_alone, requests_beside
+from millrace_ops.bench.subjects import Subject, millrace
 
 TOPIC = "metrics"
 PARTITIONS = 10_000
 OFFSETS = 2_000
-VALUE_BYTES = 100
-REQUESTS = 20_000
 COUNTED = 200_000
 SCRAPES = 10
 ROUNDS = 3
@@ -45,7 +39,11 @@ def run() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as broker:
         _fill(broker)
         scrapes = [_scrapes(broker, names) for names in ("millrace", "kafka")]
-        alone, beside = interleave(ROUNDS, _requests(broker), _requests_beside_scrapes(broker))
+        alone, beside = interleave(
+            ROUNDS,
+            lambda: requests_alone(broker, TOPIC),
+            lambda: requests_beside(broker, TOPIC, lambda: _scrape(broker, "millrace")),
+        )
     return [
         Figure(
             name="counting a request", value=_counting_us(), unit="µs",
@@ -93,49 +91,6 @@ def _scrape(broker: Subject, names: str) -> None:
     address = (broker.data_dir / "admin.address").read_text().strip()
     with urllib.request.urlopen(f"http://{address}/metrics?names={names}", timeout=TIMEOUT_S) as answer:
         answer.read()
-
-
-def _requests(broker: Subject) -> Callable[[], Samples]:
-    frame = raw.produce_frame(TOPIC, 0, text(VALUE_BYTES))
-
-    def measure() -> Samples:
-        with pinned():
-            result = raw.produce(broker, TOPIC, [frame], requests=REQUESTS)
-        return {
-            "p50_ms": result.p50_us / 1000,
-            "p999_ms": result.p999_us / 1000,
-            "cpu_us": 1e6 * result.cpu_s / REQUESTS,
-        }
-
-    return measure
-
-
-def _requests_beside_scrapes(broker: Subject) -> Callable[[], Samples]:
-    measure_requests = _requests(broker)
-
-    def measure() -> Samples:
-        with _scraping(broker):
-            return measure_requests()
-
-    return measure
-
-
-@contextmanager
-def _scraping(broker: Subject) -> Iterator[None]:
-    """Asks for the metrics again as soon as they have come, in a thread."""
-    stopped = Event()
-
-    def scrape() -> None:
-        while not stopped.is_set():
-            _scrape(broker, "millrace")
-
-    thread = Thread(target=scrape, name="scrapes", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
 
 
 def _counting_us() -> float:

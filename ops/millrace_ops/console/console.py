@@ -31,7 +31,7 @@ class Console:
 
     @cached_property
     def decoder(self) -> Decoder | None:
-        """What decodes values by the registry, where there is one. SetupError, SchemaError."""
+        """Returns what decodes values by the schema registry; None without one. Raises SetupError and SchemaError."""
         if not self.settings.schema_registry:
             return None
         require("decoding by a schema registry", "pipelines")

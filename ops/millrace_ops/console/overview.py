@@ -83,6 +83,13 @@ def summaries(
     return {topic.name: _summary(topic, offsets, sizes) for topic in metadata.topics.values()}
 
 
+def total_lag(lags: Iterable[int | None]) -> int | None:
+    """Returns the lag of partitions together; None where there are none, or one of them is not known."""
+    all_lags = list(lags)
+    known = [lag for lag in all_lags if lag is not None]
+    return sum(known) if known and len(known) == len(all_lags) else None
+
+
 def partitions_of(topics: Iterable[TopicMetadata]) -> list[Partition]:
     """Returns the partitions of topics."""
     return [(topic.name, index) for topic in topics for index in topic.partitions]

@@ -95,12 +95,12 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further record may be looked at."""
+        """Returns whether no further record may be looked at: records or time are used up."""
         return self.records <= 0 or self.clock.monotonic_s() >= self.until_s
 
     @property
     def is_left(self) -> bool:
-        """Whether more may be fetched."""
+        """Returns whether another fetch may be sent: neither bytes, records nor time are used up."""
         return self.bytes > 0 and not self.is_spent
 
 

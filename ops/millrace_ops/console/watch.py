@@ -32,7 +32,7 @@ IDLE_S = 300.0
 
 
 class Watch:
-    """The looks, on a thread of their own from the first page on."""
+    """Looks at the cluster again and again, on a thread that starts with the first page."""
 
     def __init__(self, clusters: Clusters, clock: Clock) -> None:
         self._clusters = clusters

@@ -34,7 +34,7 @@ class Machine(NamedTuple):
 
 
 class MachineCollector:
-    """The process, its clock, its disks, its session with ZooKeeper, and the work on the disks."""
+    """Collects the metrics of the process, its clock, its disks, its session with ZooKeeper, and the disks' work."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -14,12 +14,13 @@ from millrace.client.metadata import Partition
 from millrace.errors import InvalidRequestError, MillraceError
 from millrace_ops.console.console import Console
 from millrace_ops.console.listing import listed
+from millrace_ops.console.overview import total_lag
 from millrace_ops.console.request import Asked, Page, Redirect
 from millrace_ops.console.resets import TARGETS, carry_out, from_form, plan_reset, to_form
 
 
 class GroupRow(NamedTuple):
-    """A group in the list; `lag` is None where it has committed nothing, or does not tell."""
+    """A group in the list; `lag` is None where it has committed nothing, or the end of a log is not known."""
 
     group: GroupListing
     lag: int | None
@@ -75,11 +76,10 @@ def show_group(console: Console, asked: Asked) -> Page:
         },
         lambda one: f"{one.topic} {one.member}",
     )
-    known = [one.lag for one in rows if one.lag is not None]
     values = {
         "group": group,
         "listing": listing,
-        "lag": sum(known) if known else None,
+        "lag": total_lag(one.lag for one in rows if one.committed is not None),
         "topics": sorted({one.topic for one in rows}),
         "targets": TARGETS,
         "is_done": bool(asked.query.get("done")),
@@ -116,8 +116,8 @@ def _group_row(cluster: Cluster, group: GroupListing, ends: Mapping[Partition, i
         offsets = {one: found.offset for one, found in Groups(cluster).offsets(group.group_id).items()}
     except MillraceError:  # it was deleted meanwhile, or may not be asked for
         return GroupRow(group, None, 0)
-    lags = [max(0, ends[one] - offset) for one, offset in offsets.items() if one in ends and offset >= 0]
-    return GroupRow(group, sum(lags) if lags else None, len(offsets))
+    lags = (max(0, ends[one] - at) if one in ends else None for one, at in offsets.items() if at >= 0)
+    return GroupRow(group, total_lag(lags), len(offsets))
 
 
 def _partition_row(key: Partition, committed: int | None, log: LogOffsets | MillraceError, member: str) -> PartitionRow:

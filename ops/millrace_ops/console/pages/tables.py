@@ -15,7 +15,7 @@ from millrace.extras import require
 from millrace.fs import OsFileSystem
 from millrace_ops.console.console import Console
 from millrace_ops.console.listing import listed
-from millrace_ops.console.overview import Overview
+from millrace_ops.console.overview import Overview, total_lag
 from millrace_ops.console.request import Asked, Page
 from millrace_ops.console.values import shown
 
@@ -68,7 +68,7 @@ def show_table(console: Console, asked: Asked) -> Page:
         "name": name,
         "facts": describe_table(location),
         "ledger": ledger,
-        "lag": total_lag(lags),
+        "lag": total_lag((lags or {}).values()),
         "listing": partitions,
         "schema": [(field.name, str(field.type)) for field in table.schema],
         "commits": list(reversed(commits)),
@@ -120,12 +120,6 @@ def lag_of(ledger: Ledger, overview: Overview) -> Mapping[int, int | None] | Non
     }
 
 
-def total_lag(lags: Mapping[int, int | None] | None) -> int | None:
-    """Returns the lag of all partitions together; None where that of one is not known."""
-    known = [] if lags is None else [lag for lag in lags.values() if lag is not None]
-    return None if lags is None or len(known) < len(lags) else sum(known)
-
-
 def table_locations_by_name(warehouse: str) -> dict[str, str]:
     """Returns the locations of all tables below a folder or a bucket, by their paths from there."""
     require("the pages of tables", "pipelines")
@@ -156,7 +150,7 @@ def _row(name: str, location: str, overview: Overview) -> TableRow:
     from millrace_pipelines.warehouse.tables.find import describe_table  # noqa: PLC0415
 
     try:
-        lag = total_lag(lag_of(read_ledger(location), overview))
-        return TableRow(name, describe_table(location), lag, "")
+        lags = lag_of(read_ledger(location), overview) or {}
+        return TableRow(name, describe_table(location), total_lag(lags.values()), "")
     except (MillraceError, OSError) as error:
         return TableRow(name, None, None, str(error))

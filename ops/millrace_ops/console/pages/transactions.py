@@ -27,7 +27,7 @@ class TransactionRow(NamedTuple):
 
     @property
     def is_overdue(self) -> bool:
-        """Whether its transaction is open for longer than its timeout."""
+        """Returns whether the open transaction has lasted longer than the timeout that its producer has set."""
         return self.described is not None and (self.open_ms or 0) > self.described.timeout_ms
 
 

@@ -27,7 +27,7 @@ FAILING = "millrace_table_load_failing"
 
 
 class LoadAttempts(Collector):
-    """The counts of one table, as its file has them; a file that has none begins at 0."""
+    """Counts the loads of one table and their failures, on from what its file says; without a file from 0 on."""
 
     def __init__(self, table: str, topic: str) -> None:
         self._labels = (table if "://" in table else os.path.abspath(table), topic)
