@@ -19,6 +19,7 @@ from millrace.errors import InvalidConfigError
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- what an absent host means to a server
 EVERY_IPV6_ADDRESS = "::"
+LOOPBACK = "127.0.0.1"
 PLAINTEXT = "PLAINTEXT"
 FIRST_PORT = 1
 FREE_PORT = 0
@@ -34,6 +35,11 @@ class Address(NamedTuple):
     def is_every_address(self) -> bool:
         """Whether it stands for all addresses of the machine, which no client can connect to."""
         return self.host in (EVERY_ADDRESS, EVERY_IPV6_ADDRESS)
+
+    @property
+    def from_this_machine(self) -> Address:
+        """The address at which this machine reaches a server that listens here."""
+        return self._replace(host=LOOPBACK) if self.is_every_address else self
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

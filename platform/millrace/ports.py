@@ -15,7 +15,8 @@ from collections import deque
 from pathlib import Path
 from random import SystemRandom
 
-LOOPBACK = "127.0.0.1"
+from millrace.addresses import LOOPBACK
+
 FIRST_PORT = 15_000
 FIRST_OF_CONNECTIONS = 32_768  # Linux's default
 RANGE_OF_CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -9,8 +9,9 @@ from uuid import uuid4
 import confluent_kafka
 import pytest
 
+from millrace.addresses import LOOPBACK
 from millrace.errors import SetupError
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka

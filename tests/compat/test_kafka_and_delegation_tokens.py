@@ -10,8 +10,9 @@ from uuid import uuid4
 
 import pytest
 
+from millrace.addresses import LOOPBACK
 from millrace.clock import SystemClock
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace.testing.kafka import KafkaBroker
 from millrace.zk import paths
 from millrace.zk.security import Access, ZooKeeperSecurity

@@ -5,8 +5,9 @@ import json
 import confluent_kafka as confluent
 import pytest
 
+from millrace.addresses import LOOPBACK
 from millrace.client import Cluster, Users
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.security.sasl.scram import (
     SCRAM_HASHES,

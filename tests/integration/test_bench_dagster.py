@@ -7,8 +7,8 @@ import time
 import psutil
 import pytest
 
-from millrace.addresses import Address
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK, Address
+from millrace.ports import free_port
 from millrace_ops.bench import dagster_platform
 from millrace_ops.bench.dagster_checks import check_figures
 from millrace_ops.bench.dagster_definitions import definitions_figures

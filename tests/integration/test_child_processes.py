@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from millrace import ports
+from millrace.addresses import LOOPBACK
 
 STARTS = {
     "a broker": "from millrace.testing.broker import BrokerProcess as Server; server = Server(sys.argv[1])",
@@ -52,7 +53,7 @@ def test_a_port_is_given_once_and_a_server_can_listen_at_it(tmp_path, monkeypatc
     monkeypatch.setattr(ports, "RANGE_OF_CONNECTIONS", only_this)
     monkeypatch.setattr(ports, "FIRST_PORT", port)
     assert ports.free_port() != port  # although nobody listens there
-    with socket.create_server((ports.LOOPBACK, port)):
+    with socket.create_server((LOOPBACK, port)):
         assert ports.free_port() != port
     with socket.create_server(("0.0.0.0", port)):
         pass

@@ -8,8 +8,8 @@ from threading import Event
 import confluent_kafka
 import pytest
 
+from millrace.addresses import LOOPBACK
 from millrace.client import Admin, Cluster
-from millrace.ports import LOOPBACK
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.monitoring.files import DASHBOARDS
 from millrace_pipelines.warehouse.load.history import TableCommit

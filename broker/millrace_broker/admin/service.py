@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.fs import FileSystem, write_file_durably
-from millrace.ports import LOOPBACK
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.stray_requests import StrayRequests
@@ -123,8 +122,7 @@ class AdminService:
             return own_troubles(self._health(), memory_bytes, served.clock_counts.last, now_ms)
 
         address = served.listeners[self._console.listener]
-        reached = address._replace(host=LOOPBACK) if address.is_every_address else address
-        process = ConsoleProcess(self._console.settings(str(reached), has_login=bool(self._token)))
+        process = ConsoleProcess(self._console.settings(str(address.from_this_machine), has_login=bool(self._token)))
         access = ConsoleAccess(self._token, secrets.token_bytes(KEY_BYTES), self._clock)
         logger.info("console at the admin endpoint: /console/")
         return ConsoleGateway(process, access, troubles, may_change=self._console.may_change)

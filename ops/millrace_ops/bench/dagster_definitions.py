@@ -10,8 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from millrace.addresses import LOOPBACK
 from millrace.errors import PlatformError
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace_ops.bench.dagster_effort import Effort, beside_goal
 from millrace_ops.bench.figures import Figure, Samples, interleave
 from millrace_pipelines.project import make_project, write_definitions

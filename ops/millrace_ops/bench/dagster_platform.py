@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 import psutil
 
+from millrace.addresses import LOOPBACK
 from millrace.clock import SystemClock
 from millrace.errors import PlatformError
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace_ops.bench.dagster_effort import Effort, beside_goal
 from millrace_ops.bench.dagster_instance import instance_figures
 from millrace_ops.bench.dagster_loads import MASTER, bare_load, create_topics, send

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from millrace.addresses import Address, parse_address
+from millrace.addresses import LOOPBACK, Address, parse_address
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.errors import PlatformError
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.bench.dagster_effort import Effort, beside_goal
 from millrace_ops.bench.delay import delayed

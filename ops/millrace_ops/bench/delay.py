@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from threading import Event, Thread
 
-from millrace.addresses import Address
-from millrace.ports import LOOPBACK
+from millrace.addresses import LOOPBACK, Address
 
 CHUNK_BYTES = 1 << 16
 START_TIMEOUT_S = 30.0

@@ -21,12 +21,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from millrace.addresses import LOOPBACK
 from millrace.client.acls import create_acls
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.users import Users
 from millrace.clock import SystemClock
-from millrace.ports import LOOPBACK
 from millrace.security.acls import (
     Acl,
     AclBinding,

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK
+from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.testing.kafka_settings import with_listeners

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 
-from millrace.ports import LOOPBACK
+from millrace.addresses import LOOPBACK
 
 LOCATION = "millrace"
 STORAGE_MODULE = "millrace_ops.platform.dagster_storage"

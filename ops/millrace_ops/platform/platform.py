@@ -21,11 +21,11 @@ from typing import NamedTuple, Self
 
 import javaproperties
 
-from millrace.addresses import PLAINTEXT, Address, parse_listen_address
+from millrace.addresses import LOOPBACK, PLAINTEXT, Address, parse_listen_address
 from millrace.clock import Clock
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
 from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
@@ -217,7 +217,7 @@ class Platform:
         code_server_port, run_server_port = free_port(), free_port()
         ui_port = self._options.dagster_port or free_port()
         ui = Address(self._options.dagster_host, ui_port)
-        url = f"http://{ui._replace(host=LOOPBACK) if ui.is_every_address else ui}"
+        url = f"http://{ui.from_this_machine}"
         postgres = bool(self._options.postgres_url)
         workspace = write_instance(self.path("dagster"), code_server_port, run_server_port, postgres=postgres)
         environment = self._dagster_environment(url)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 from enum import StrEnum
 
-from millrace.ports import LOOPBACK
+from millrace.addresses import LOOPBACK
 
 TIMEOUT_S = 10.0
 MAX_LINE_BYTES = 200

@@ -22,7 +22,7 @@ from contextlib import closing
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 
-from millrace.ports import LOOPBACK
+from millrace.addresses import LOOPBACK
 from millrace_ops.platform.run_requests import NO, TIMEOUT_S, YES, Request, parse_request, read_line
 from millrace_ops.platform.run_worker import execute_run, report_crash
 

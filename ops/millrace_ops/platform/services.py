@@ -15,8 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from millrace.addresses import PLAINTEXT, parse_address
-from millrace.ports import LOOPBACK
+from millrace.addresses import LOOPBACK, PLAINTEXT, parse_address
 from millrace.zk.embedded import is_serving, server_command
 from millrace_ops.platform.brokers import BrokerPlace
 from millrace_ops.platform.dagster_api import DagsterApi
@@ -73,8 +72,7 @@ def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
     if listening is None or admin is None:
         raise ValueError("the broker is not ready")
     address = parse_address(admin.group(2))
-    reached = address._replace(host=LOOPBACK) if address.is_every_address else address
-    return listening.group(1), f"{admin.group(1)}://{reached}"
+    return listening.group(1), f"{admin.group(1)}://{address.from_this_machine}"
 
 
 def code_server_service(port: int, environment: Mapping[str, str]) -> Service:

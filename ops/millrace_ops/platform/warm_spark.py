@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from millrace.addresses import LOOPBACK
 from millrace.errors import SetupError
 from millrace.extras import require
 from millrace.java import java_home_for_spark
-from millrace.ports import LOOPBACK
 from millrace_ops.platform.ports import is_listening
 from millrace_ops.platform.supervised import Service
 

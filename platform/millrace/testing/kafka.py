@@ -22,13 +22,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from millrace.addresses import LOOPBACK
 from millrace.client.cluster import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import SetupError
 from millrace.java import class_archive_flags, find_java
 from millrace.lifeline import cut_lifeline, with_lifeline
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.kafka_settings import beside_kraft, with_kraft, with_listeners, with_zookeeper
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import javaproperties
 
+from millrace.addresses import LOOPBACK
 from millrace.clock import SystemClock
 from millrace.errors import InvalidConfigError
-from millrace.ports import LOOPBACK
 from millrace.security.authority import Authority
 from millrace.security.protocols import SecurityProtocol
 

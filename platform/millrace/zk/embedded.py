@@ -21,12 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from millrace.addresses import LOOPBACK
 from millrace.clock import Clock, SystemClock
 from millrace.errors import SetupError
 from millrace.extras import install_command
 from millrace.java import find_java
 from millrace.lifeline import with_lifeline
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 
 JARS = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
 NETTY_JARS = tuple(

@@ -9,7 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK
+from millrace.ports import free_port
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import Kafka, KafkaBroker

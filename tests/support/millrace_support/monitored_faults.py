@@ -20,11 +20,11 @@ from threading import Event, Thread
 
 import confluent_kafka
 
-from millrace.addresses import parse_address
+from millrace.addresses import LOOPBACK, parse_address
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.client.groups import GroupOffset, Groups
 from millrace.errors import MillraceError
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.embedded import EmbeddedZooKeeper

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK
+from millrace.ports import free_port
 
 PATIENCE_S = 60
 SCRAPE_INTERVAL = "200ms"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from millrace.ports import LOOPBACK
+from millrace.addresses import LOOPBACK
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.controller_apis import CONTROLLER_APIS

@@ -15,8 +15,8 @@ from uuid import uuid4
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from millrace.addresses import Address, parse_address
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK, Address, parse_address
+from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import await_brokers
 from millrace_support.broker_clusters import QUICK, SESSION_TIMEOUT_MS, BrokerCluster, awaited, end

@@ -21,8 +21,8 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Self
 
-from millrace.addresses import Address
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK, Address
+from millrace.ports import free_port
 
 CHUNK_BYTES = 1 << 16
 MAX_CONNECTIONS = 500

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK
+from millrace.ports import free_port
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.users.stored_users import in_folder

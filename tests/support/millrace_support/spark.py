@@ -25,10 +25,11 @@ from typing import Self
 
 import pyspark
 
+from millrace.addresses import LOOPBACK
 from millrace.errors import SetupError
 from millrace.java import java_home_for_spark
 from millrace.lifeline import cut_lifeline, with_lifeline
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 20.0

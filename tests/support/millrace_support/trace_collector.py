@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from millrace.ports import LOOPBACK
+from millrace.addresses import LOOPBACK
 from millrace.trace_context import TraceContext
 
 PATIENCE_S = 60.0

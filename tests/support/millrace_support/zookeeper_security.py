@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
-from millrace.ports import LOOPBACK, free_port
+from millrace.addresses import LOOPBACK
+from millrace.ports import free_port
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.security import Access, ZooKeeperSecurity
 from millrace_ops.zookeeper_acls import Change, find_nodes

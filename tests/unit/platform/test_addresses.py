@@ -67,6 +67,13 @@ def test_no_client_can_connect_to_every_address(host, is_every):
     assert Address(host, 1).is_every_address is is_every
 
 
+@pytest.mark.parametrize(
+    ("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("::1", "::1"), ("h", "h")]
+)
+def test_this_machine_reaches_a_server_of_every_address_by_loopback(host, reached):
+    assert Address(host, 1).from_this_machine == Address(reached, 1)
+
+
 def test_a_list_keeps_its_order_and_forgives_a_last_comma():
     assert parse_addresses("b:2,a:1,") == (Address("b", 2), Address("a", 1))
 

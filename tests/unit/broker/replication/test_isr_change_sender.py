@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from millrace.addresses import Address
+from millrace.addresses import LOOPBACK, Address
 from millrace.errors import ErrorCode
-from millrace.ports import LOOPBACK
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.header import RequestHeader
 from millrace.wire.messages import ALTER_PARTITION

@@ -6,8 +6,9 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
+from millrace.addresses import LOOPBACK
 from millrace.errors import InvalidConfigError
-from millrace.ports import LOOPBACK, free_port
+from millrace.ports import free_port
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.repairs.config import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
 from millrace_pipelines.defs.resources import MillraceResource
