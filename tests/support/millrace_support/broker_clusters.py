@@ -16,6 +16,7 @@ from millrace.errors import MillraceError
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import Serving, await_brokers
+from millrace_support.log_differences import describe_difference
 
 T = TypeVar("T")
 B = TypeVar("B", bound="ServingFromDisk")
@@ -37,11 +38,14 @@ class ServingFromDisk(Serving, Protocol):
     data_dir: Path
 
 
-def awaited(look: Callable[[], T | None], what: str) -> T:
-    """Returns what `look` returns once that is not None. AssertionError, which says `what` has not come, in the end."""
+def awaited(look: Callable[[], T | None], what: str, describe: Callable[[], str] = str) -> T:
+    """Returns what `look` returns once that is not None.
+
+    AssertionError, which says `what` has not come and what `describe` returns, in the end.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while (found := look()) is None:
-        assert time.monotonic() < deadline, f"in vain: {what}"
+        assert time.monotonic() < deadline, f"in vain: {what}\n{describe()}"
         time.sleep(PAUSE_S)
     return found
 
@@ -111,11 +115,17 @@ class BrokerCluster(Generic[B]):
     def equal_logs(self, topic: str, index: int = 0) -> bytes:
         """Waits until all brokers have the same log of a partition, and returns its bytes."""
 
+        def logs() -> dict[int, bytes]:
+            return {each: self.log_bytes(each, topic, index) for each in self.brokers}
+
         def look() -> bytes | None:
-            contents = {self.log_bytes(each, topic, index) for each in self.brokers}
+            contents = set(logs().values())
             return contents.pop() if len(contents) == 1 else None
 
-        return awaited(look, f"all replicas of {topic}-{index} have the same bytes")
+        def describe() -> str:
+            return f"{self.partition(topic, index)}\n{describe_difference(logs())}"
+
+        return awaited(look, f"all replicas of {topic}-{index} have the same bytes", describe)
 
     def controller(self) -> int:
         """Returns the id of the controller, once there is one."""
