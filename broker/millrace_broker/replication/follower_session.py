@@ -32,6 +32,11 @@ class Asked(NamedTuple):
     leader_epoch: int
     log_start_offset: int
 
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """What an answer depends on: all but the log start offset."""
+        return self[:3]
+
 
 class SessionRequest(NamedTuple):
     """What one request has to say."""
@@ -56,6 +61,11 @@ class FollowerSession:
     def is_established(self) -> bool:
         """Whether the leader keeps a session."""
         return self._epoch != INITIAL_EPOCH
+
+    @property
+    def asked(self) -> Mapping[PartitionKey, Asked]:
+        """What the newest request asks of all partitions."""
+        return self._known
 
     def request(self, asked: Mapping[PartitionKey, Asked]) -> SessionRequest:
         """Returns the next request, by which the leader answers for exactly these partitions."""

@@ -1,6 +1,7 @@
 """Fetches from one broker partitions that this broker follows there, in a loop.
 
     Fetch v17, one in flight ──► each partition: append, cut, start again, wait, or stop ──► the next Fetch
+    far behind               ──► the next Fetch ──► each partition: append
 
 | the answer for a partition | what follows |
 |---|---|
@@ -18,7 +19,11 @@ allows that.
 A broker that can't be reached, hangs, refuses the whole request or answers nonsense is asked again after `backoff_ms`.
 The leader answers for those partitions that have news (KIP-227, `follower_session`).
 
-An answer counts only for a partition that is still followed in the epoch in which it was asked for (KAFKA-6880).
+An answer counts only for a partition that is still followed in the epoch in which it was asked for (KAFKA-6880), and
+whose log ends where the request said.
+
+Where all that an answer brings lies below the high watermark, what follows is asked for before it is written
+(`fetch_ahead`).
 
 Runs on the event loop, and lets others have their turn between the partitions of an answer.
 """
@@ -29,7 +34,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.addresses import Address
@@ -48,6 +53,7 @@ from millrace.wire.fetch_request import (
     encode_fetch_request,
 )
 from millrace_broker.replication.broker_link import BrokerLink, Connect
+from millrace_broker.replication.fetch_ahead import asked_ahead
 from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
 from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest
@@ -99,6 +105,13 @@ class FollowingBroker(NamedTuple):
     connect: Connect = BrokerLink.connect
 
 
+class _Sent(NamedTuple):
+    """A request that is on its way, and its answer to come."""
+
+    link: BrokerLink
+    answer: asyncio.Task[memoryview]
+
+
 class ReplicaFetcher:
     """Partitions that are followed at one broker, `source`; `run` fetches them. `number` tells its fetchers apart."""
 
@@ -114,6 +127,7 @@ class ReplicaFetcher:
         self._paused: list[tuple[float, int, FollowedPartition]] = []  # a heap by the time at which they are due
         self._pause_numbers = itertools.count()
         self._session = FollowerSession()
+        self._ahead: _Sent | None = None
         self._link: BrokerLink | None = None
         self._changed = asyncio.Event()
         self._is_failing = False
@@ -147,11 +161,12 @@ class ReplicaFetcher:
             while True:
                 self._look_at_stale()
                 self._hold_back_throttled()
-                if self._asked:
+                if self._asked or self._ahead is not None:
                     await self._fetch_or_back_off()
                 elif not self._stale:
                     await self._until_one_is_due()
         finally:
+            self._forget_ahead()
             self._disconnect()
 
     # What is asked for.
@@ -217,18 +232,24 @@ class ReplicaFetcher:
             await self._back_off()
 
     async def _back_off(self) -> None:
+        self._forget_ahead()
         self._session.failed()
         self._is_failing = True
         await asyncio.sleep(self._settings.backoff_ms / 1000)
 
     async def _fetch(self) -> None:
-        link = await self._connected()
-        message = self._encoded(self._session.request(self._asked))
-        body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, message, wait_s=self._settings.wait_max_ms / 1000)
+        sent, self._ahead = self._ahead or self._send(await self._connected()), None
+        body = await sent.answer
         try:
-            await self._answered(link, body)
+            await self._answered(sent.link, body)
         finally:
-            link.give_back(body)
+            sent.link.give_back(body)
+
+    def _send(self, link: BrokerLink) -> _Sent:
+        message = self._encoded(self._session.request(self._asked))
+        wait_s = self._settings.wait_max_ms / 1000
+        answer = link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, message, wait_s=wait_s)
+        return _Sent(link, asyncio.get_running_loop().create_task(answer))
 
     async def _answered(self, link: BrokerLink, body: memoryview) -> None:
         try:
@@ -237,8 +258,10 @@ class ReplicaFetcher:
             self._disconnect()
             raise
         if answer.error_code == ErrorCode.NONE:
+            fetched = self._still_asked_for(answer)
             self._session.answered(answer.session_id)
-            await self._take(link, answer)
+            await self._ask_ahead(link, fetched)
+            await self._take(link, fetched)
         elif answer.error_code in SESSION_ERRORS and self._session.is_established:
             self._session.failed(answer.error_code)
         else:
@@ -288,10 +311,35 @@ class ReplicaFetcher:
 
     # The answer.
 
-    async def _take(self, link: BrokerLink, answer: FetchAnswer) -> None:
+    def _still_asked_for(self, answer: FetchAnswer) -> dict[PartitionKey, PartitionFetched]:
+        """Returns what was fetched for partitions of which the same would be asked now."""
+        asked, asked_now = self._session.asked, self._asked
+        return {
+            key: one
+            for key, one in answer.fetched.items()
+            if key in asked and key in asked_now and asked[key].position == asked_now[key].position
+        }
+
+    async def _ask_ahead(self, link: BrokerLink, fetched: Mapping[PartitionKey, PartitionFetched]) -> None:
+        """Sends the next request before the answer is written, where that may be; a throttled partition has to wait."""
+        if any(self._is_listed(self._partitions[key]) for key in fetched):
+            return
+        if ahead := asked_ahead(self._asked, fetched):
+            for key, one in ahead.items():
+                del self._asked[key]
+                self._asked[key] = one
+            self._ahead = self._send(link)
+            await asyncio.sleep(0)  # the request leaves
+
+    def _forget_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.answer.cancel()
+            self._ahead = None
+
+    async def _take(self, link: BrokerLink, answered: Mapping[PartitionKey, PartitionFetched]) -> None:
         diverging: dict[FollowedPartition, tuple[int, int]] = {}
         out_of_range: list[FollowedPartition] = []
-        for key, fetched in answer.fetched.items():
+        for key, fetched in answered.items():
             if key not in self._asked:
                 continue
             followed = self._partitions[key]
