@@ -1,5 +1,6 @@
 """What is done to a cluster, and seen of it, beside a workload: partitions are moved, and leaders are noted."""
 
+import contextlib
 import random
 import threading
 from collections import Counter, defaultdict
@@ -50,28 +51,25 @@ class Mover(threading.Thread):
             return "moves cancelled"
 
     def stop(self):
-        """Ends with all partitions on all brokers."""
+        """Ends with all partitions on all brokers.
+
+        The replicas that metadata names don't tell that: those of a move under way are the old and the new ones, and
+        it may end, on fewer brokers, before the list of moves is asked for.
+        """
         self.stopping.set()
         self.join()
-        awaited(self.restored, "all partitions are on all brokers again")
+        everywhere = dict.fromkeys(self.keys, sorted(self.cluster.brokers))
+        awaited(lambda: self.asked(lambda moves: not moves.alter(everywhere)), "moves to all brokers are accepted")
+        awaited(lambda: self.asked(lambda moves: not moves.list()), "all partitions are on all brokers again")
 
-    def restored(self):
-        """True once no move is under way and all brokers have all partitions; else None, and moves begin."""
-        everywhere = sorted(self.cluster.brokers)
-        try:
-            with Cluster(self.cluster.bootstrap, timeout_s=REQUEST_TIMEOUT_S) as cluster:
-                moves = Reassignments(cluster)
-                wanted = [key for key in self.keys if sorted(self.replicas(cluster, key)) != everywhere]
-                if not moves.list() and not wanted:
-                    return True
-                if wanted:
-                    moves.alter(dict.fromkeys(wanted, everywhere))
-        except MillraceError:  # a broker that starts
-            pass
+    def asked(self, holds):
+        """True once the controller has answered, and it holds; else None."""
+        with (
+            contextlib.suppress(MillraceError),
+            Cluster(self.cluster.bootstrap, timeout_s=REQUEST_TIMEOUT_S) as cluster,
+        ):
+            return holds(Reassignments(cluster)) or None
         return None
-
-    def replicas(self, cluster, key):
-        return cluster.metadata([key[0]]).topic(key[0]).partitions[key[1]].replicas
 
 
 class LeaderWatch(threading.Thread):
