@@ -1,8 +1,10 @@
 """How fast a follower that was away copies what it has missed, beside what the disk takes.
 
 A follower stops, records of 1 KB are produced, and the follower starts again. Its rate is counted from its first new
-byte to its last one, by the sizes of its files; the leader's other follower stays in sync. As many bytes are then
-written to a file in steps of 1 MiB, without and with a sync at their end, and past the page cache (O_DIRECT).
+byte to its last one, by the sizes of its files; the leader's other follower stays in sync. The leader's files are then
+copied to one file, with a sync at the end: leader and follower share a disk, too, which is read and written at the same
+time. As many bytes are also only written, in steps of 1 MiB, without and with a sync, and past the page cache
+(O_DIRECT).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +30,10 @@ POLL_INTERVAL_S = 0.005
 
 
 def catch_up(subject: ClusterSubject, topic: str, settings: dict[str, str], values: bytes, count: int) -> Samples:
-    """Returns the bytes that the follower has copied, their MB/s, and the seconds of processors for a GB of them."""
+    """Returns the bytes that the follower has copied, their MB/s, and the seconds of processors for a GB of them.
+
+    And, as `file copy`, the MB/s of a copy of the leader's files.
+    """
     subject.create_topic(topic)
     leader = subject.leader(topic)
     follower = subject.brokers[next(one for one in IDS if one != leader)]
@@ -37,7 +43,7 @@ def catch_up(subject: ClusterSubject, topic: str, settings: dict[str, str], valu
         client.produce(topic, values, VALUE_BYTES, count)
     copied = _copy(subject.brokers[leader], follower, topic)
     subject.await_in_sync(topic)
-    return copied
+    return copied | {"file copy": _copy_rate(_log_files(subject.brokers[leader], topic))}
 
 
 def _copy(leader: Broker, follower: Broker, topic: str) -> Samples:
@@ -67,7 +73,25 @@ def _await_bytes(broker: Broker, topic: str, size_bytes: int) -> None:
 
 
 def _log_bytes(broker: Broker, topic: str) -> int:
-    return sum(file.stat().st_size for file in (broker.data_dir / f"{topic}-0").glob("*.log"))
+    return sum(file.stat().st_size for file in _log_files(broker, topic))
+
+
+def _log_files(broker: Broker, topic: str) -> list[Path]:
+    return sorted((broker.data_dir / f"{topic}-0").glob("*.log"))
+
+
+def _copy_rate(files: Sequence[Path]) -> float:
+    """Returns the MB/s of a copy of files to one beside them, in steps of 1 MiB, with a sync at the end."""
+    started, copied_bytes, copy = time.perf_counter(), 0, files[0].with_suffix(".copy")
+    with copy.open("wb", buffering=0) as out:
+        for file in files:
+            with file.open("rb", buffering=0) as source:
+                while block := source.read(STEP_BYTES):
+                    copied_bytes += out.write(block)
+        os.fsync(out.fileno())
+    seconds = time.perf_counter() - started
+    copy.unlink()
+    return copied_bytes / MEGABYTE / seconds
 
 
 def disk_rates(directory: Path, size_bytes: int) -> Samples:

@@ -137,6 +137,10 @@ class _Measure:
             name=f"catch-up of {size_bytes / MEGABYTE:,.0f} MB", value=mine["rate"], unit="MB/s",
             yardstick="the disk, written and synced", yardstick_value=disk["synced"], at_least=0.5,
         )  # fmt: skip
+        yield Figure(
+            name="· the same", value=mine["rate"], unit="MB/s",
+            yardstick="a copy of the leader's files, synced", yardstick_value=mine["file copy"], at_least=0.5,
+        )  # fmt: skip
         for key, yardstick in (("written", "the disk, written"), ("direct", "the disk, past the page cache")):
             if key in disk:
                 yield Figure(
