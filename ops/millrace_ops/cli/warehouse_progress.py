@@ -9,6 +9,11 @@ from rich.progress import Progress
 from millrace_pipelines.warehouse.load.progress import Step
 
 
+def described(step: Step) -> str:
+    """Returns the step's name, and behind the plan what takes the time until the first task is done."""
+    return "planned, starting Spark" if step is Step.PLANNED else str(step)
+
+
 class BarListener:
     """Shows a load as a bar of tasks."""
 
@@ -17,9 +22,8 @@ class BarListener:
         self._bar = progress.add_task("starting", total=None)
 
     def reached(self, step: Step) -> None:
-        """Shows the step's name, and behind the plan what takes the time until the first task is done."""
-        description = "planned, starting Spark" if step is Step.PLANNED else str(step)
-        self._progress.update(self._bar, description=description)
+        """Shows the step."""
+        self._progress.update(self._bar, description=described(step))
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
         """Moves the bar."""
@@ -34,7 +38,7 @@ class LineListener:
 
     def reached(self, step: Step) -> None:
         """Writes the step."""
-        print(step, file=sys.stderr, flush=True)
+        print(described(step), file=sys.stderr, flush=True)
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
         """Writes how many tasks are done, if one was."""

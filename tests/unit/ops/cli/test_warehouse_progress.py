@@ -25,4 +25,4 @@ def test_a_file_has_a_line_for_each_step_and_each_change_of_the_tasks(capsys):
     listener.reached(Step.PLANNED)
     for done in (0, 0, 1):
         listener.tasks_done(done, 2, 10 * done)
-    assert capsys.readouterr().err == "planned\n0 of 2 tasks, 0 records\n1 of 2 tasks, 10 records\n"
+    assert capsys.readouterr().err == "planned, starting Spark\n0 of 2 tasks, 0 records\n1 of 2 tasks, 10 records\n"
