@@ -36,6 +36,8 @@ from millrace_ops.console.rendering import UNKNOWN
 from millrace_ops.console.watch import IDLE_S, Watch
 from millrace_pipelines.warehouse.delta.leases import Progress, lease
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
+from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, failures_noted
+from millrace_support.clock import ManualClock
 from millrace_support.loads import Loads
 from millrace_support.schema_registry import SchemaRegistryServer
 from millrace_support.set_clock import SetClock
@@ -427,14 +429,62 @@ def test_a_table_that_the_folder_does_not_have_is_not_found(browser, name):
 
 
 def test_jobs_and_how_far_they_are(browser, warehouse):
-    assert browser.page("jobs").count("<p>None.</p>") == 3
+    assert browser.page("jobs").count("<p>None.</p>") == 4
     table, fs = str(warehouse / "deep" / "weather"), OsFileSystem()
     with lease(table, "load-1", fs) as held, lease(table, "vacuum-1", fs):
         held.note(Progress(NOON_MS, 3, 12, 4567))
         load, vacuum = cells(browser.page("jobs"))[1:]
     assert load == ["deep/weather", "load-1", "2026-06-21 00:00:00", "3 3 of 12", "4,567"]
     assert vacuum[:2] + vacuum[3:] == ["deep/weather", "vacuum-1", UNKNOWN, UNKNOWN]
-    assert browser.page("jobs").count("<p>None.</p>") == 3
+    assert browser.page("jobs").count("<p>None.</p>") == 4
+
+
+def pages_of_failures(browser):
+    """What the pages say of the table's loads that fail: the row on Jobs, the name on Tables, the table's own page."""
+    [jobs] = cells(browser.page("jobs"))[1:] or [[]]
+    [section] = re.findall(
+        r'<section aria-labelledby="failing">(.*?)</section>', browser.page("table?name=deep/weather"), re.DOTALL
+    ) or [""]
+    paragraphs = [unescape(re.sub(r"<[^>]*>", "", one)) for one in re.findall(r"<p.*?</p>", section, re.DOTALL)]
+    return jobs, cells(browser.page("tables"))[1][0], paragraphs
+
+
+def test_loads_that_fail_are_on_three_pages_until_one_succeeds(browser, warehouse):
+    assert pages_of_failures(browser) == ([], "deep/weather", [])
+    table, clock = str(warehouse / "deep" / "weather"), ManualClock(NOON_MS)
+
+    def fail(error):
+        with pytest.raises(type(error)), failures_noted(table, OsFileSystem(), clock):
+            raise error
+
+    fail(ValueError("the first"))
+    assert pages_of_failures(browser)[2] == ["The newest load failed at 2026-06-21 00:00:00:", "ValueError: the first"]
+    clock.advance(60_000)
+    fail(OSError(HOSTILE))
+    jobs, name, paragraphs = pages_of_failures(browser)
+    assert jobs == ["deep/weather", "2026-06-21 00:00:00", "2", "2026-06-21 00:01:00", f"OSError: {HOSTILE}"]
+    assert name == "deep/weather Loads fail"
+    assert paragraphs == [
+        "The newest 2 loads failed, the first of them at 2026-06-21 00:00:00, the last at 2026-06-21 00:01:00:",
+        f"OSError: {HOSTILE}",
+    ]
+    for page in ("jobs", "table?name=deep/weather"):
+        assert "<script>" not in browser.page(page)
+    with failures_noted(table, OsFileSystem(), clock):
+        pass
+    assert pages_of_failures(browser) == ([], "deep/weather", [])
+
+
+@pytest.mark.parametrize("content", [b"", b'{"times": 3, "first_ms": 1', b"\xff\0" * 40_000])
+def test_a_damaged_note_of_failures_breaks_no_page(browser, warehouse, content):
+    note = warehouse / "deep" / "weather" / FAILED_LOADS_FILE
+    note.write_bytes(content)
+    jobs, name, [paragraph] = pages_of_failures(browser)
+    note.unlink()
+    assert jobs[:4] == ["deep/weather", UNKNOWN, UNKNOWN, UNKNOWN]
+    assert name == "deep/weather Loads fail"
+    assert paragraph == jobs[4]
+    assert f"{FAILED_LOADS_FILE} in the table's folder can't be read" in paragraph
 
 
 @pytest.mark.parametrize(

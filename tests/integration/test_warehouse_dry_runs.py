@@ -28,8 +28,9 @@ from millrace_pipelines.warehouse.load.preview import preview_load, preview_relo
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, read_failed_loads
 from millrace_pipelines.warehouse.tables.open import TableChanges
-from millrace_support.unchanged import unchanged
+from millrace_support.unchanged import contents, unchanged
 
 FS = OsFileSystem()
 DAY_MS = 86_400_000
@@ -91,6 +92,18 @@ class Flow:
             yield
         assert self.groups() == before
 
+    @contextmanager
+    def unchanged_but_for_the_note(self):
+        """Asserts that all stays as it is but for the note of failed loads, and the time of the folder that has it."""
+
+        def rest():
+            noted = ("t", f"t/{FAILED_LOADS_FILE}")
+            return self.groups(), {name: one for name, one in contents(self.folder).items() if name not in noted}
+
+        before = rest()
+        yield
+        assert rest() == before
+
     def groups(self):
         groups = Groups(self.cluster)
         names = sorted(group.group_id for group in groups.list())
@@ -124,21 +137,29 @@ class Flow:
         return would
 
     def refused(self, error, selection=None, **how):
-        """Checks that dry run and real run raise the same error with the same words, and that neither does anything."""
-        said = []
+        """Checks that dry run and real run raise the same error with the same words, and that neither does anything.
+
+        Only a load notes that it has failed.
+        """
         options = replace(self.options, **how)
-        for run in (
-            [preview_load, lambda options: load_topic(options, spark=self.spark)]
-            if selection is None
-            else [
-                lambda options: preview_reload(options, selection),
-                lambda options: reload_topic(options, selection, spark=self.spark),
+        if selection is None:
+            runs = [
+                (self.unchanged, preview_load),
+                (self.unchanged_but_for_the_note, lambda options: load_topic(options, spark=self.spark)),
             ]
-        ):
-            with self.unchanged(), pytest.raises(error) as raised:
+        else:
+            runs = [
+                (self.unchanged, lambda options: preview_reload(options, selection)),
+                (self.unchanged, lambda options: reload_topic(options, selection, spark=self.spark)),
+            ]
+        said = []
+        for watched, run in runs:
+            with watched(), pytest.raises(error) as raised:
                 run(options)
-            said.append((type(raised.value), str(raised.value)))
+            said.append(f"{type(raised.value).__name__}: {raised.value}")
         assert said[0] == said[1]
+        if selection is None:
+            assert read_failed_loads(options.table, FS).reason == said[1]
 
 
 @pytest.fixture

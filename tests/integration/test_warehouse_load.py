@@ -31,6 +31,7 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 from millrace_pipelines.warehouse.load.task import LoadSpec
+from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads
 from millrace_pipelines.warehouse.tables.query import spark_table
 from millrace_support import recorded_data
 from millrace_support.backup_commands import backup_broker, backup_table
@@ -281,9 +282,10 @@ def test_a_topic_deleted_under_the_load_stops_it_and_leaves_nothing(spark, broke
     topic(0, [b"a"] * 100)
     with (
         Cluster(broker.bootstrap) as cluster,
-        pytest.raises(LoadFailedError, match=r"loading events: .*Error: .*events"),
+        pytest.raises(LoadFailedError, match=r"loading events: .*Error: .*events") as raised,
     ):
         load_topic(options, spark=spark, listener=At(Step.PLANNED, lambda: Admin(cluster).delete_topic("events")))
+    assert read_failed_loads(options.table, OsFileSystem()).reason == f"LoadFailedError: {raised.value}"
     assert parquet_files(options.table) == []
     assert read_ledger(options.table).partitions == {}
 

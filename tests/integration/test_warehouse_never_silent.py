@@ -23,6 +23,7 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,12 @@ def skipped(tmp_path):
     return [(row["partition"], row["from_offset"], row["until_offset"], row["reason"]) for row in rows]
 
 
+def failed_loads(tmp_path):
+    """How many loads of the table have failed since one succeeded, and with what."""
+    found = read_failed_loads(str(tmp_path / "t"), OsFileSystem())
+    return None if found is None else (found.times, found.reason)
+
+
 class KilledAt(SilentListener):
     def __init__(self, step):
         self.step = step
@@ -85,10 +92,13 @@ def test_a_gap_stops_the_load_or_is_on_record(load, shared_broker, tmp_path, req
     load()
     send(shared_broker, topic, 0, 10)
     delete_before(shared_broker, topic, {0: 15})
-    with pytest.raises(OffsetsLostError, match=r"partition 0: 10-14.*--accept-lost-offsets"):
-        load()
+    for times in (1, 2):
+        with pytest.raises(OffsetsLostError, match=r"partition 0: 10-14.*--accept-lost-offsets") as raised:
+            load()
+        assert failed_loads(tmp_path) == (times, f"OffsetsLostError: {raised.value}")
     with pytest.raises(KeyboardInterrupt):
         load(accept_lost_offsets=True, listener=KilledAt(Step.COMMITTED))
+    assert failed_loads(tmp_path)[0] == 2
     table = Table.load(str(tmp_path / "t"), OsFileSystem())
     assert publish_skipped(table, OsFileSystem()) == 1
     assert publish_skipped(table, OsFileSystem()) == 0
@@ -96,6 +106,7 @@ def test_a_gap_stops_the_load_or_is_on_record(load, shared_broker, tmp_path, req
     assert read_ledger(str(tmp_path / "t")).next_offset(0) == 20
     assert audit(str(tmp_path / "t")) == []
     assert load().version is None
+    assert failed_loads(tmp_path) is None
 
 
 def test_a_topic_made_anew_gets_a_ledger_of_its_own(load, shared_broker, tmp_path, request):
@@ -109,7 +120,9 @@ def test_a_topic_made_anew_gets_a_ledger_of_its_own(load, shared_broker, tmp_pat
     send(shared_broker, topic, 0, 3, b"new")
     with pytest.raises(TopicRecreatedError, match=r"created again.*partition 0: 10.*--accept-recreated-topic"):
         load()
+    assert failed_loads(tmp_path)[0] == 1
     assert load(accept_recreated_topic=True).rows == 3
+    assert failed_loads(tmp_path) is None
     new = read_ledger(str(tmp_path / "t"))
     assert (new.topic_id != old.topic_id, new.next_offset(0)) == (True, 3)
     former = former_ledgers(Table.load(str(tmp_path / "t"), OsFileSystem()))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millrace_ops.cli.options import ClientConfig, Json
-from millrace_ops.cli.output import json_value, print_json, print_table
+from millrace_ops.cli.output import iso_time, json_value, print_json, print_table
+
+if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
 Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder or a bucket (s3://…) of tables, or a table.")]
@@ -31,7 +34,7 @@ def tables(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List all tables of topics below a folder; with --bootstrap also how many offsets each lacks."""
+    """List all tables of topics below a folder, and whose loads fail; with --bootstrap also how far each lags."""
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.delta.table import Table
     from millrace_pipelines.warehouse.load.history import newest_load
@@ -60,6 +63,7 @@ def tables(
     ]
     columns = ("table", "topic", "rows", "dead letters", "files", "bytes", "version")
     print_table(columns if bootstrap is None else (*columns, "lag"), rows)
+    _print_failing({os.path.relpath(one.location, directory): one.failed_loads for one in found})
 
 
 def ledger(
@@ -124,6 +128,22 @@ def query(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (tables, ledger, audit, query)
+
+
+def _print_failing(by_table: Mapping[str, FailedLoads | None]) -> None:
+    """Prints a second table, of the tables whose newest load failed, if there are any."""
+    rows = [
+        (name, one.times or UNKNOWN, _time(one.first_ms), _time(one.newest_ms), one.reason)
+        for name, one in by_table.items()
+        if one is not None
+    ]
+    if rows:
+        print()
+        print_table(("table", "failed loads", "since", "newest", "error"), rows)
+
+
+def _time(at_ms: int | None) -> str:
+    return UNKNOWN if at_ms is None else iso_time(at_ms)
 
 
 def _shown(value: object) -> object:

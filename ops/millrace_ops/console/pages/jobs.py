@@ -1,4 +1,4 @@
-"""Jobs under way: moves of partitions, what writes into tables, and audits that a page has begun."""
+"""Jobs: moves of partitions, what writes into tables, loads that fail, and audits that a page has begun."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from millrace_ops.console.request import Asked, Page
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.delta.leases import Running
+    from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads
 
 MAX_ROWS = 200
 MAX_TABLES = 1_000
@@ -31,6 +32,13 @@ class MoveRow(NamedTuple):
     done: float | None
 
 
+class TableJobs(NamedTuple):
+    """By the names of tables, what writes into them, and the failures of those whose newest load failed."""
+
+    writers: list[tuple[str, Running]]
+    failing: list[tuple[str, FailedLoads]]
+
+
 def show_jobs(console: Console, _: Asked) -> Page:
     """Returns the page of all jobs."""
     trouble = ""
@@ -43,12 +51,15 @@ def show_jobs(console: Console, _: Asked) -> Page:
         except MillraceError as error:
             trouble = str(error)
     topics = console.watch.overview().topics.values()
+    tables = _of_tables(console)
     values = {
         "moves": moves,
         "moves_total": len(under_way),
         "moves_trouble": trouble,
         "under_replicated": sum(one.under_replicated for one in topics),
-        "writers": _writers(console),
+        "writers": tables.writers,
+        "failing": tables.failing[:MAX_ROWS],
+        "failing_total": len(tables.failing),
         "audits": console.audits.under_way(),
     }
     return Page("jobs.html", values)
@@ -83,12 +94,15 @@ def part_done(copied: list[int], whole: int | None) -> float | None:
     return 1.0 if whole == 0 else min(1.0, min(copied) / whole)
 
 
-def _writers(console: Console) -> list[tuple[str, Running]]:
-    """Returns what writes into tables, with the tables' names."""
+def _of_tables(console: Console) -> TableJobs:
+    """Returns what is to be said of MAX_TABLES tables at most; what reads them is loaded where there is a warehouse."""
     if not console.settings.warehouse:
-        return []
+        return TableJobs([], [])
     tables = sorted(table_locations_by_name(console.settings.warehouse).items())[:MAX_TABLES]
     from millrace_pipelines.warehouse.delta.leases import running  # noqa: PLC0415
+    from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads  # noqa: PLC0415
 
     fs = OsFileSystem()
-    return [(name, one) for name, location in tables for one in running(location, fs)]
+    writers = [(name, one) for name, location in tables for one in running(location, fs)]
+    failed = [(name, read_failed_loads(location, fs)) for name, location in tables]
+    return TableJobs(writers, [(name, one) for name, one in failed if one is not None])

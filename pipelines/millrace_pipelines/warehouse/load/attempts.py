@@ -4,8 +4,9 @@ millrace_table_load_attempts_total{table,topic}          loads, those that faile
 millrace_table_load_failures_total{table,topic,error}    loads that failed, by the name of the error
 millrace_table_load_failing{table,topic,error}           1 for the error of the newest load, 0 for those of earlier ones
 
-What a load commits, the table says itself (`load.textfile`); a load that fails leaves nothing in it. Each load is a
-process of its own, so the file keeps the counts from one to the next.
+What a load commits, the table says itself (`load.textfile`), and that its newest load failed, a file beside it
+(`tables.failed_loads`); neither counts loads. Each load is a process of its own, so the file keeps the counts from one
+to the next.
 """
 
 from __future__ import annotations

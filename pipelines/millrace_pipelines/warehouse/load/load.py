@@ -5,7 +5,8 @@
     ends of the logs ────┘
 
 Where the topic was deleted and created again, or a log was cut, the load stops, or begins another ledger if that is
-accepted. A load that is refused has changed nothing: it plans before its first write.
+accepted. A load that is refused has changed nothing: it plans before its first write. That it failed is noted beside
+the table's files (`tables.failed_loads`), until a load succeeds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.same_log import ledger_change
 from millrace_pipelines.warehouse.load.traces import LoadTrace
 from millrace_pipelines.warehouse.load.verify import Written
+from millrace_pipelines.warehouse.tables.failed_loads import failures_noted
 
 
 class PlannedLoad(NamedTuple):
@@ -69,14 +71,8 @@ def load_topic(
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
     """
     loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock(), tracing)
-    found = loader.look()
-    change, plan = planned_load(options, found)
-    opened = loader.open(found, change)
-    report = LoadReport(topic=options.topic, table=options.table, lost=plan.lost, lag=plan.lag)
-    if plan.ranges or plan.lost:
-        with loader.working(spark, "load") as session:
-            report = _loaded(loader, session, opened, plan, report)
-    return replace(report, **loader.publish()._asdict())
+    with failures_noted(options.table, loader.fs, loader.clock):
+        return _load(loader, spark)
 
 
 def planned_load(options: LoadOptions, found: Found) -> PlannedLoad:
@@ -103,6 +99,17 @@ def planned_load(options: LoadOptions, found: Found) -> PlannedLoad:
         max_records=options.max_records_per_run,
     )
     return PlannedLoad(change, plan)
+
+
+def _load(loader: RangeLoader, spark: SparkSession | SharedSession | None) -> LoadReport:
+    options, found = loader.options, loader.look()
+    change, plan = planned_load(options, found)
+    opened = loader.open(found, change)
+    report = LoadReport(topic=options.topic, table=options.table, lost=plan.lost, lag=plan.lag)
+    if plan.ranges or plan.lost:
+        with loader.working(spark, "load") as session:
+            report = _loaded(loader, session, opened, plan, report)
+    return replace(report, **loader.publish()._asdict())
 
 
 def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: LoadPlan, report: LoadReport) -> LoadReport:

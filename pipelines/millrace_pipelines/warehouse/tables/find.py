@@ -17,11 +17,16 @@ from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, bucket_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
+from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads, read_failed_loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """One table; `dead_letters` is None where it has no table of them, `lag` where it is unknown or not requested."""
+    """One table.
+
+    `dead_letters` is None where it has no table of them, `lag` where it is unknown or not requested, and `failed_loads`
+    where the newest load did not fail.
+    """
 
     location: str
     topic: str
@@ -31,6 +36,7 @@ class TableFacts:
     bytes: int
     version: int
     lag: int | None = None
+    failed_loads: FailedLoads | None = None
 
 
 def find_tables(directory: str) -> list[str]:
@@ -48,7 +54,7 @@ def table_locations(directory: str) -> list[str]:
 
 
 def describe_table(location: str, bootstrap: str | None = None, client_config: str | None = None) -> TableFacts:
-    """Describes what a table holds, from its log alone.
+    """Describes what a table holds, from its log, and which of its newest loads failed.
 
     Args:
         location: The table's location.
@@ -59,7 +65,8 @@ def describe_table(location: str, bootstrap: str | None = None, client_config: s
         TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
-    table = Table.load(location, OsFileSystem())
+    fs = OsFileSystem()
+    table = Table.load(location, fs)
     ledger = ledger_of(table)
     rows, size_bytes, files = _totals(table)
     return TableFacts(
@@ -71,6 +78,7 @@ def describe_table(location: str, bootstrap: str | None = None, client_config: s
         bytes=size_bytes,
         version=table.version,
         lag=None if bootstrap is None else sum_of(lag_of(ledger, bootstrap, client_config)),
+        failed_loads=read_failed_loads(location, fs),
     )
 
 
