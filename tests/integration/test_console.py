@@ -602,6 +602,26 @@ def test_a_broker_that_stops_leaves_nothing_behind(guarded):
     assert not os.path.exists(os.path.dirname(socket))
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_its_log_has_the_form_of_the_broker_s(tmp_path, form):
+    properties = {
+        **PROPERTIES,
+        "admin.console": "read-only",
+        "admin.console.warehouse": str(tmp_path / "nothing"),
+        "logging.format": form,
+    }
+    with BrokerProcess(tmp_path / "data", properties=properties) as started:
+        assert Browser(started.admin_url).status("tables") == 500
+        started.stop()
+        lines = started.read_log().splitlines()
+    if form == "json":
+        lines = [f"{one['level']} {one['logger']}: {one['message']}" for one in map(json.loads, lines)]
+    else:
+        assert all(re.match(r"    |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", one) for one in lines)
+    [failed] = [one for one in lines if "ERROR millrace_ops.console.server: " in one]
+    assert failed.endswith("the page tables failed")
+
+
 def test_it_is_off_unless_it_is_asked_for():
     with LocalBroker(properties=PROPERTIES) as started:
         browser = Browser(started.admin_url)

@@ -13,14 +13,14 @@ REQUESTS, AUDIT = "millrace_broker.requests", "millrace_broker.authorizer"
 QUIET = {"kazoo": logging.WARNING}  # what libraries say below this serves their authors
 
 
-def write_to(stream: TextIO) -> logging.Handler:
-    """Writes all loggers from INFO on to a stream, as text, and returns what does it."""
+def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
+    """Writes all loggers from a level on to a stream, as text, and returns what does it."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())
     handler.addFilter(RepetitionFilter(unlimited=(REQUESTS, AUDIT)))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for name, level in QUIET.items():
-        logging.getLogger(name).setLevel(level)
+    logging.basicConfig(level=level, handlers=[handler])
+    for name, quiet in QUIET.items():
+        logging.getLogger(name).setLevel(quiet)
     return handler
 
 

@@ -33,6 +33,7 @@ class ConsoleOptions:
     client_config: str
     warehouse: str
     schema_registry: str
+    log_format: str
 
     def settings(self, bootstrap: str, *, has_login: bool) -> Mapping[str, object]:
         """Returns what the console's process is told."""
@@ -43,6 +44,7 @@ class ConsoleOptions:
             "may_change": self.may_change,
             "warehouse": self.warehouse,
             "schema_registry": self.schema_registry,
+            "log_format": self.log_format,
         }
 
 
@@ -69,4 +71,5 @@ def console_options(broker: BrokerConfig, listeners: Sequence[Listener]) -> Cons
         client_config=path,
         warehouse=broker.admin_console_warehouse,
         schema_registry=broker.admin_console_schema_registry,
+        log_format=broker.logging_format,
     )

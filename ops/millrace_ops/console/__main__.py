@@ -1,7 +1,8 @@
 """`python -m millrace_ops.console`: makes the console's pages for the broker that has started it.
 
-The first line of standard input has the settings (`settings`); a line on standard output says that it serves. It ends
-when standard input ends, as it does with the broker.
+The first line of standard input has the settings (`settings`); a line on standard output says that it serves. Its log
+goes to the broker's stderr, in the form of the broker's log. It ends when standard input ends, as it does with the
+broker.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from millrace.clock import SystemClock
 from millrace_broker.admin.console.own_troubles import MAX_HEADER_BYTES
+from millrace_broker.log_lines import output
 from millrace_ops.console.console import Console
 from millrace_ops.console.server import ConsoleServer
 from millrace_ops.console.settings import ConsoleSettings
@@ -24,8 +26,9 @@ from millrace_ops.console.settings import ConsoleSettings
 
 def main() -> None:
     """Serves until standard input ends."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    to_stderr = output.write_to(sys.stderr, logging.WARNING)
     settings = ConsoleSettings.from_json(sys.stdin.buffer.readline())
+    output.use_format(to_stderr, settings.log_format)
     asyncio.run(_serve(settings))
 
 

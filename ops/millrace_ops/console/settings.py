@@ -19,6 +19,7 @@ class ConsoleSettings:
         may_change: Whether pages offer what changes something.
         warehouse: The folder or bucket of tables; "" for none.
         schema_registry: The address or folder of the schema registry; "" for none.
+        log_format: The form of the log, `text` or `json`.
     """
 
     socket: str
@@ -28,6 +29,7 @@ class ConsoleSettings:
     may_change: bool = False
     warehouse: str = ""
     schema_registry: str = ""
+    log_format: str = "text"
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
