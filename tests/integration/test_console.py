@@ -30,6 +30,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.local_broker import LocalBroker
 from millrace.testing.secured_listener import secured_listener
 from millrace.uuids import encode_id
+from millrace.wire.api import ApiKey
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_ops.console.clusters import Clusters
 from millrace_ops.console.rendering import UNKNOWN
@@ -39,6 +40,7 @@ from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_
 from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, failures_noted
 from millrace_support.clock import ManualClock
 from millrace_support.loads import Loads
+from millrace_support.raw import RawConnection
 from millrace_support.schema_registry import SchemaRegistryServer
 from millrace_support.set_clock import SetClock
 
@@ -429,14 +431,14 @@ def test_a_table_that_the_folder_does_not_have_is_not_found(browser, name):
 
 
 def test_jobs_and_how_far_they_are(browser, warehouse):
-    assert browser.page("jobs").count("<p>None.</p>") == 4
+    assert browser.page("jobs").count("<p>None.</p>") == 5
     table, fs = str(warehouse / "deep" / "weather"), OsFileSystem()
     with lease(table, "load-1", fs) as held, lease(table, "vacuum-1", fs):
         held.note(Progress(NOON_MS, 3, 12, 4567))
         load, vacuum = cells(browser.page("jobs"))[1:]
     assert load == ["deep/weather", "load-1", "2026-06-21 00:00:00", "3 3 of 12", "4,567"]
     assert vacuum[:2] + vacuum[3:] == ["deep/weather", "vacuum-1", UNKNOWN, UNKNOWN]
-    assert browser.page("jobs").count("<p>None.</p>") == 4
+    assert browser.page("jobs").count("<p>None.</p>") == 5
 
 
 def pages_of_failures(browser):
@@ -768,3 +770,30 @@ def test_pages_show_the_whole_cluster_and_how_far_a_move_is(zookeeper, tmp_path)
             assert 0 <= int(move[3].split()[-2]) < 100
         assert Reassignments(cluster).cancel([("moved", 0)]) == {}
         until(lambda: "moved-0" not in browser.page("jobs"))
+
+
+def test_a_copy_between_data_directories_and_how_far_it_is(tmp_path):
+    rate = "replica.alter.log.dirs.io.max.bytes.per.second"
+    folders = [tmp_path / "one", tmp_path / "two"]
+    properties = {**PROPERTIES, "admin.console": "read-only", "log.segment.bytes": "400000", rate: "20000"}
+    with (
+        BrokerProcess(folders[0], more_data_dirs=folders[1:], properties=properties) as started,
+        Cluster(started.bootstrap) as cluster,
+    ):
+        Admin(cluster).create_topic("copied", 1)
+        for number in range(30):
+            SyncProducer(cluster).send("copied", 0, [NewRecord(b"%06d" % number * 30_000)])
+        [origin] = [str(one.parent) for folder in folders for one in folder.glob("copied-0")]
+        [target] = {str(one) for one in folders} - {origin}
+        place = {"dirs": [{"path": target, "topics": [{"name": "copied", "partitions": [0]}]}]}
+        with RawConnection(started.bootstrap) as connection:
+            [answer] = connection.request(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, place).results
+        assert answer.partitions[0].error_code == 0
+        browser = Browser(started.admin_url)
+        until(lambda: "copied-0" in browser.page("jobs"))
+        [copy] = cells(browser.page("jobs"))[1:]
+        assert copy[:4] == ["copied-0", "1", origin, target]
+        assert 0 < int(copy[4]) <= 30
+        assert 0 <= int(copy[5].split()[-2]) < 100
+        Configs(cluster).change(ResourceKind.BROKER, "1", {rate: "1000000000"})
+        until(lambda: "copied-0" not in browser.page("jobs"))

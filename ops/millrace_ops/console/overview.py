@@ -2,18 +2,17 @@
 
     metadata ──► a summary of each topic
     end and start offsets, PARTITIONS_AT_ONCE at a time ──► records
-    sizes of replicas, PARTITIONS_AT_ONCE at a time of each broker ──► bytes
+    sizes of replicas, PARTITIONS_AT_ONCE at a time of each broker ──► bytes, and what is copied to another directory
 
 A broker answers in its only thread, so it is asked for few partitions at a time, and its other requests come between.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from millrace.client import Cluster
 from millrace.client.fetched import IsolationLevel
@@ -42,12 +41,23 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What one look found; `at_ms` is when."""
+    """What one look found; `at_ms` is when.
+
+    `copied` has by broker the replicas that it copies from one of its data directories to another.
+    """
 
     at_ms: int
     metadata: ClusterMetadata
     topics: Mapping[str, TopicSummary]
     ends: Mapping[Partition, int] = field(default_factory=dict)
+    copied: Mapping[int, Sequence[Partition]] = field(default_factory=dict)
+
+
+class Replicas(NamedTuple):
+    """The bytes of each partition at its leader, and by broker what it copies from one data directory to another."""
+
+    sizes: Mapping[Partition, int]
+    copied: Mapping[int, Sequence[Partition]]
 
 
 def look_at_offsets(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partition, LogOffsets]:
@@ -59,21 +69,20 @@ def look_at_offsets(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partiti
     return found
 
 
-def look_at_sizes(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partition, int]:
-    """Returns the bytes of each partition at its leader; none of a broker that does not tell."""
-    by_leader: defaultdict[int, list[Partition]] = defaultdict(list)
-    for topic in metadata.topics.values():
-        for index, partition in topic.partitions.items():
-            by_leader[partition.leader].append((topic.name, index))
-    by_leader.pop(NO_LEADER, None)
-    found: dict[Partition, int] = {}
-    for leader, partitions in by_leader.items():
+def look_at_replicas(cluster: Cluster, metadata: ClusterMetadata, *, only_leaders: bool = False) -> Replicas:
+    """Returns what brokers tell of their replicas, or of those that lead; nothing of a broker that does not tell."""
+    sizes: dict[Partition, int] = {}
+    copied: dict[int, list[Partition]] = {}
+    for broker, partitions in _by_broker(metadata, only_leaders).items():
         try:
-            for some in _portions(partitions):
-                found |= replica_bytes(describe_log_dirs(cluster, leader, some))
+            for some in _portions(list(partitions)):
+                log_dirs = describe_log_dirs(cluster, broker, some)
+                found = replica_bytes(log_dirs)
+                sizes |= {one: size for one, size in found.items() if partitions[one] == broker}
+                copied.setdefault(broker, []).extend(partition for one in log_dirs for partition in one.copies)
         except MillraceError:  # it has just gone, or may not be asked
             continue
-    return found
+    return Replicas(sizes, {broker: some for broker, some in copied.items() if some})
 
 
 def summaries(
@@ -112,6 +121,17 @@ def _summary(
         sum(one.log_end for one in known) if is_known else None,
         sum(sizes[one] for one in keys) if all(one in sizes for one in keys) else None,
     )
+
+
+def _by_broker(metadata: ClusterMetadata, only_leaders: bool) -> dict[int, dict[Partition, int]]:
+    """Returns the partitions that each broker has replicas of, with their leaders."""
+    found: dict[int, dict[Partition, int]] = {number: {} for number in metadata.brokers}
+    for topic in metadata.topics.values():
+        for index, partition in topic.partitions.items():
+            for number in (partition.leader,) if only_leaders else partition.replicas:
+                if number in found:
+                    found[number][topic.name, index] = partition.leader
+    return found
 
 
 def _portions(values: Sequence[T]) -> Iterator[list[T]]:

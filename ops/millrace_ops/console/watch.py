@@ -2,7 +2,7 @@
 
     a page asks ──► the newest overview, at once; the first page waits for the first look
                     every INTERVAL_S a look at metadata and offsets, with every SIZES_EVERY-th one, the second first,
-                    also at sizes
+                    also at sizes and at what is copied between data directories
                     a look that takes long makes the pauses longer
                     IDLE_S without a page: no further looks until the next page, which waits for one
 
@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
 
-from millrace.client.metadata import Partition
 from millrace.clock import Clock
 from millrace.errors import ClientError, MillraceError
 from millrace_ops.console.clusters import Clusters
-from millrace_ops.console.overview import Overview, look_at_offsets, look_at_sizes, summaries
+from millrace_ops.console.overview import Overview, Replicas, look_at_offsets, look_at_replicas, summaries
 from millrace_ops.console.rates import RateRing
 
 logger = logging.getLogger(__name__)
@@ -46,7 +44,7 @@ class Watch:
         self._pause_s = INTERVAL_S
         self._overview: Overview | None = None
         self._failure: MillraceError | None = None
-        self._sizes: Mapping[Partition, int] = {}
+        self._replicas = Replicas({}, {})
         self.rates = RateRing()
 
     def overview(self) -> Overview:
@@ -103,12 +101,12 @@ class Watch:
             metadata = cluster.metadata()
             offsets = look_at_offsets(cluster, metadata)
             if self._looks % SIZES_EVERY == 1:
-                self._sizes = look_at_sizes(cluster, metadata)
+                self._replicas = look_at_replicas(cluster, metadata)
         self._looks += 1
         self._look_s = self._clock.monotonic_s() - started_s
-        topics = summaries(metadata, offsets, self._sizes)
+        topics = summaries(metadata, offsets, self._replicas.sizes)
         self.rates.add(
             self._clock.monotonic_s(), {name: one.end_sum for name, one in topics.items() if one.end_sum is not None}
         )
         ends = {one: found.log_end for one, found in offsets.items()}
-        return Overview(self._clock.now_ms(), metadata, topics, ends)
+        return Overview(self._clock.now_ms(), metadata, topics, ends, self._replicas.copied)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 
+class Copy(NamedTuple):
+    """A copy on its way from another directory of the same broker: its bytes, and the offsets that it lacks."""
+
+    size_bytes: int
+    lag: int
+
+
 @dataclass(frozen=True, slots=True)
 class LogDir:
     """One data directory.
@@ -30,7 +37,8 @@ class LogDir:
         error_code: Why the broker can't use it; 0 where it can.
         total_bytes: The size of its volume; None where the broker does not tell.
         usable_bytes: What is free there; None where the broker does not tell.
-        replicas: The bytes of each replica, without copies that are on their way from another directory.
+        replicas: The bytes of each replica, without the copies.
+        copies: What comes here from another directory, and replaces the replica there once it has all of it.
     """
 
     path: str
@@ -38,6 +46,7 @@ class LogDir:
     total_bytes: int | None
     usable_bytes: int | None
     replicas: Mapping[Partition, int]
+    copies: Mapping[Partition, Copy] = field(default_factory=dict)
 
 
 def describe_log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Partition] | None = None) -> list[LogDir]:
@@ -61,11 +70,12 @@ def _by_topic(partitions: Iterable[Partition]) -> list[DescribableLogDirTopicFie
 
 
 def _log_dir(result: DescribeLogDirsResult) -> LogDir:
-    replicas = {
-        (topic.name, int(one.partition_index)): int(one.partition_size)
-        for topic in result.topics
-        for one in topic.partitions
-        if not one.is_future_key
+    described = [((topic.name, int(one.partition_index)), one) for topic in result.topics for one in topic.partitions]
+    replicas = {partition: int(one.partition_size) for partition, one in described if not one.is_future_key}
+    copies = {
+        partition: Copy(int(one.partition_size), int(one.offset_lag))
+        for partition, one in described
+        if one.is_future_key
     }
     total, usable = (None if size == UNKNOWN else int(size) for size in (result.total_bytes, result.usable_bytes))
-    return LogDir(result.log_dir, int(result.error_code), total, usable, replicas)
+    return LogDir(result.log_dir, int(result.error_code), total, usable, replicas, copies)

@@ -11,7 +11,7 @@ from millrace.client.metadata import PartitionMetadata
 from millrace.errors import MillraceError
 from millrace_ops.console.console import Console
 from millrace_ops.console.listing import listed
-from millrace_ops.console.overview import look_at_sizes
+from millrace_ops.console.overview import look_at_replicas
 from millrace_ops.console.request import Asked, Page
 
 
@@ -51,7 +51,7 @@ def show_topic(console: Console, asked: Asked) -> Page:
         topic = metadata.topic(name)
         keys = [(name, index) for index in topic.partitions]
         logs = read_log_offsets(cluster, keys, IsolationLevel.READ_COMMITTED, metadata=metadata)
-        sizes = look_at_sizes(cluster, metadata)
+        sizes = look_at_replicas(cluster, metadata, only_leaders=True).sizes
         try:
             configs, trouble = Configs(cluster).describe(ResourceKind.TOPIC, name), ""
         except MillraceError as error:
