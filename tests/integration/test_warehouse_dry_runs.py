@@ -14,6 +14,7 @@ from millrace.errors import ClientError, UnknownTopicError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace.times import epoch_ms
 from millrace_pipelines.spark.errors import OffsetsLostError, TopicRecreatedError
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
@@ -21,7 +22,7 @@ from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.errors import ModeError, SchemaChangedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
-from millrace_pipelines.warehouse.ledger.selection import Selection, epoch_ms
+from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload

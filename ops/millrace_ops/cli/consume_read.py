@@ -9,8 +9,10 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.times import epoch_ms, parse_time
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -41,10 +43,9 @@ def parse_start(text: str, option: str = "--from") -> Start:
             raise InvalidConfigError(f"{option} {text}: an offset is at most {MAX_LONG}")
         return offset
     try:
-        time = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         raise InvalidConfigError(f"{option} {text}: expected earliest, latest, an offset or an ISO 8601 time") from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class TopicReader:
@@ -73,7 +74,7 @@ class TopicReader:
         if start == "earliest":
             return self._consumer.earliest(self._topic, partition)
         if isinstance(start, datetime):
-            found = self._consumer.offset_for_time(self._topic, partition, int(start.timestamp() * 1000))
+            found = self._consumer.offset_for_time(self._topic, partition, epoch_ms(start))
             if found is not None:
                 return found
         return self.end(partition)

@@ -6,12 +6,12 @@ import base64
 import binascii
 import os
 from dataclasses import asdict
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.times import epoch_ms, parse_time
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
@@ -193,10 +193,8 @@ def time_ms(text: str | None) -> int | None:
     """Returns the milliseconds since the epoch of an ISO 8601 time, which is UTC if it has no offset."""
     if text is None:
         return None
-    from millrace_pipelines.warehouse.ledger.selection import epoch_ms
-
     try:
-        return epoch_ms(datetime.fromisoformat(text))
+        return epoch_ms(parse_time(text))
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not a time in ISO 8601: {error}") from error
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from millrace.errors import InvalidRequestError
+from millrace.times import epoch_ms, parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,6 @@ Answer = Page | Redirect
 def time_ms(text: str) -> int:
     """Returns the milliseconds of an ISO 8601 time, UTC unless it says otherwise. InvalidRequestError."""
     try:
-        time = datetime.fromisoformat(text.strip())
+        return epoch_ms(parse_time(text.strip()))
     except ValueError:
         raise InvalidRequestError(f"{text!r} is no time: expected one like 2026-07-01T12:00") from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -4,15 +4,15 @@ import base64
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from enum import Enum
 
 import dagster as dg
 from pydantic import Field
 
 from millrace.errors import InvalidConfigError
+from millrace.times import epoch_ms, parse_time
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
-from millrace_pipelines.warehouse.ledger.selection import Selection, epoch_ms
+from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 
 PARTITIONS = Field(default=None, description="Only these partitions; by default all.")
@@ -130,7 +130,7 @@ def _time_ms(field: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return epoch_ms(datetime.fromisoformat(text))
+        return epoch_ms(parse_time(text))
     except ValueError as error:
         raise InvalidConfigError(f"{field}: {text!r} is not a time in ISO 8601: {error}") from error
 

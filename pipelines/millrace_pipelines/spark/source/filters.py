@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import TypeVar
 
@@ -29,8 +29,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from millrace.times import EPOCH
+
 MAX_OFFSET = 2**63 - 1
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEVER_NULL = frozenset({"topic", "partition", "offset"})
 Kept = TypeVar("Kept", str, int)
 

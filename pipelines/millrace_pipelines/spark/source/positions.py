@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 
+from millrace import times
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
 
@@ -55,14 +55,11 @@ def parse_time(option: str, text: str) -> Position:
     except ValueError:
         pass
     try:
-        moment = datetime.fromisoformat(text)
+        return Position(timestamp_ms=times.epoch_ms(times.parse_time(text)))
     except ValueError:
         raise SourceOptionError(
             f"{option}: {text!r} is neither a time of ISO 8601 nor milliseconds since 1970"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return Position(timestamp_ms=round(moment.timestamp() * 1000))
 
 
 def check_named_partitions(option: str, position: Position, partitions: Mapping[str, tuple[int, ...]]) -> None:

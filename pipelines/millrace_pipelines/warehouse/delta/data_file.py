@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Protocol, TypeAlias, TypedDict, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
+from millrace.times import EPOCH
 from millrace_pipelines.arrow import Field
 
 Bound: TypeAlias = int | str
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Statistics(TypedDict, total=False):

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
+from millrace.times import epoch_ms
 from millrace_pipelines.spark.brokers import LogOffsets, TopicSource, offsets_for_time
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.ledger.plan_reload import RequestedRange
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +55,6 @@ class Selection:
     def of_times(cls, start: datetime, end: datetime, partitions: tuple[int, ...] | None = None) -> Selection:
         """Selects a span of time, from `start` up to, not including, `end`; a time without a zone is one of UTC."""
         return cls(partitions=partitions, from_time_ms=epoch_ms(start), until_time_ms=epoch_ms(end))
-
-
-def epoch_ms(moment: datetime) -> int:
-    """Returns the milliseconds since 1970 of a time, rounded up; the time is one of UTC if it has no zone."""
-    return -((EPOCH - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))) // timedelta(milliseconds=1))
 
 
 def requested_ranges(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.times import EPOCH, parse_time
 from millrace_pipelines.arrow import Columns, Field, Flags, Places
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, refused_where
@@ -30,7 +31,6 @@ from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, refuse
 KEYS = {"column", "granularity", "earliest", "latest", "late_after", "late", "max_partitions"}
 DURATION = re.compile(r"(\d{1,9})([smhd])")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 MAX_PARTITIONS = 1000
 NO_TIME = np.iinfo(np.int64).min
@@ -133,8 +133,7 @@ def _microseconds(column: Columns) -> tuple[Places, Flags]:
 
 
 def _moment(text: str) -> int:
-    moment = datetime.fromisoformat(text)
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+    return (parse_time(text) - EPOCH) // MICROSECOND
 
 
 def duration_s(text: str) -> int:

@@ -13,7 +13,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from millrace.addresses import Address
@@ -23,6 +23,7 @@ from millrace.clock import Clock
 from millrace.errors import AnswerLostError, UnsupportedCodecError
 from millrace.records.compression import Codec
 from millrace.security.client_security import ClientSecurity
+from millrace.times import EPOCH
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import milliseconds
 from millrace.wire.header import encode_request_header
@@ -39,7 +40,6 @@ PRODUCE_HEAD = struct.Struct(">hhi")
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 PARTITION_HEAD = struct.Struct(">ii")
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SEND_PARTS = 64
 
 

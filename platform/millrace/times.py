@@ -1,0 +1,26 @@
+"""Times as people type them, in ISO 8601, and as records have them, in milliseconds since 1970."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def parse_time(text: str) -> datetime:
+    """Returns the time that a text of ISO 8601 names, of UTC unless it says otherwise; ValueError for another text."""
+    return in_a_zone(datetime.fromisoformat(text))
+
+
+def in_a_zone(moment: datetime) -> datetime:
+    """Returns the time, of UTC if it has no zone."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Returns the milliseconds since 1970 of a time, of UTC if it has no zone.
+
+    A part of a millisecond is rounded up: a record is as late as the time if its own milliseconds are at least as many.
+    """
+    return -((EPOCH - in_a_zone(moment)) // MILLISECOND)
