@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from millrace_ops import sizes
 from millrace_ops.cli.output import MAX_DATETIME_MS
 from millrace_ops.console.request import Page
 from millrace_ops.console.sparkline import HEIGHT, WIDTH, sparkline
 
 UNKNOWN = "\N{EN DASH}"
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class Templates:
@@ -44,13 +44,8 @@ def number(value: int | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Returns bytes in the largest unit that leaves at least one of it."""
-    if value is None:
-        return UNKNOWN
-    amount, place = float(value), 0
-    while amount >= 1024 and place < len(UNITS) - 1:
-        amount, place = amount / 1024, place + 1
-    return f"{value:,} B" if place == 0 else f"{amount:,.1f} {UNITS[place]}"
+    """Returns bytes in a unit that suits them."""
+    return UNKNOWN if value is None else sizes.size(value)
 
 
 def rate(value: float) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-
 
 class Level(StrEnum):
     """How bad a finding is: nothing to do, worth a change, or it fails or loses records sooner or later."""
@@ -31,12 +29,3 @@ def judged(
 ) -> Finding:
     """Returns the finding of a thing that either is well, or is as bad as `otherwise` says."""
     return Finding(Level.OK, thing, found, wanted, "") if is_well else Finding(otherwise, thing, found, wanted, change)
-
-
-def size(count_bytes: float) -> str:
-    """Returns a number of bytes in the largest unit of which it has one."""
-    for unit in UNITS[:-1]:
-        if count_bytes < 1024:
-            return f"{count_bytes:.3g} {unit}" if count_bytes < 1000 else f"{count_bytes:.0f} {unit}"
-        count_bytes /= 1024
-    return f"{count_bytes:.3g} {UNITS[-1]}"

@@ -8,7 +8,8 @@ from millrace.config import MAX_LONG
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage.config import LogConfig
 from millrace_ops.doctor.facts.configuration import ConfigurationFacts
-from millrace_ops.doctor.findings import Finding, Level, judged, size
+from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.sizes import size
 
 THING = "configuration"
 MOST_OF_MEMORY = 0.5

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from millrace_ops.doctor.facts.folders import FolderFacts, Mount
-from millrace_ops.doctor.findings import Finding, Level, judged, size
+from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.sizes import size
 
 LOST_WITH_THE_MACHINE = ("ramfs", "tmpfs")
 OVER_A_NETWORK = ("9p", "afs", "ceph", "cifs", "nfs", "nfs4", "smb3")

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator
 
 from millrace_ops.doctor.facts.machine import MachineFacts
-from millrace_ops.doctor.findings import Finding, Level, judged, size
+from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.sizes import size
 
 LEAST_OPEN_FILES = 4_096
 ENOUGH_MEMORY_BYTES = 1 << 30

@@ -8,7 +8,6 @@ from millrace_ops.doctor.checks.machine import check_machine
 from millrace_ops.doctor.checks.software import check_software
 from millrace_ops.doctor.facts.machine import MachineFacts, read_machine
 from millrace_ops.doctor.facts.software import SoftwareFacts
-from millrace_ops.doctor.findings import size
 
 GIB = 1 << 30
 GOOD = MachineFacts(
@@ -100,11 +99,3 @@ def test_this_machine_tells_of_its_descriptors():
 )
 def test_what_is_missing_is_named(facts, expected):
     assert levels(check_software(facts)) == expected
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1 << 20, "1 MiB"), (3 << 39, "1.5 TiB")],
-)
-def test_sizes_have_a_unit(count, text):
-    assert size(count) == text
