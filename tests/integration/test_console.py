@@ -1,5 +1,6 @@
 """The console's pages show the cluster, escape what clients wrote, and refuse whoever may not see or change it."""
 
+import html
 import http.client
 import io
 import json
@@ -613,15 +614,28 @@ def test_its_log_has_the_form_of_the_broker_s(tmp_path, form):
         "logging.format": form,
     }
     with BrokerProcess(tmp_path / "data", properties=properties) as started:
-        assert Browser(started.admin_url).status("tables") == 500
+        assert Browser(started.admin_url).status("tables") == 400
         started.stop()
         lines = started.read_log().splitlines()
     if form == "json":
         lines = [f"{one['level']} {one['logger']}: {one['message']}" for one in map(json.loads, lines)]
     else:
         assert all(re.match(r"    |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", one) for one in lines)
-    [failed] = [one for one in lines if "ERROR millrace_ops.console.server: " in one]
-    assert failed.endswith("the page tables failed")
+    [line] = [one for one in lines if "WARNING millrace_ops.console.pages.tables: " in one]
+    assert line.endswith("can't be listed: No such file or directory")
+
+
+def test_a_warehouse_that_is_not_there_yet_is_named_and_jobs_are_shown_without_it(tmp_path):
+    missing = tmp_path / "nothing"
+    properties = {**PROPERTIES, "admin.console": "read-only", "admin.console.warehouse": str(missing)}
+    with LocalBroker(properties=properties) as started:
+        browser = Browser(started.admin_url)
+        sentence = f"the tables of admin.console.warehouse={missing} can't be listed: No such file or directory"
+        status, _, tables = browser.ask("tables")
+        assert (status, sentence in html.unescape(tables)) == (400, True)
+        jobs = html.unescape(browser.page("jobs"))
+        assert sentence in jobs
+        assert "Moves of partitions" in jobs
 
 
 def test_it_is_off_unless_it_is_asked_for():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.metadata import Partition
 from millrace.client.reassignments import Reassignment, Reassignments
-from millrace.errors import MillraceError
+from millrace.errors import InvalidRequestError, MillraceError
 from millrace.fs import OsFileSystem
 from millrace_ops.console.console import Console
 from millrace_ops.console.moves import MoveRow, copies_of, moves_of
@@ -23,10 +23,14 @@ MAX_TABLES = 1_000
 
 
 class TableJobs(NamedTuple):
-    """By the names of tables, what writes into them, and the failures of those whose newest load failed."""
+    """By the names of tables, what writes into them, and the failures of those whose newest load failed.
+
+    `trouble` says why there are none, where the tables can't be listed.
+    """
 
     writers: list[tuple[str, Running]]
     failing: list[tuple[str, FailedLoads]]
+    trouble: str = ""
 
 
 def show_jobs(console: Console, _: Asked) -> Page:
@@ -51,6 +55,7 @@ def show_jobs(console: Console, _: Asked) -> Page:
         "copies": copies,
         "copies_unseen": len(copied[MAX_ROWS:]),
         "under_replicated": sum(one.under_replicated for one in overview.topics.values()),
+        "tables_trouble": tables.trouble,
         "writers": tables.writers,
         "failing": tables.failing[:MAX_ROWS],
         "failing_total": len(tables.failing),
@@ -63,7 +68,10 @@ def _of_tables(console: Console) -> TableJobs:
     """Returns what is to be said of MAX_TABLES tables at most; what reads them is loaded where there is a warehouse."""
     if not console.settings.warehouse:
         return TableJobs([], [])
-    tables = sorted(table_locations_by_name(console.settings.warehouse).items())[:MAX_TABLES]
+    try:
+        tables = sorted(table_locations_by_name(console.settings.warehouse).items())[:MAX_TABLES]
+    except InvalidRequestError as error:
+        return TableJobs([], [], str(error))
     from millrace_pipelines.warehouse.delta.leases import running  # noqa: PLC0415
     from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads  # noqa: PLC0415
 

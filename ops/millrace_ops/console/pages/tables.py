@@ -5,6 +5,7 @@ What reads tables (pyarrow, deltalake) is loaded with the first of these pages.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from itertools import islice
@@ -22,6 +23,8 @@ from millrace_ops.console.values import shown
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.ledger.ledger import Ledger
     from millrace_pipelines.warehouse.tables.find import TableFacts
+
+logger = logging.getLogger(__name__)
 
 COMMITS = 20
 LETTERS = 20
@@ -121,12 +124,20 @@ def lag_of(ledger: Ledger, overview: Overview) -> Mapping[int, int | None] | Non
 
 
 def table_locations_by_name(warehouse: str) -> dict[str, str]:
-    """Returns the locations of all tables below a folder or a bucket, by their paths from there."""
+    """Returns the locations of all tables below a folder or a bucket, by their paths from there.
+
+    InvalidRequestError where the folder, or the bucket, can't be listed: it may not be there yet.
+    """
     require("the pages of tables", "pipelines")
     from millrace_pipelines.warehouse.tables.find import table_locations  # noqa: PLC0415
 
     root = warehouse.rstrip("/") if "://" in warehouse else os.path.abspath(warehouse)
-    found = table_locations(warehouse)
+    try:
+        found = table_locations(warehouse)
+    except OSError as error:
+        sentence = f"the tables of admin.console.warehouse={warehouse} can't be listed: {error.strerror or error}"
+        logger.warning(sentence)
+        raise InvalidRequestError(sentence) from error
     return {one.removeprefix(root).strip("/") or os.path.basename(one): one for one in found}
 
 
