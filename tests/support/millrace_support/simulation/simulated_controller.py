@@ -150,6 +150,10 @@ class SimulatedController(Controller):
         self._events = self._simulated_events  # type: ignore[assignment]
         self._all_channels: list[SimulatedChannels] = []
 
+    def known_epochs(self) -> dict[int, int]:
+        """Returns the epochs of the registrations that it knows of; none where it is not the controller."""
+        return {} if self._active is None else {one: known.epoch for one, known in self._active.cluster.brokers.items()}
+
     def start(self) -> None:
         """Begins to claim the role."""
         self._events.put(self._claim_role)

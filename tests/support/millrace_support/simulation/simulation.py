@@ -361,6 +361,8 @@ class Faults:
         states = [self._simulation.state_of(index) for index in range(len(PARTITIONS))]
         if broker is None or self._under_way or any(state is None or len(state.isr) < 3 for state in states):
             return
+        if not self._are_known():
+            return
         self._simulation.note(f"broker {broker.id} loses its disk")
         broker.die(wipe=True)
         await asyncio.sleep(self._chance.uniform(0.3, 10))
@@ -368,6 +370,16 @@ class Faults:
         out_by = self._simulation.loop.time() + IN_SYNC_AGAIN_S
         while self._simulation.loop.time() < out_by and self._is_in_sync(broker.id):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
+
+    def _are_known(self) -> bool:
+        """Returns whether a controller knows of all brokers as they run now.
+
+        One that restarts without being seen to go may be taken out of the in-sync replicas for it, in favour of the
+        one whose disk is wiped.
+        """
+        running = [one for one in self._brokers.values() if one.is_running and not one.is_paused]
+        epochs = {one.id: one.epoch for one in running}
+        return len(running) == len(self._brokers) and any(one.controller.known_epochs() == epochs for one in running)
 
     def _is_in_sync(self, broker: int) -> bool:
         states = map(self._simulation.state_of, range(len(PARTITIONS)))
