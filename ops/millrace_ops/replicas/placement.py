@@ -5,7 +5,8 @@
 3. A partition is spread over as many racks as it can be. Where a broker has no rack, racks are ignored.
 4. Replicas are evened out over the brokers, and then the first replicas, which lead (`evenness`).
 
-Without `level` the function ends after the second step: only what must move does.
+Without `level` the function ends after the second step: only what must move does. The second step finds one broker
+after the other, and the fourth makes the fewest moves from there, which may be a few more than the fewest in all.
 """
 
 from __future__ import annotations
