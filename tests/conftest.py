@@ -23,10 +23,12 @@ from hypothesis import HealthCheck, settings
 
 from millrace.java import class_archive_flags
 from millrace.testing.broker import BrokerProcess
+from millrace.testing.kafka import Kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_support.warm_brokers import WarmBrokers
 from millrace_support.warm_commands import warm_commands
 from millrace_support.warm_python import warm_python
+from millrace_support.warm_tools import WarmTools
 
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "pytester"]
@@ -52,7 +54,7 @@ def pytest_configure(config):
 
     Spark's JVMs take their classes from the archive that `make test` creates, and fork their Python workers from a
     daemon of tests (millrace_support.spark_daemon); those of executors compile quickly, as those of drivers do. Brokers
-    are forked, too (millrace_support.warm_brokers).
+    are forked, too (millrace_support.warm_brokers), and Kafka's tools share a JVM (millrace_support.warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *SPARK_OPTIONS])
@@ -62,6 +64,9 @@ def pytest_configure(config):
     config.add_cleanup(brokers.close)
     config.add_cleanup(gc.unfreeze)
     BrokerProcess.start_process = brokers.start
+    tools = WarmTools()
+    config.add_cleanup(tools.close)
+    Kafka.run = lambda kafka, *words, stdin=b"": tools.run(kafka, *words, stdin=stdin)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,8 +46,10 @@ def find_java() -> Path:
 
 def java_version(java: Path) -> int | None:
     """Returns the feature version of a `java` program; None where it does not run."""
-    match = VERSION.search(_run(java, "-version"))
-    return int(match.group(1)) if match else None
+    try:
+        return _known_version(java, java.stat().st_mtime_ns)
+    except (OSError, SetupError):
+        return None
 
 
 def class_archive_flags(archive: Path) -> tuple[str, ...]:
@@ -92,6 +95,15 @@ def _run(java: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return result.stderr.decode(errors="replace") if result.returncode == 0 else ""
+
+
+@cache
+def _known_version(java: Path, _changed_ns: int) -> int:
+    """Asks each program once, until its file changes; raises SetupError where it does not run."""
+    match = VERSION.search(_run(java, "-version"))
+    if match is None:
+        raise SetupError(f"{java} is not a Java that runs")
+    return int(match.group(1))
 
 
 def _make_wrapper(java: Path, directory: Path) -> Path:

@@ -21,6 +21,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.api import ApiKey
 from millrace_broker.handlers.registry import APIS
+from millrace_support.java_programs import with_program
 
 PEERS = Path(__file__).parents[2] / ".peers"
 DRIVEN = pytest.StashKey()
@@ -238,6 +239,8 @@ def client_command(request):
         except SetupError as error:
             pytest.skip(str(error))
         program = Path(__file__).parent / "java" / "SecuredClient.java"
-        return kafka.command(str(program), flags=("-Dorg.slf4j.simpleLogger.defaultLogLevel=off", *java_flags))
+        return with_program(kafka, program).command(
+            program.stem, flags=("-Dorg.slf4j.simpleLogger.defaultLogLevel=off", *java_flags)
+        )
 
     return command

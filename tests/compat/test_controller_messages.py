@@ -12,6 +12,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode, schema
 from millrace.wire.controller_apis import CONTROLLER_APIS
 from millrace.wire.header import encode_request_header, has_tagged_response_header, read_request_header
+from millrace_support.java_programs import with_program
 from millrace_support.kafka_messages import Messages
 from millrace_support.random_messages import random_fields, said
 
@@ -59,7 +60,7 @@ def judged(find_peer):
             fields = random_fields(random, schema(key, version, direction)[1])
             asked.append(((key, version, direction), fields, encode(key, version, direction, fields)))
     lines = [f"{key} {direction.name} {version} {body.hex()}\n" for (key, version, direction), _, body in asked]
-    answers = find_peer("3.9").run(str(JUDGE), stdin="".join(lines).encode()).splitlines()
+    answers = with_program(find_peer("3.9"), JUDGE).run(JUDGE.stem, stdin="".join(lines).encode()).splitlines()
     return [(*one, answer.split("\t")) for one, answer in zip(asked, answers, strict=True)]
 
 

@@ -10,6 +10,7 @@ from random import Random
 from millrace.errors import InvalidConfigError
 from millrace.security.sasl.jaas import parse_jaas
 from millrace.security.sasl.scram import SCRAM_HASHES, credential_of, credential_text, salted_password
+from millrace_support.java_programs import with_program
 
 JUDGE = Path(__file__).parent / "judges" / "Sasl.java"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -38,7 +39,7 @@ def encoded(data):
 
 
 def asked(kafka, lines):
-    output = kafka.run(str(JUDGE), stdin="".join(f"{line}\n" for line in lines).encode())
+    output = with_program(kafka, JUDGE).run(JUDGE.stem, stdin="".join(f"{line}\n" for line in lines).encode())
     return [line.removeprefix("> ").strip() for line in output.splitlines() if line.startswith("> ")]
 
 

@@ -37,8 +37,7 @@ def brokers(tmp_path_factory, zookeeper):
 @pytest.fixture(scope="module")
 def tool(brokers, kafka):
     """Runs a tool; what it prints."""
-    with KafkaTools(kafka, brokers.bootstrap) as tools:
-        yield tools.run
+    return KafkaTools(kafka, brokers.bootstrap).run
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from millrace_support.java_programs import with_program
 from millrace_support.random_acls import cluster
 
 JUDGE = Path(__file__).parent / "judges" / "Decisions.java"
@@ -24,7 +25,8 @@ def test_both_of_kafkas_authorizers_decide_as_ours(find_peer, rounds, record_pro
         described, asked = cluster(Random(number), QUESTIONS)
         lines += [*described, *(one.line for one in asked)]
         questions += asked
-    answers = find_peer("3.9").run(str(JUDGE), stdin="".join(f"{line}\n" for line in lines).encode()).split()
+    judge, asked = with_program(find_peer("3.9"), JUDGE), "".join(f"{line}\n" for line in lines)
+    answers = judge.run(JUDGE.stem, stdin=asked.encode()).split()
     assert len(answers) == len(questions)
     permitted = Counter(one.permitted for one in questions)
     assert min(permitted.values()) > len(questions) / 10, "the questions are answered both ways"

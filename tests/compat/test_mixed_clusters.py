@@ -13,6 +13,7 @@ import pytest
 
 from millrace.wire.api import ApiKey
 from millrace_support.broker_clusters import DEADLINE_S
+from millrace_support.java_programs import with_program
 from millrace_support.mixed_clusters import Software, kafka_of_256_mb, mixed_cluster
 from millrace_support.raw import RawConnection
 from millrace_support.rolled_clusters import PARTITIONS, RolledCluster, replicated
@@ -60,7 +61,7 @@ def offered_features(broker):
 
 def commit_by_java(client, broker, rolled):
     """Commits transactions by a Java client of 4.1, which begins at this broker and meets all of them."""
-    client.run(str(JAVA_TRANSACTIONS), broker.bootstrap, JAVA, str(PARTITIONS), "3")
+    with_program(client, JAVA_TRANSACTIONS).run(JAVA_TRANSACTIONS.stem, broker.bootstrap, JAVA, str(PARTITIONS), "3")
     expected = [Sent(partition, number) for partition in range(PARTITIONS) for number in range(3)]
     assert rolled.read_once_complete(JAVA) == expected
 

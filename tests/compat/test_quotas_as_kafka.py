@@ -8,6 +8,7 @@ import pytest
 from millrace.config import MAX_INT
 from millrace_broker.quotas.sampled_rate import QuotaWindows, SampledRate
 from millrace_broker.quotas.token_bucket import TokenBucket
+from millrace_support.java_programs import with_program
 
 JUDGE = Path(__file__).parent / "judges" / "Quotas.java"
 HISTORIES, STEPS = 2_000, 60
@@ -48,7 +49,7 @@ def test_throttle_times_are_kafkas(kafka, measure):
         " ".join(map(str, (measure.__name__, quota, *windows, *(one for step in steps for one in step))))
         for quota, windows, steps in told
     ]
-    answers = kafka.run(str(JUDGE), stdin="\n".join(lines).encode()).splitlines()
+    answers = with_program(kafka, JUDGE).run(JUDGE.stem, stdin="\n".join(lines).encode()).splitlines()
     assert len(answers) == HISTORIES
     throttled = 0
     for history, answer in zip(told, answers, strict=True):

@@ -124,7 +124,8 @@ def test_both_write_the_same_nodes_and_read_each_others_quotas(brokers):
 
 
 def test_kafka_configs_drives_millrace_and_its_quotas_are_obeyed_at_once(kafka, tmp_path):
-    with BrokerProcess(tmp_path / "alone") as ours, KafkaTools(kafka, ours.bootstrap) as tools:
+    with BrokerProcess(tmp_path / "alone") as ours:
+        tools = KafkaTools(kafka, ours.bootstrap)
         change = ("--alter", "--add-config", "producer_byte_rate=1024,request_percentage=0")
         tools.run("kafka-configs", *change, "--entity-type", "clients", "--entity-name", "raw")
         with RawConnection(ours.bootstrap) as raw:

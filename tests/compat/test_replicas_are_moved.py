@@ -59,8 +59,7 @@ def bootstrap(brokers):
 
 @pytest.fixture(scope="module")
 def tool(kafka_of_256_mb, bootstrap):
-    with KafkaTools(kafka_of_256_mb, bootstrap) as tools:
-        yield tools.run
+    return KafkaTools(kafka_of_256_mb, bootstrap).run
 
 
 @pytest.fixture

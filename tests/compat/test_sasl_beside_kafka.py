@@ -76,9 +76,8 @@ class Beside:
         self.tools = KafkaTools(kafka, plain)
 
     def close(self):
-        with self.tools:
-            self.ours.close()
-            self.theirs.stop()
+        self.ours.close()
+        self.theirs.stop()
 
     def node(self, path):
         """The node of a user."""

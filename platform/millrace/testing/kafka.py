@@ -13,6 +13,7 @@ come above them. The broker's log is the file `….kafka.log` beside its data fo
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -48,10 +49,11 @@ LOG_TAIL_CHARACTERS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """One version of Apache Kafka: the folder of its jars, and the flags of its JVMs."""
+    """One version of Apache Kafka: the folder of its jars, the flags of its JVMs, and the folder of further classes."""
 
     libs: Path
     java_flags: tuple[str, ...] = JAVA_FLAGS
+    further_classes: Path | None = None
 
     @property
     def class_archive(self) -> Path:
@@ -61,7 +63,8 @@ class Kafka:
     @property
     def class_path(self) -> str:
         """The class path, as `java -cp` takes it."""
-        return str(self.libs / "*")
+        jars = str(self.libs / "*")
+        return jars if self.further_classes is None else f"{jars}{os.pathsep}{self.further_classes}"
 
     def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
         """Returns the command line of one of Kafka's programs; raises SetupError without Java."""

@@ -1,51 +1,95 @@
-import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
-import java.io.InputStreamReader;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.EOFException;
+import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
-import java.util.Arrays;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs Apache Kafka's command-line tools one after another in one JVM (kafka_tools.py).
+ * Runs Apache Kafka's command-line tools one after another in one JVM (warm_tools.py).
  *
- * A line of stdin has a main class and its arguments, with tabs between. The answer is a line with the exit status and
- * the number of bytes that the tool has printed, and then these bytes.
+ * Everything that comes and goes is a number of four bytes, or bytes behind their number. A request is the number of its
+ * words, these words (a main class and its arguments) and the tool's standard input; the answer is the tool's exit
+ * status and what it has printed. Threads that a tool leaves behind print nothing into the answers of later ones.
  */
 class KafkaTools {
     static final ByteArrayOutputStream PRINTED = new ByteArrayOutputStream();
-    static Integer status;
+    static final List<Runnable> AT_EXIT = new ArrayList<>();
+    static volatile ThreadGroup running;
+    static volatile Integer status;
 
     public static void main(String[] arguments) throws Exception {
-        PrintStream answers = System.out;
-        PrintStream output = new PrintStream(new UntilExit(), true);
+        DataInputStream requests = new DataInputStream(System.in);
+        DataOutputStream answers = new DataOutputStream(System.out);
+        PrintStream output = new PrintStream(new OfTheRunningTool(), true);
         System.setOut(output);
         System.setErr(output);
         Exit.setExitProcedure(KafkaTools::exit);
         Exit.setHaltProcedure(KafkaTools::exit);
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line; (line = lines.readLine()) != null;) {
-            run(line.split("\t"));
-            answers.println(status + " " + PRINTED.size());
-            PRINTED.writeTo(answers);
-            answers.flush();
+        Exit.setShutdownHookAdder((name, hook) -> AT_EXIT.add(hook));
+        try {
+            while (true) {
+                answer(requests, answers);
+            }
+        } catch (EOFException end) {
+            Runtime.getRuntime().halt(0);
         }
-        Runtime.getRuntime().halt(0);
     }
 
-    static void run(String[] words) throws Exception {
+    static void answer(DataInputStream requests, DataOutputStream answers) throws Exception {
+        String[] words = new String[requests.readInt()];
+        for (int index = 0; index < words.length; index++) {
+            words[index] = new String(bytes(requests), "UTF-8");
+        }
+        System.setIn(new ByteArrayInputStream(bytes(requests)));
+        run(words[0], java.util.Arrays.copyOfRange(words, 1, words.length));
+        byte[] printed;
+        synchronized (PRINTED) {
+            printed = PRINTED.toByteArray();
+            PRINTED.reset();
+        }
+        answers.writeInt(status);
+        answers.writeInt(printed.length);
+        answers.write(printed);
+        answers.flush();
+    }
+
+    static byte[] bytes(DataInputStream requests) throws IOException {
+        return requests.readNBytes(requests.readInt());
+    }
+
+    static void run(String mainClass, String[] arguments) throws InterruptedException {
         status = null;
-        PRINTED.reset();
-        Object arguments = Arrays.copyOfRange(words, 1, words.length);
+        AT_EXIT.clear();
+        running = new ThreadGroup(mainClass);
+        Thread tool = new Thread(running, () -> {
+            callMain(mainClass, arguments);
+            List.copyOf(AT_EXIT).forEach(Runnable::run);
+        }, "main");
+        tool.start();
+        tool.join();
+        running = null;
+    }
+
+    static void callMain(String mainClass, String[] arguments) {
         try {
-            Class.forName(words[0]).getMethod("main", String[].class).invoke(null, arguments);
+            Class.forName(mainClass).getMethod("main", String[].class).invoke(null, (Object) arguments);
             status = status == null ? 0 : status;
         } catch (InvocationTargetException failure) {
             if (status == null) {
+                System.err.print("Exception in thread \"main\" ");
                 failure.getCause().printStackTrace();
                 status = 1;
             }
+        } catch (ReflectiveOperationException failure) {
+            failure.printStackTrace();
+            status = 1;
         }
     }
 
@@ -55,11 +99,18 @@ class KafkaTools {
         throw new ThreadDeath();
     }
 
-    static class UntilExit extends OutputStream {
+    static class OfTheRunningTool extends OutputStream {
         @Override
         public void write(int one) {
-            if (status == null) {
-                PRINTED.write(one);
+            write(new byte[] {(byte) one}, 0, 1);
+        }
+
+        @Override
+        public void write(byte[] some, int from, int count) {
+            synchronized (PRINTED) {
+                if (status == null && running != null && running.parentOf(Thread.currentThread().getThreadGroup())) {
+                    PRINTED.write(some, from, count);
+                }
             }
         }
     }

@@ -79,3 +79,11 @@ def test_a_java_without_the_vector_module_gets_a_wrapper_that_drops_it(tmp_path,
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main", "$x"]
     result = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert result.stdout == "-cp a b  Main $x\n"
+
+
+def test_a_java_is_asked_again_once_it_has_changed(tmp_path):
+    program = fake_java(tmp_path / "home", "17.0.1")
+    assert java.java_version(program) == 17
+    program.write_text(program.read_text().replace("17.0.1", "21.0.1"))
+    os.utime(program, ns=(0, 0))
+    assert java.java_version(program) == 21
