@@ -17,7 +17,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace_support.broker_clusters import awaited
 from millrace_support.certificates import Authority
-from millrace_support.secured_clients.programs import ClientProgram, client_properties
+from millrace_support.secured_clients.programs import client_programs, client_properties
 from millrace_support.secured_clients.task import PASSWORD, USER, Login, RefusedError, Task
 
 pytestmark = pytest.mark.peers
@@ -97,6 +97,13 @@ def sides(tmp_path_factory, zookeeper):
     both.close()
 
 
+@pytest.fixture(scope="module")
+def programs(client_command):
+    """Yields a function that starts the program of a client, once."""
+    with client_programs(client_command) as program:
+        yield program
+
+
 def served(client, task):
     """What the client consumes, once the broker knows the token; None until then."""
     try:
@@ -106,16 +113,15 @@ def served(client, task):
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_clients_log_in_by_a_token_of_either_side_until_it_is_ended(sides, client_command, side):
+def test_clients_log_in_by_a_token_of_either_side_until_it_is_ended(sides, programs, side):
     login = sides.token(side)
     for name in CLIENTS:
-        with ClientProgram(client_command(name)) as client:
-            task = Task(login=login, topic=f"{name}-{side}")
-            assert awaited(lambda client=client, task=task: served(client, task), "the token is known") == task.values
+        client, task = programs(name), Task(login=login, topic=f"{name}-{side}")
+        assert awaited(lambda client=client, task=task: served(client, task), "the token is known") == task.values
     sides.tool(sides.login("Millrace"), "--expire", "--expiry-time-period", "-1", "--hmac", login.password)
     for name in CLIENTS:
-        with ClientProgram(client_command(name)) as client, pytest.raises(RefusedError, match="invalid credentials"):
-            client(Task(login=login, topic=f"{name}-{side}"))
+        with pytest.raises(RefusedError, match="invalid credentials"):
+            programs(name)(Task(login=login, topic=f"{name}-{side}"))
 
 
 def test_librdkafka_is_refused_as_it_can_not_say_that_it_has_a_token(sides):

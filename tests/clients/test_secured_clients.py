@@ -5,14 +5,13 @@ All know PLAIN, SCRAM, OAUTHBEARER and certificates. aiokafka alone does not aut
 
 import re
 import urllib.request
-from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from millrace_support.secured_broker import MECHANISMS, SESSION_MS, SecuredBroker
-from millrace_support.secured_clients.programs import ClientProgram
+from millrace_support.secured_clients.programs import client_programs
 from millrace_support.secured_clients.python_clients import with_aiokafka, with_confluent_kafka, with_kafka_python
 from millrace_support.secured_clients.task import RefusedError, Task
 from millrace_support.token_server import TokenServer
@@ -60,14 +59,8 @@ def broker(tmp_path_factory, tokens):
 @pytest.fixture(scope="module")
 def programs(client_command, tokens):
     """Yields a function that starts the program of a client, once."""
-    running, allowed = {}, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.token_url}"
-    with ExitStack() as stack:
-
-        def program(name):
-            if name not in running:
-                running[name] = stack.enter_context(ClientProgram(client_command(name, allowed)))
-            return running[name]
-
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.token_url}"
+    with client_programs(lambda name: client_command(name, allowed)) as program:
         yield program
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -97,12 +97,10 @@ class RollingLoad:
 
     def await_progress(self) -> None:
         """Waits until each client has done more than it has by now."""
-        plain, committed, consumed = len(self.acknowledged), len(self.committed), len(self.consumed)
+        start = self._done()
         deadline = time.monotonic() + WAIT_S
-        while not (
-            len(self.acknowledged) > plain and len(self.committed) > committed and len(self.consumed) > consumed
-        ):
-            assert time.monotonic() < deadline, "the clients do not go on"
+        while still := {name: count for name, count in self._done().items() if count == start[name]}:
+            assert time.monotonic() < deadline, f"clients do not go on: {still}"
             self.check()
             time.sleep(PAUSE_S)
 
@@ -115,6 +113,15 @@ class RollingLoad:
         finally:
             self._written.set()
         self._reader.result()
+
+    def _done(self) -> Mapping[str, int]:
+        """How much each client has done."""
+        clients: Mapping[str, Sized] = {
+            "the producer": self.acknowledged,
+            "the transactions": self.committed,
+            "the group": self.consumed,
+        }
+        return {name: len(done) for name, done in clients.items()}
 
     def _produce(self) -> None:
         producer = Producer({**self._writing, "acks": "all", "enable.idempotence": True, "linger.ms": 5})

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from types import TracebackType
 from typing import Self
@@ -50,6 +51,20 @@ class ClientProgram:
         if "refused" in answer:
             raise RefusedError(answer["refused"])
         return sorted(answer["values"], key=int)
+
+
+@contextmanager
+def client_programs(command: Callable[[str], Sequence[str]]) -> Iterator[Callable[[str], ClientProgram]]:
+    """Yields a function that returns the program of a client by its name, which is started once."""
+    running: dict[str, ClientProgram] = {}
+    with ExitStack() as stack:
+
+        def program(name: str) -> ClientProgram:
+            if name not in running:
+                running[name] = stack.enter_context(ClientProgram(command(name)))
+            return running[name]
+
+        yield program
 
 
 def _as_json(task: Task) -> dict[str, object]:
