@@ -38,6 +38,7 @@ SPARK_OPTIONS = (
     f"-Dspark.executorEnv.PYTHONPATH={Path(__file__).with_name('support')}",
     '"-Dspark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"',
 )
+KAFKA_SOURCE = Path(__file__).parents[1] / ".peers" / "spark-kafka" / "libs"
 TOGETHER = ("tests/clients/",)  # folders whose last file looks at what the others did
 
 settings.register_profile("no timed assertions", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -139,10 +140,10 @@ def warm_programs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def warm_spark(warm_programs):
-    """Yields the environment in which loads, one after the other, share a JVM."""
+    """Yields the environment in which loads, one after the other, share a JVM, which knows Spark's Kafka source."""
     from millrace_support.warm_jvm import warm_jvm
 
-    with warm_jvm(warm_programs) as environment:
+    with warm_jvm(warm_programs, KAFKA_SOURCE.glob("*.jar")) as environment:
         yield environment
 
 

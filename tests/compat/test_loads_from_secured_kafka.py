@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from millrace_support.certificates import PASSWORD as STORE_PASSWORD
 from millrace_support.command_lines import command_lines
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 from millrace_support.secured_kafka import PASSWORD, SecuredKafka
-from millrace_support.warm_jvm import PORT, SECRET
+from millrace_support.warm_jvm import PORT, SECRET, without_warm_jvm
 from millrace_support.warm_python import ADDRESS
 
 pytestmark = pytest.mark.peers
@@ -45,7 +45,9 @@ def kafka(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def spark():
-    with spark_session("tests", local_master(2)) as session:
+    with ExitStack() as stack:
+        with without_warm_jvm():
+            session = stack.enter_context(spark_session("tests", local_master(2)))
         yield session
 
 
@@ -153,7 +155,7 @@ def cold_loads(monkeypatch):
 
 @pytest.mark.skipif(not (JARS / "no-tokens.jar").exists(), reason="`make peers` brings Spark's Kafka source")
 @pytest.mark.parametrize("kafka", ["4.1"], indirect=True)
-@pytest.mark.usefixtures("cold_loads")
+@pytest.mark.usefixtures("warm_loads")
 def test_sparks_own_reader_takes_the_same_file(kafka, way, tmp_path):
     bootstrap, client_config = way
     topic, table, events = filled_topic(kafka), str(tmp_path / "table"), tmp_path / "events"

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from itertools import count as counting
 from itertools import islice
 from pathlib import Path
@@ -24,6 +25,7 @@ from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_support.warm_jvm import without_warm_jvm
 
 pytestmark = pytest.mark.peers
 JARS = Path(".peers/spark-kafka/libs")
@@ -32,7 +34,9 @@ PARTITIONS = (0, 1)
 
 @pytest.fixture(scope="module")
 def spark():
-    with spark_session("tests", local_master(2)) as session:
+    with ExitStack() as stack:
+        with without_warm_jvm():
+            session = stack.enter_context(spark_session("tests", local_master(2)))
         yield session
 
 
@@ -148,6 +152,7 @@ def test_committed_reads_leave_out_what_was_aborted_or_is_open(spark, kafka, tmp
 
 @pytest.mark.skipif(not (JARS / "no-tokens.jar").exists(), reason="`make peers` brings Spark's Kafka source")
 @pytest.mark.parametrize("kafka", ["4.1"], indirect=True)
+@pytest.mark.usefixtures("warm_loads")
 def test_spark_s_connector_reads_the_same(spark, kafka, tmp_path):
     make_topic(kafka, "connector")
     plain(kafka, "connector", [(number % 2, b"p%d" % number) for number in range(50)])

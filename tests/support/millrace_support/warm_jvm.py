@@ -7,9 +7,11 @@ PySpark takes the JVM that these variables name. A process that is killed leaves
 the next one, so tests that kill a load start the real thing.
 """
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
+from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
@@ -22,11 +24,12 @@ PORT, SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
 @contextmanager
-def warm_jvm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def warm_jvm(environment: Mapping[str, str], jars: Iterable[Path] = ()) -> Iterator[dict[str, str]]:
     """Yields the environment of processes that take the JVM, which ends with the context, and with this process.
 
     Args:
         environment: What the JVM, and so Spark's Python workers, have besides this process's environment.
+        jars: What the JVM can read besides Spark's own classes, behind these, as their archive wants it.
     """
     with (
         as_file(files("millrace_pipelines.spark") / "log4j2.properties") as logging,
@@ -35,6 +38,8 @@ def warm_jvm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
         java_options = f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}"
         for name, value in environment.items():
             patch.setenv(name, value)
+        if class_path := os.pathsep.join(str(jar.absolute()) for jar in jars):
+            patch.setenv("SPARK_DIST_CLASSPATH", class_path)
         patch.setenv("JAVA_HOME", str(java_home_for_spark()))
         patch.setenv(SUBMIT_ARGS, f"--driver-java-options '{java_options}' pyspark-shell")
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
@@ -44,6 +49,15 @@ def warm_jvm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
     finally:
         gateway.shutdown()
         gateway.proc.communicate()  # it ends where its stdin does
+
+
+@contextmanager
+def without_warm_jvm() -> Iterator[None]:
+    """Lets a session that this process starts meanwhile have its own JVM."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (PORT, SECRET):
+            patch.delenv(name, raising=False)
+        yield
 
 
 def forget_jvm(environment: Mapping[str, str]) -> None:
