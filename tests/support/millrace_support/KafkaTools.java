@@ -14,8 +14,8 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * Runs Apache Kafka's command-line tools one after another in one JVM (warm_tools.py).
  *
- * Everything that comes and goes is a number of four bytes, or bytes behind their number. A request is the number of its
- * words, these words (a main class and its arguments) and the tool's standard input; the answer is the tool's exit
+ * Everything that comes and goes is a number of four bytes, or bytes behind their number. A request is the number of
+ * its words, these words (a main class and its arguments) and the tool's standard input; the answer is the tool's exit
  * status and what it has printed. Threads that a tool leaves behind print nothing into the answers of later ones.
  */
 class KafkaTools {
@@ -23,6 +23,7 @@ class KafkaTools {
     static final List<Runnable> AT_EXIT = new ArrayList<>();
     static volatile ThreadGroup running;
     static volatile Integer status;
+    static volatile boolean isSilent;
 
     public static void main(String[] arguments) throws Exception {
         DataInputStream requests = new DataInputStream(System.in);
@@ -66,21 +67,23 @@ class KafkaTools {
 
     static void run(String mainClass, String[] arguments) throws InterruptedException {
         status = null;
+        isSilent = false;
         AT_EXIT.clear();
         running = new ThreadGroup(mainClass);
         Thread tool = new Thread(running, () -> {
             callMain(mainClass, arguments);
+            isSilent = false;
             List.copyOf(AT_EXIT).forEach(Runnable::run);
         }, "main");
         tool.start();
         tool.join();
         running = null;
+        status = status == null ? 0 : status;
     }
 
     static void callMain(String mainClass, String[] arguments) {
         try {
             Class.forName(mainClass).getMethod("main", String[].class).invoke(null, (Object) arguments);
-            status = status == null ? 0 : status;
         } catch (InvocationTargetException failure) {
             if (status == null) {
                 System.err.print("Exception in thread \"main\" ");
@@ -93,9 +96,13 @@ class KafkaTools {
         }
     }
 
-    /** Ends a tool by an error. Some tools catch it, say so and exit again: the first exit counts, and what was printed before. */
+    /**
+     * Ends a tool by an error. Some tools catch it, say so and exit again: the first exit counts, what was printed
+     * before, and what the hooks of the end print.
+     */
     static void exit(int code, String message) {
         status = status == null ? code : status;
+        isSilent = true;
         throw new ThreadDeath();
     }
 
@@ -108,7 +115,7 @@ class KafkaTools {
         @Override
         public void write(byte[] some, int from, int count) {
             synchronized (PRINTED) {
-                if (status == null && running != null && running.parentOf(Thread.currentThread().getThreadGroup())) {
+                if (!isSilent && running != null && running.parentOf(Thread.currentThread().getThreadGroup())) {
                     PRINTED.write(some, from, count);
                 }
             }

@@ -1,7 +1,8 @@
 """Runs Apache Kafka's command-line tools in JVMs that stay: `Kafka.run = WarmTools().run`.
 
 A tool then starts in a fraction of a second. Each version has a JVM, started with its first tool; a tool that runs
-while another one does has a JVM of its own, and so has each program of a test (`Kafka.further_classes`).
+while another one does has a JVM of its own, and so has each program of a test (`Kafka.further_classes`). A tool may end
+by Kafka's `Exit` and have hooks run there; one that hands hooks to Java itself is to be named below.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from millrace_support.java_programs import with_program
 PROGRAM = Path(__file__).with_name("KafkaTools.java")
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 HEAP = "-Xmx256m"
+AT_THE_END_OF_ITS_JVM = ("org.apache.kafka.tools.VerifiableProducer",)  # when it sends the rest and says so
 NUMBER = struct.Struct(">i")
 run_in_own_jvm = Kafka.run
 
@@ -85,7 +87,7 @@ class WarmTools:
 
     def run(self, kafka: Kafka, main_class: str, *arguments: str, stdin: bytes = b"") -> str:
         """Does what `Kafka.run` does."""
-        if kafka.further_classes is not None:
+        if kafka.further_classes is not None or main_class in AT_THE_END_OF_ITS_JVM:
             return run_in_own_jvm(kafka, main_class, *arguments, stdin=stdin)
         key = _of_tools(kafka)
         with self._lock:
