@@ -13,10 +13,10 @@
 `pytest --rewrite-transcripts` writes down what comes out; the difference is reviewed as text.
 
 Each transcript has a folder of its own. BROKER stands for the broker's address, ZOOKEEPER for that of a ZooKeeper, and
-each of PORT, PORT2 … for a free port. Commands run in children of one server (millrace_support.warm_commands). A line
-that starts with `millrace broker` is a process of its own, and ends when the broker listens, or when it says why it
-doesn't; of its log the warnings and errors are shown. What differs from run to run is masked (HERE, ID, TIME, MS), and
-blank lines are left out.
+each of PORT, PORT2 … for a free port. Commands run in children of one server (millrace_support.warm_commands). What a
+line starts that begins with `millrace broker` is ended when the broker listens, unless it says why it doesn't; of its
+log the warnings and errors are shown. What differs from run to run is masked (HERE, ID, TIME, MS), and blank lines are
+left out.
 """
 
 import os
@@ -24,7 +24,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
@@ -54,7 +53,7 @@ class Stage:
         self.places = {"HERE": str(folder), **places}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MILLRACE_", "XDG_"))}
         self.environment = {**kept, "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
-        self.programs = {True: Path(sys.executable).parent, False: warm_millrace.parent}
+        self.environment["PATH"] = f"{warm_millrace.parent}{os.pathsep}{os.environ['PATH']}"
         if "BROKER" in places:
             self.environment["MILLRACE_BOOTSTRAP"] = places["BROKER"]
 
@@ -78,11 +77,10 @@ class Stage:
     def run(self, command):
         is_broker = command.startswith("millrace broker ")
         shell = ["/bin/sh", "-c", f"exec {command}" if is_broker else command]
-        path = f"{self.programs[is_broker]}{os.pathsep}{os.environ['PATH']}"
         with subprocess.Popen(
             shell,
             cwd=self.folder,
-            env={**self.environment, "PATH": path},
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=-1,
             stderr=-1,

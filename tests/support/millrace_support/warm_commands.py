@@ -5,7 +5,8 @@
 
 The program hands its arguments, environment, working directory and standard streams to a server over a Unix socket. The
 server has imported the command line and forks; the child runs the command as the console script does, and the program
-ends with its exit status. A signal to the program does not reach the command: whoever sends one starts the real thing.
+ends with its exit status. Of the signals to the program only SIGTERM reaches the command: whoever sends another one, or
+looks at the process, starts the real thing.
 """
 
 import socket
@@ -18,10 +19,11 @@ from pathlib import Path
 SERVER = Path(__file__).with_name("warm_command_server.py")
 PROGRAM = """\
 #!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
 
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
+signal.signal(signal.SIGTERM, lambda *_: server.sendall(b"."))
 request = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
 server.sendall(request)
