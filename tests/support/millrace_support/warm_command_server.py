@@ -1,13 +1,12 @@
 """The server behind `warm_commands`: `warm_command_server.py DESCRIPTOR`, the number of its listening socket.
 
 A connection brings the three standard streams as descriptors beside the size of the request (4 bytes, big-endian), then
-the request in JSON: arguments, working directory, environment. What follows are requests for the end of the command, a
-byte each. The answer is the exit status as text.
+the request, with a zero byte between its parts: working directory, number of arguments, arguments, variables of the
+environment. What follows are requests for the end of the command, a byte each. The answer is the exit status as text.
 """
 
 import gc
 import importlib
-import json
 import os
 import pkgutil
 import select
@@ -94,7 +93,9 @@ def _received(connection: socket.socket) -> Command:
         request = stream.read(int.from_bytes(size, "big"))
     if not size or len(request) < int.from_bytes(size, "big"):
         raise EOFError
-    return Command(streams, *json.loads(request))
+    directory, count, *rest = (os.fsdecode(part) for part in request.split(b"\0"))
+    arguments, variables = rest[: int(count)], rest[int(count) :]
+    return Command(streams, arguments, directory, dict(one.split("=", 1) for one in variables))
 
 
 def _answer(connection: socket.socket, command: Command) -> None:

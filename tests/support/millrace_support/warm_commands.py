@@ -6,7 +6,8 @@
 The program hands its arguments, environment, working directory and standard streams to a server over a Unix socket. The
 server has imported the command line and forks; the child runs the command as the console script does, and the program
 ends with its exit status. Of the signals to the program only SIGTERM reaches the command: whoever sends another one, or
-looks at the process, starts the real thing.
+looks at the process, starts the real thing. The program imports only what is compiled into the interpreter, since it
+starts for each command.
 """
 
 import socket
@@ -19,15 +20,18 @@ from pathlib import Path
 SERVER = Path(__file__).with_name("warm_command_server.py")
 PROGRAM = """\
 #!{python} -IS
-import json, os, signal, socket, sys
+import _signal, _socket, os, sys
 
-server = socket.socket(socket.AF_UNIX)
+server = _socket.socket(_socket.AF_UNIX)
 server.connect({address!r})
-signal.signal(signal.SIGTERM, lambda *_: server.sendall(b"."))
-request = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
+_signal.signal(_signal.SIGTERM, lambda *_: server.send(b"."))
+variables = [b"%b=%b" % one for one in os.environb.items()]
+parts = [os.getcwdb(), b"%d" % len(sys.argv), *map(os.fsencode, sys.argv), *variables]
+request = b"\\0".join(parts)
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+server.sendmsg([len(request).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 server.sendall(request)
-sys.exit(int(server.makefile().read() or 70))
+sys.exit(int(server.recv(16) or 70))
 """
 
 
