@@ -84,7 +84,7 @@ peers-if-possible:
 	@touch $@
 
 # The classes of a load, with which the JVMs of tests start in two thirds of the time.
-$(VENV)/spark-classes.jsa: $(VENV)/.installed-dev
+$(VENV)/spark-classes.jsa: tests/support/millrace_support/class_archives.py $(VENV)/.installed-dev
 	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives spark $@
 
 # Spark's own Kafka source, and what it needs of a jar that no registry has, compiled by the compiler that PySpark carries.

@@ -27,16 +27,17 @@ from millrace.testing.kafka import Kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_support.warm_brokers import WarmBrokers
 from millrace_support.warm_commands import warm_commands
-from millrace_support.warm_python import warm_python
+from millrace_support.warm_python import START, warm_python
 from millrace_support.warm_tools import WarmTools
 
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "pytester"]
 
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SUPPORT = Path(__file__).with_name("support")
 SPARK_OPTIONS = (
     "-Dspark.python.daemon.module=millrace_support.spark_daemon",
-    f"-Dspark.executorEnv.PYTHONPATH={Path(__file__).with_name('support')}",
-    '"-Dspark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"',
+    f"-Dspark.executorEnv.PYTHONPATH={START}{os.pathsep}{SUPPORT}",
 )
 KAFKA_SOURCE = Path(__file__).parents[1] / ".peers" / "spark-kafka" / "libs"
 TOGETHER = ("tests/clients/",)  # folders whose last file looks at what the others did
@@ -54,11 +55,14 @@ def pytest_configure(config):
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
     Spark's JVMs take their classes from the archive that `make test` creates, and fork their Python workers from a
-    daemon of tests (millrace_support.spark_daemon); those of executors compile quickly, as those of drivers do. Brokers
-    are forked, too (millrace_support.warm_brokers), and Kafka's tools share a JVM (millrace_support.warm_tools).
+    daemon of tests (millrace_support.spark_daemon), which starts warm where programs do; those of executors, and those
+    that make the commands of others, compile quickly, as those of drivers do. Brokers are forked, too
+    (millrace_support.warm_brokers), and Kafka's tools share a JVM (millrace_support.warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *SPARK_OPTIONS])
+    executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *SPARK_OPTIONS, f'"{executor}"'])
+    os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     brokers = WarmBrokers()

@@ -143,6 +143,7 @@ def differences(options, lost=()):
 
 @pytest.mark.soak(rounds=4, minutes=60)
 @pytest.mark.timeout(4800)
+@pytest.mark.usefixtures("warm_processes")
 def test_whatever_is_killed_the_table_has_each_offset_once(rounds, tmp_path, record_property):
     killed = Counter()
     with (

@@ -20,6 +20,8 @@ from millrace_support.spark import SparkCluster, SparkConnect
 
 RECORDS = 24_000
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture(scope="module")
 def topic(tmp_path_factory):

@@ -5,6 +5,9 @@
 
 The JVM writes its archive when it ends. One that can't (a Java without an archive of its own) leaves tests slower, no
 more. A JVM of another build, or with other jars, starts without the archive. Benchmarks start Kafka without it.
+
+The archive of Spark is recorded in a driver that has the cluster, a server of Spark Connect and local executors in
+itself, since all of these take it.
 """
 
 import os
@@ -27,9 +30,16 @@ from millrace_pipelines.spark.session import spark_session, local_master
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 
-with spark_session("classes", local_master(2)) as spark:
-    load_topic(LoadOptions(topic="classes", bootstrap=sys.argv[1], table=sys.argv[2]), spark=spark)
-    spark.read.parquet(sys.argv[2]).groupBy("partition").count().orderBy("partition").collect()
+CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.port": "0",
+}
+
+for number, (master, settings) in enumerate((("local-cluster[1,1,1024]", {}), (local_master(2), CONNECT))):
+    with spark_session("classes", master, settings) as spark:
+        table = f"{sys.argv[2]}-{number}"
+        load_topic(LoadOptions(topic="classes", bootstrap=sys.argv[1], table=table), spark=spark)
+        spark.read.parquet(table).groupBy("partition").count().orderBy("partition").collect()
 """
 
 

@@ -27,7 +27,7 @@ import pyspark
 
 from millrace.addresses import LOOPBACK
 from millrace.errors import SetupError
-from millrace.java import java_home_for_spark
+from millrace.java import class_archive_flags, java_home_for_spark
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import free_port
 
@@ -39,6 +39,7 @@ MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 DAEMON_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+CLASS_ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
 
 
 class SparkServer:
@@ -199,9 +200,9 @@ def _environment() -> dict[str, str]:
         "JAVA_HOME": str(java_home_for_spark()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path])),
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_DAEMON_MEMORY": "768m",
-        "SPARK_DAEMON_JAVA_OPTS": DAEMON_JAVA_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": " ".join([DAEMON_JAVA_OPTIONS, *class_archive_flags(CLASS_ARCHIVE)]),
         "SPARK_SUBMIT_OPTS": f"{DAEMON_JAVA_OPTIONS} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
     }
