@@ -13,11 +13,12 @@ from millrace.records.record import decode_records
 from millrace.testing.kafka import find_kafka
 
 PEERS = Path(__file__).parents[2] / ".peers"
+HERE = f"{Path(__file__).parent}/"
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if str(item.path).startswith(HERE):
             item.add_marker(pytest.mark.peers)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import fastavro
 import pyarrow as pa
@@ -40,10 +41,18 @@ from millrace_pipelines.warehouse.tables.query import spark_table
 from millrace_support.command_runner import CommandRunner
 from millrace_support.schema_registry import SchemaRegistryServer
 
-FLIGHTS = read_flights().slice(0, 2000)
 KINDS = {pa.int64(): "long", pa.string(): "string"}
-FIELDS = [{"name": field.name, "type": KINDS.get(field.type, "timestamp")} for field in FLIGHTS.schema]
 run = CommandRunner().invoke
+
+
+@cache
+def flights():
+    """Some flights; all of them are read, so this is not done while tests are collected."""
+    return read_flights().slice(0, 2000)
+
+
+def fields_of_flights():
+    return [{"name": field.name, "type": KINDS.get(field.type, "timestamp")} for field in flights().schema]
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +131,11 @@ class Crash(SilentListener):
 
 
 def without_envelope(rows):
-    return [{name: row[name] for name in FLIGHTS.schema.names} for row in rows]
+    return [{name: row[name] for name in flights().schema.names} for row in rows]
 
 
 def avro_schema(*names):
-    kinds = {field["name"]: field["type"] for field in FIELDS}
+    kinds = {field["name"]: field["type"] for field in fields_of_flights()}
     kinds["time_hour"] = {"type": "long", "logicalType": "timestamp-micros"}
     fields = [{"name": name, "type": ["null", kinds[name]], "default": None} for name in names]
     return {"type": "record", "name": "Flight", "fields": fields}
@@ -142,7 +151,9 @@ def avro_values(schema, rows, schema_id=None):
 
 def proto_text():
     kinds = {"long": "optional int64", "string": "optional string", "timestamp": "google.protobuf.Timestamp"}
-    body = "".join(f"{kinds[f['type']]} {f['name']} = {number};" for number, f in enumerate(FIELDS, start=1))
+    body = "".join(
+        f"{kinds[f['type']]} {f['name']} = {number};" for number, f in enumerate(fields_of_flights(), start=1)
+    )
     return f'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message Flight {{ {body} }}'
 
 
@@ -158,12 +169,12 @@ def proto_values(rows, prefix=b""):
 
 @pytest.mark.parametrize("kind", ["json", "avro", "protobuf", "avro-registry", "protobuf-registry"])
 def test_flights_arrive_as_they_were(flow, registry, kind):
-    rows = FLIGHTS.to_pylist()
+    rows = flights().to_pylist()
     subject = f"{flow.topic}-value"
     if kind == "json":
-        values, schema = [event.value for event in events(FLIGHTS)], flow.declare(fields=FIELDS)
+        values, schema = [event.value for event in events(flights())], flow.declare(fields=fields_of_flights())
     elif kind == "avro":
-        declared = avro_schema(*FLIGHTS.schema.names)
+        declared = avro_schema(*flights().schema.names)
         (flow.directory / "flight.avsc").write_text(json.dumps(declared))
         values, schema = avro_values(declared, rows), flow.declare(format="avro", schema="flight.avsc")
     elif kind == "protobuf":
@@ -171,7 +182,7 @@ def test_flights_arrive_as_they_were(flow, registry, kind):
         schema = flow.declare(format="protobuf", schema="flight.proto", message="Flight")
         values = proto_values(rows)
     elif kind == "avro-registry":
-        declared = avro_schema(*FLIGHTS.schema.names)
+        declared = avro_schema(*flights().schema.names)
         schema_id = registry.register(subject, json.dumps(declared))
         values, schema = avro_values(declared, rows, schema_id), flow.declare(format="avro", registry=registry.url)
     else:
@@ -186,7 +197,7 @@ def test_flights_arrive_as_they_were(flow, registry, kind):
 
 
 def test_a_schema_grows_in_the_registry(flow, registry):
-    subject, rows = f"{flow.topic}-value", FLIGHTS.slice(0, 20).to_pylist()
+    subject, rows = f"{flow.topic}-value", flights().slice(0, 20).to_pylist()
     small = avro_schema("carrier", "flight")
     first = registry.register(subject, json.dumps(small))
     flow.send(avro_values(small, rows, first))
