@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from millrace.client import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
-from millrace.testing.kafka import KafkaBroker
+from millrace.testing.kafka import KafkaBroker, await_markers
 from millrace.wire.api import ApiKey
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.storage import TopicPartition
@@ -54,6 +54,7 @@ def followed_topic(kafka):
 
 def same_as(kafka, follower, folder):
     """Waits until the follower has all that Kafka has, and compares the files."""
+    await_markers(kafka.bootstrap, TOPIC, range(PARTITIONS))
     with Cluster(kafka.bootstrap) as cluster:
         ends = [SimpleConsumer(cluster).latest(TOPIC, index) for index in range(PARTITIONS)]
     deadline = monotonic() + 120

@@ -23,6 +23,7 @@ from millrace_broker.security.authentication.credentials import Credentials, use
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
 from millrace_broker.security.authentication.mechanisms import new_mechanism
 from millrace_ops.users.stored_users import in_zookeeper
+from millrace_support.broker_clusters import awaited
 from millrace_support.kafka_tools import KafkaTools
 from millrace_support.sasl_brokers import MECHANISMS, SCRAM, client_jaas, sasl_broker
 from millrace_support.zookeeper_sessions import started
@@ -124,7 +125,8 @@ NODE = "/config/users/alice%3D%2B%2A%2F%C3%BC"
 def test_a_user_that_our_broker_makes_logs_in_at_kafka(beside, mechanism):
     with Cluster(beside.ours.bootstrap) as cluster:
         Users(cluster).set_password("maria", [mechanism], PASSWORD, 8192)
-    assert "iterations=8192" in beside.tools.run("kafka-configs", "--describe", "--entity-type", "users")
+    describe = ("kafka-configs", "--describe", "--entity-type", "users")
+    awaited(lambda: "iterations=8192" in beside.tools.run(*describe) or None, "the user is described")
     assert beside.logs_in(mechanism, "maria", PASSWORD)
     assert not beside.logs_in(mechanism, "maria", "wrong")
 

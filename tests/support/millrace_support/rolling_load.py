@@ -115,7 +115,7 @@ class RollingLoad:
         self._reader.result()
 
     def _done(self) -> Mapping[str, int]:
-        """How much each client has done."""
+        """Returns how much each client has done."""
         clients: Mapping[str, Sized] = {
             "the producer": self.acknowledged,
             "the transactions": self.committed,
