@@ -28,8 +28,12 @@ def with_zookeeper(data_dir: str, address: str, broker_id: int, zookeeper: str) 
 
 
 def with_kraft(data_dir: str, address: str, broker_id: int, controller: str) -> dict[str, str]:
-    """Returns the properties of a broker at `address` that is also the controller, at the address `controller`."""
+    """Returns the properties of a broker at `address` that is also the controller, at the address `controller`.
+
+    A broker counts as gone after a minute without a heartbeat, and not after nine seconds: a busy machine delays them.
+    """
     return SMALL | {
+        "broker.session.timeout.ms": "60000",
         "node.id": str(broker_id),
         "process.roles": "broker,controller",
         "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
