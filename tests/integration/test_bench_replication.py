@@ -21,6 +21,7 @@ NAMES = [
     "catch-up of 20 MB",
     "· the same",
     "· the same",
+    "· the same",
     "· CPU of the leader for a GB",
     "· CPU of the follower for a GB",
     "6 partitions, the leader stops: until others lead",
