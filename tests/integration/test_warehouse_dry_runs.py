@@ -95,7 +95,7 @@ class Flow:
 
     @contextmanager
     def unchanged_but_for_the_note(self):
-        """Asserts that all stays as it is but for the note of failed loads, and the time of the folder that has it."""
+        """Asserts that a refused load changes nothing but the note of failed loads and the time of its folder."""
 
         def rest():
             noted = ("t", f"t/{FAILED_LOADS_FILE}")

@@ -43,6 +43,8 @@ def asked_ahead(
         if one.error_code != ErrorCode.NONE or one.diverging_epoch is not None:
             return {}
         if len(one.records):
+            if asked[key].fetch_offset >= one.high_watermark:  # as of followers in sync, whose batches need no walk
+                return {}
             last = last_whole_batch(contents(one.records))
             if last is None or last.next_offset >= one.high_watermark:
                 return {}

@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """What an answer depends on: all but the log start offset."""
+        """The fetch offset, the last fetched epoch and the leader epoch, on which the answer depends."""
         return self[:3]
 
 

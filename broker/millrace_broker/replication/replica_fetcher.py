@@ -322,9 +322,8 @@ class ReplicaFetcher:
 
     async def _ask_ahead(self, link: BrokerLink, fetched: Mapping[PartitionKey, PartitionFetched]) -> None:
         """Sends the next request before the answer is written, where that may be; a throttled partition has to wait."""
-        if any(self._is_listed(self._partitions[key]) for key in fetched):
-            return
-        if ahead := asked_ahead(self._asked, fetched):
+        ahead = asked_ahead(self._asked, fetched)
+        if ahead and not any(self._is_listed(self._partitions[key]) for key in fetched):
             for key, one in ahead.items():
                 del self._asked[key]
                 self._asked[key] = one

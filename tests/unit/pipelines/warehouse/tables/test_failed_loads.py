@@ -1,4 +1,4 @@
-"""What a table's folder tells of loads that failed: since when, how many, and with what; until one succeeds."""
+"""A load that fails leaves a note in its table's folder, which the next load that succeeds removes."""
 
 import errno
 import json
