@@ -112,16 +112,32 @@ def test_without_the_property_nodes_are_open(secured, chroot):
         assert session.access_of("/config/users") is Access.OPEN
 
 
-def test_a_wrong_password_is_said_at_once_and_is_in_no_message(secured, tmp_path, caplog):
+@pytest.fixture
+def wrong_login(secured, tmp_path):
     text = (secured.folder / "client.jaas").read_text().replace("zk ", "wrong ")
     (tmp_path / "wrong.jaas").write_text(text)
-    how = secured_by({"java.security.auth.login.config": str(tmp_path / "wrong.jaas")})
+    return secured_by({"java.security.auth.login.config": str(tmp_path / "wrong.jaas")})
+
+
+def test_a_wrong_password_is_said_at_once_and_is_in_no_message(secured, wrong_login, caplog):
+    how = wrong_login
     assert "secret" not in repr(how)
     with caplog.at_level(logging.DEBUG):
         message = refused(secured.plain_address, how)
     assert "refuses the login of 'kafka'" in message
     assert "wrong " not in message + caplog.text
     assert USER_PASSWORD not in message + caplog.text
+
+
+def test_a_wrong_password_is_said_where_the_session_ends_before_its_first_request(secured, wrong_login, monkeypatch):
+    exists = KazooClient.exists_async
+
+    def exists_after_the_end(client, path):
+        assert client._connection.connection_stopped.wait(WAIT_S)
+        return exists(client, path)
+
+    monkeypatch.setattr(KazooClient, "exists_async", exists_after_the_end)
+    assert "refuses the login of 'kafka'" in refused(secured.plain_address, wrong_login)
 
 
 @pytest.mark.parametrize(

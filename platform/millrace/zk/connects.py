@@ -47,11 +47,15 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
 
 
 class Connects:
-    """The connects of a client: the timeout that the last one was granted, and why the last one that failed did."""
+    """The connects of a client: the timeout that the last one was granted, and why the last one that failed did.
+
+    A login that is refused before any was granted ends the client; `login_refused` is true before that.
+    """
 
     def __init__(self, client: KazooClient, timeout_s: float) -> None:
         self.granted_timeout_ms = round(timeout_s * 1000)
         self.failure: str | None = None
+        self.login_refused = False
         self._was_granted = False
         connection = client._connection  # noqa: SLF001 -- there is no other way to it
         connection._connect = self._noting(connection._connect)  # noqa: SLF001
@@ -65,6 +69,7 @@ class Connects:
                 self.failure = "the login is refused"
                 if self._was_granted:
                     raise ConnectionDropped(self.failure) from error
+                self.login_refused = True
                 raise
             except Exception as error:
                 self.failure = str(error)

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, assert_never
 
 from kazoo.exceptions import (
-    AuthFailedError,
     BadVersionError,
     KazooException,
     NoAuthError,
@@ -146,6 +145,8 @@ class ZooKeeperSession:
         """Connects; ZooKeeperError where nothing answers in time, with the reason of the last failure."""
         if not self._client.start_async().wait(self._connection_timeout_s):
             self.close()
+            if self._connects.login_refused:
+                raise self._refused_login()
             waited_ms = round(self._connection_timeout_s * 1000)
             failure = "" if self._connects.failure is None else f": {self._connects.failure}"
             raise ZooKeeperError(f"no ZooKeeper answers at {self._connect} (waited {waited_ms} ms){failure}")
@@ -356,15 +357,17 @@ class ZooKeeperSession:
             return
         try:
             self._result(self._client.exists_async("/"))
-        except AuthFailedError as error:
-            self.close()
-            raise ZooKeeperError(
-                f"ZooKeeper at {self._connect} refuses the login of {self._security.login.username!r}: see the section "
-                "Client of java.security.auth.login.config, and the users that ZooKeeper knows"
-            ) from error
         except (KazooException, KazooTimeoutError) as error:
             self.close()
-            raise self._error("/", error) from error
+            # Kazoo says so itself only to a request that was made before it has given the session up.
+            raise (self._refused_login() if self._connects.login_refused else self._error("/", error)) from error
+
+    def _refused_login(self) -> ZooKeeperError:
+        username = "" if self._security.login is None else f" of {self._security.login.username!r}"
+        return ZooKeeperError(
+            f"ZooKeeper at {self._connect} refuses the login{username}: see the section Client of "
+            "java.security.auth.login.config, and the users that ZooKeeper knows"
+        )
 
     def _make_chroot(self) -> None:
         chroot, self._client.chroot = self._client.chroot, ""
