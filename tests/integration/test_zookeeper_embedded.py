@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -64,6 +65,17 @@ def test_a_taken_free_port_is_tried_again(tmp_path, monkeypatch):
         monkeypatch.setattr(embedded, "free_port", lambda: next(ports))
         with EmbeddedZooKeeper(tmp_path) as server:
             assert server.port == free
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_starts_and_leaves_the_connection_open_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_S", 600)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(is_serving, *listener.getsockname())
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(embedded.NOT_SERVING)
+            assert not asking.result()
 
 
 def test_without_java_it_says_what_to_install(tmp_path, monkeypatch):

@@ -59,6 +59,7 @@ STOP_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.02
 ANSWER_TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 65_536
+NOT_SERVING = b"This ZooKeeper instance is not currently serving requests\n"
 PORT_ATTEMPTS = 5
 
 
@@ -268,10 +269,11 @@ def mode_of(host: str, port: int) -> str | None:
 
 
 def _ask(host: str, port: int, word: bytes) -> str:
+    """Returns an answer, whose end is that of the connection; a server that starts may leave that open."""
     with socket.create_connection((host, port), ANSWER_TIMEOUT_S) as connection:
         connection.sendall(word)
         answer = b""
-        while len(answer) < MAX_ANSWER_BYTES and (chunk := connection.recv(4096)):
+        while answer != NOT_SERVING and len(answer) < MAX_ANSWER_BYTES and (chunk := connection.recv(4096)):
             answer += chunk
     return answer.decode(errors="replace")
 
