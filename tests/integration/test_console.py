@@ -442,6 +442,21 @@ def test_jobs_and_how_far_they_are(browser, warehouse):
     assert browser.page("jobs").count("<p>None.</p>") == 5
 
 
+def test_a_lease_that_can_not_be_read_is_named_beside_those_that_can(browser, warehouse):
+    table, fs = warehouse / "deep" / "weather", OsFileSystem()
+    with lease(str(table), "load-1", fs):
+        pass
+    unreadable = table / "_running" / "load-2.lease"
+    unreadable.mkdir()  # what opens as little as a file of another user, also for root
+    try:
+        assert (
+            f"What writes into deep/weather can't be read: [Errno 21] Is a directory: '{unreadable}'"
+            in html.unescape(browser.page("jobs"))
+        )
+    finally:
+        unreadable.rmdir()
+
+
 def pages_of_failures(browser):
     """What the pages say of the table's loads that fail: the row on Jobs, the name on Tables, the table's own page."""
     [jobs] = cells(browser.page("jobs"))[1:] or [[]]

@@ -25,11 +25,12 @@ MAX_TABLES = 1_000
 class TableJobs(NamedTuple):
     """By the names of tables, what writes into them, and the failures of those whose newest load failed.
 
-    `trouble` says why there are none, where the tables can't be listed.
+    `unread` has a sentence for each table whose writers can't be read, `trouble` one where tables can't be listed.
     """
 
     writers: list[tuple[str, Running]]
     failing: list[tuple[str, FailedLoads]]
+    unread: list[str]
     trouble: str = ""
 
 
@@ -56,6 +57,7 @@ def show_jobs(console: Console, _: Asked) -> Page:
         "copies_unseen": len(copied[MAX_ROWS:]),
         "under_replicated": sum(one.under_replicated for one in overview.topics.values()),
         "tables_trouble": tables.trouble,
+        "writers_unread": tables.unread[:MAX_ROWS],
         "writers": tables.writers,
         "failing": tables.failing[:MAX_ROWS],
         "failing_total": len(tables.failing),
@@ -67,15 +69,20 @@ def show_jobs(console: Console, _: Asked) -> Page:
 def _of_tables(console: Console) -> TableJobs:
     """Returns what is to be said of MAX_TABLES tables at most; what reads them is loaded where there is a warehouse."""
     if not console.settings.warehouse:
-        return TableJobs([], [])
+        return TableJobs([], [], [])
     try:
         tables = sorted(table_locations_by_name(console.settings.warehouse).items())[:MAX_TABLES]
     except InvalidRequestError as error:
-        return TableJobs([], [], str(error))
+        return TableJobs([], [], [], str(error))
     from millrace_pipelines.warehouse.delta.leases import running  # noqa: PLC0415
     from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads  # noqa: PLC0415
 
-    fs = OsFileSystem()
-    writers = [(name, one) for name, location in tables for one in running(location, fs)]
-    failed = [(name, read_failed_loads(location, fs)) for name, location in tables]
-    return TableJobs(writers, [(name, one) for name, one in failed if one is not None])
+    found, fs = TableJobs([], [], []), OsFileSystem()
+    for name, location in tables:
+        try:
+            found.writers.extend((name, one) for one in running(location, fs))
+        except OSError as error:
+            found.unread.append(f"What writes into {name} can't be read: {error}")
+        if (failed := read_failed_loads(location, fs)) is not None:
+            found.failing.append((name, failed))
+    return found
