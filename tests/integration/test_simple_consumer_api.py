@@ -15,11 +15,13 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.session import ZooKeeperSession
 
+KEEPS_ALL = {"retention.ms": "-1"}  # of records of years ago, which the next look for old ones would delete
+
 
 @pytest.fixture(scope="module")
 def filled(broker_session):
     with Cluster(broker_session.bootstrap) as cluster:
-        Admin(cluster).create_topic("simple-consumer", 3)
+        Admin(cluster).create_topic("simple-consumer", 3, config=KEEPS_ALL)
         producer = SyncProducer(cluster)
         for batch in range(5):
             records = [NewRecord(b"%d-%d" % (batch, number), None, 1000 * batch) for number in range(10)]
@@ -76,7 +78,7 @@ def test_multifetch_answers_each_partition_by_itself(consumer):
 def segments(broker_session):
     """A topic whose segments begin at 0, 10, 20, 30 and 40, of the times 0, 1000, 2000, 3000 and 4000."""
     with Cluster(broker_session.bootstrap) as cluster:
-        Admin(cluster).create_topic("segments", 1, config={"segment.bytes": "600"})
+        Admin(cluster).create_topic("segments", 1, config={"segment.bytes": "600", **KEEPS_ALL})
         for batch in range(5):
             SyncProducer(cluster).send("segments", 0, [NewRecord(bytes(40), None, 1000 * batch) for _ in range(10)])
     return "segments"

@@ -10,11 +10,12 @@ from millrace.testing.broker import BrokerProcess
 
 RECORDS = {None: 100_000, "gzip": 20_000, "snappy": 20_000, "lz4": 20_000, "zstd": 20_000}
 BASE_TIMESTAMP_MS = 1_700_000_000_000
+KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 
 
 @pytest.fixture(scope="module")
 def shared_broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), properties=KEEPS_ALL) as process:
         yield process
 
 

@@ -35,6 +35,7 @@ from millrace_support.unchanged import contents, unchanged
 
 FS = OsFileSystem()
 DAY_MS = 86_400_000
+KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 names = (f"topic-{number}" for number in count())
 
 
@@ -46,7 +47,8 @@ def spark():
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process, Cluster(process.bootstrap) as cluster:
+    folder = tmp_path_factory.mktemp("broker")
+    with BrokerProcess(folder, properties=KEEPS_ALL) as process, Cluster(process.bootstrap) as cluster:
         cluster.bootstrap = process.bootstrap
         yield cluster
 

@@ -47,6 +47,7 @@ from millrace_support.loads import Loads
 
 FS = OsFileSystem()
 SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
+KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 names = (f"topic-{number}" for number in count())
 run = CommandRunner().invoke
 
@@ -59,7 +60,8 @@ def spark():
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process, Cluster(process.bootstrap) as cluster:
+    folder = tmp_path_factory.mktemp("broker")
+    with BrokerProcess(folder, properties=KEEPS_ALL) as process, Cluster(process.bootstrap) as cluster:
         cluster.bootstrap = process.bootstrap
         yield cluster
 

@@ -42,6 +42,7 @@ SCHEMA = {"fields": [{"name": "id", "type": "long", "nullable": False}]}
 ROWS = {0: 2998, 1: 500}
 ERRORS = {"not a JSON object: Expecting value at character 0": 1, "field id: expected number, found string": 1}
 TIMEOUT_S = 240
+KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of weeks ago, which retention would delete after five minutes
 # A program of its own, since a JVM takes jars in at its start only.
 READS_DELTA = """
 import sys
@@ -64,7 +65,7 @@ print([list(row) for row in rows.collect()])
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", properties=KEEPS_ALL) as process:
         yield process
 
 

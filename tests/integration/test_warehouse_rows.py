@@ -41,6 +41,7 @@ from millrace_pipelines.warehouse.tables.query import spark_table
 from millrace_support.command_runner import CommandRunner
 from millrace_support.schema_registry import SchemaRegistryServer
 
+KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 KINDS = {pa.int64(): "long", pa.string(): "string"}
 run = CommandRunner().invoke
 
@@ -63,7 +64,7 @@ def spark():
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), properties=KEEPS_ALL) as process:
         yield process
 
 
