@@ -15,11 +15,12 @@ from millrace.errors import SetupError
 from millrace.zk import embedded
 from millrace.zk.embedded import EmbeddedZooKeeper, is_serving
 from millrace.zk.session import ZooKeeperSession
+from millrace_support.broker_clusters import awaited
 
 
 def session(address):
     session = ZooKeeperSession(
-        address, session_timeout_ms=4000, connection_timeout_ms=10_000, on_change=lambda _: None, clock=SystemClock()
+        address, session_timeout_ms=20_000, connection_timeout_ms=60_000, on_change=lambda _: None, clock=SystemClock()
     )
     session.start()
     return session
@@ -44,7 +45,7 @@ def test_it_keeps_data_and_port_across_restarts_and_a_kill(tmp_path):
 def test_two_servers_take_ports_of_their_own(tmp_path):
     with EmbeddedZooKeeper(tmp_path / "a") as one, EmbeddedZooKeeper(tmp_path / "b") as other:
         assert one.port != other.port
-        assert is_serving("127.0.0.1", one.port, one.directory)
+        assert awaited(lambda: is_serving("127.0.0.1", one.port, one.directory) or None, "it answers in time")
         assert not is_serving("127.0.0.1", one.port, other.directory)
 
 

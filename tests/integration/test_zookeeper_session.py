@@ -39,7 +39,7 @@ def session(address):
 @contextmanager
 def client_of(address, **how):
     """Another process's client, or with `client_id` a twin that takes a session over."""
-    client = KazooClient(hosts=address, **how)
+    client = KazooClient(hosts=address, **{"timeout": SESSION_TIMEOUT_MS / 1000, **how})
     client.start(timeout=WAIT_S)
     try:
         yield client
@@ -49,7 +49,7 @@ def client_of(address, **how):
 
 
 def expire(address, session):
-    with client_of(address, client_id=session.client_id, timeout=SESSION_TIMEOUT_MS / 1000):
+    with client_of(address, client_id=session.client_id):
         pass
 
 
@@ -124,7 +124,7 @@ def test_a_server_that_takes_connections_and_answers_none_is_asked_again_before_
     relayed = address.partition("/")[1:]
     with Relays() as relays, socket.create_server(("127.0.0.1", 0)) as silent, started(address) as observer:
         relay = relays.open(parse_address(server.address))
-        with started("".join((str(relay.address), *relayed)), session_timeout_ms=6_000) as session:
+        with started("".join((str(relay.address), *relayed))) as session:
             session.multi([Create("/mine", ephemeral=True)])
             relay.target = Address(*silent.getsockname())
             relay.cut()

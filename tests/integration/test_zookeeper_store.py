@@ -30,7 +30,7 @@ from millrace_broker.cluster.replica_assignment import assign_replicas
 from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 
-SESSION_TIMEOUT_MS = 4000
+SESSION_TIMEOUT_MS = 20_000  # as long as a call may take; a busy machine ends no session
 WAIT_S = 120
 
 
@@ -108,7 +108,7 @@ def expire(address, client_id):
     from kazoo.client import KazooClient
 
     twin = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000, client_id=client_id)
-    twin.start(timeout=60)
+    twin.start(timeout=WAIT_S)
     twin.stop()
     twin.close()
 
@@ -117,7 +117,7 @@ def await_other_owner(address, path, session_id):
     """Until the ephemeral node is another session's: it may be gone and created again before anyone has looked."""
     from kazoo.client import KazooClient
 
-    client = KazooClient(hosts=address)
+    client = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000)
     client.start(timeout=WAIT_S)
     deadline = time.monotonic() + WAIT_S
     while (found := client.exists(path)) is None or found.ephemeralOwner == session_id:
