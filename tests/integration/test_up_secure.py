@@ -4,7 +4,7 @@ import re
 import socket
 import ssl
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -16,7 +16,14 @@ from millrace.client.acls import find_acls
 from millrace.client.consumer.group_offsets import open_session
 from millrace.client.producer import Producer
 from millrace.clock import SystemClock
-from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, SetupError, ZooKeeperError
+from millrace.errors import (
+    BrokerError,
+    BrokerUnreachableError,
+    ErrorCode,
+    MillraceError,
+    SetupError,
+    ZooKeeperError,
+)
 from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace.security.acls import AclFilter
@@ -24,6 +31,7 @@ from millrace.security.client_config import read_client_security
 from millrace.security.client_security import ClientSecurity
 from millrace.zk import codec
 from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_support.broker_clusters import awaited
 from millrace_support.command_lines import command_lines
 from millrace_support.tls_relay import TlsRelay
 
@@ -47,6 +55,14 @@ def platform(tmp_path_factory):
 
 def as_user(platform, name):
     return Cluster(platform.addresses.broker, security=read_client_security(platform.client_config(name)))
+
+
+def brokers_known_to(platform, broker):
+    """The ids of the brokers that one of them knows of; none where it has just started."""
+    security = read_client_security(platform.client_config("admin"))
+    with suppress(MillraceError), Cluster(broker.broker, security=security) as cluster:
+        return set(cluster.metadata([]).brokers)
+    return set()
 
 
 def secrets_of(platform):
@@ -126,7 +142,7 @@ def test_the_admin_endpoint_asks_for_its_token_by_tls(platform):
         assert b"millrace_" in response.read()
     with pytest.raises(URLError, match="certificate verify failed"):
         urlopen(url, timeout=60)
-    assert platform.health() == {"ZooKeeper": "", "broker": ""}
+    awaited(lambda: platform.health() == {"ZooKeeper": "", "broker": ""} or None, "both parts are well")
 
 
 def test_zookeepers_nodes_belong_to_the_brokers(platform):
@@ -203,6 +219,8 @@ def test_a_plain_platform_becomes_a_hardened_one_with_its_topics(tmp_path):
 
 def test_three_brokers_reach_each_other_by_tls_and_sasl_alone(tmp_path):
     with started(tmp_path, brokers=3) as platform, as_user(platform, "admin") as admin:
+        for one in platform.addresses.brokers:
+            awaited(lambda one=one: len(brokers_known_to(platform, one)) == 3 or None, f"{one.place.part} knows of all")
         Admin(admin).create_topic("t", 1, 3)
         deadline = time.monotonic() + PATIENCE_S
         while len(admin.metadata(["t"]).topic("t").partitions[0].isr) < 3:

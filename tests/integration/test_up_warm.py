@@ -52,7 +52,7 @@ def test_loads_are_sessions_of_the_spark_that_is_kept(tmp_path):
     with Platform(options, OsFileSystem(), SystemClock()) as platform:
         platform.start()
         api = DagsterApi(platform.addresses.dagster)
-        assert platform.health()["Spark"] == ""
+        wait_until(lambda: platform.health()["Spark"] == "", platform)
         with Cluster(platform.addresses.broker) as cluster:
             wait_until(lambda: "events" in cluster.metadata(None).topics, platform)
             SyncProducer(cluster).send("events", 0, [NewRecord(b"one")])
