@@ -4,11 +4,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millrace.client import Admin, Cluster
+from millrace.errors import ErrorCode
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace_support.raw import RawConnection
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
+LONG_MS = "600000"  # for transactions that stay open for as long as a test takes
 PROPERTIES = {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
@@ -60,7 +62,11 @@ def first_committed(broker):
 
 
 def known(raw):
-    listed = raw.request(ApiKey.LIST_TRANSACTIONS, 0, {"state_filters": [], "producer_id_filters": []})
+    """The state of each transactional id, once the broker has loaded them."""
+    fields = {"state_filters": [], "producer_id_filters": []}
+    listed = raw.request(ApiKey.LIST_TRANSACTIONS, 0, fields)
+    while listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        listed = raw.request(ApiKey.LIST_TRANSACTIONS, 0, fields)
     assert not listed.error_code
     return {one.transactional_id: one.transaction_state for one in listed.transaction_states}
 
@@ -84,21 +90,29 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(broker_with):
     transactional(broker, "slow", transaction_timeout_ms=1000)
 
 
-def test_an_id_that_nobody_uses_is_forgotten(broker_with):
-    """But no id is forgotten inside its transaction, and one that comes back is taken again."""
-    broker = broker_with(transactional_id_expiration_ms="300")
-    busy = transactional(broker, "busy")
+def test_an_id_that_nobody_uses_is_forgotten(broker_with, tmp_path):
+    """But no id is forgotten inside its transaction, and one that comes back is taken again.
+
+    The transaction begins before ids are forgotten, as an id may stand still for long between its own two requests.
+    """
+    patient = broker_with()
+    busy = transactional(patient, "busy", transaction_timeout_ms=LONG_MS)
     write_in_transaction(busy)
-    transactional(broker, "idle")
-    with RawConnection(broker.bootstrap) as raw:
+    transactional(patient, "idle")
+    assert patient.stop() == 0
+    forgetful = PROPERTIES | {"transactional.id.expiration.ms": "300"}
+    with (
+        BrokerProcess(tmp_path / "data", listen=patient.bootstrap, properties=forgetful) as broker,
+        RawConnection(broker.bootstrap) as raw,
+    ):
         while "idle" in known(raw):
             pass
         assert known(raw) == {"busy": "Ongoing"}
         busy.commit_transaction(TIMEOUT_S)
         while known(raw):
             pass
-    assert first_committed(broker) == b"in a transaction"
-    transactional(broker, "idle")
+        assert first_committed(broker) == b"in a transaction"
+        transactional(broker, "idle")
 
 
 def producers(broker):
@@ -112,7 +126,7 @@ def producers(broker):
 def test_a_producer_that_says_nothing_is_forgotten(broker_with):
     """But no id is forgotten inside its transaction, not even at a start after a crash; one that goes on is taken."""
     broker = broker_with(producer_id_expiration_ms="300", producer_id_expiration_check_interval_ms="50")
-    busy = transactional(broker, "busy")
+    busy = transactional(broker, "busy", transaction_timeout_ms=LONG_MS)
     write_in_transaction(busy)
     (kept,) = producers(broker)
     silent = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})

@@ -15,7 +15,7 @@ from millrace.testing.broker import BrokerProcess
 RECORDS = 60
 IN_ONE = 5
 PARTITIONS = 2
-DEADLINE_S = 240
+DEADLINE_S = 480
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",

@@ -28,7 +28,7 @@ def two_brokers(tmp_path_factory, zookeeper):
                 "name": TOPIC, "num_partitions": -1, "replication_factor": -1, "configs": [],
                 "assignments": [{"partition_index": 0, "broker_ids": [2]}],
             }  # fmt: skip
-            fields = {"topics": [topic], "timeout": 10_000, "validate_only": False}
+            fields = {"topics": [topic], "timeout": 60_000, "validate_only": False}
             assert raw.request(ApiKey.CREATE_TOPICS, 7, fields).topics[0].error_code == 0
         yield first, second
 
