@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.client import Admin, Cluster
-from millrace_support.broker_clusters import awaited, broker_cluster
+from millrace_support.broker_clusters import LASTING_SESSIONS, awaited, broker_cluster
 
 RATE = 100_000
 RECORD_BYTES = 5_000
@@ -18,6 +18,7 @@ PROPERTIES = {
     "replica.fetch.max.bytes": "5000",
     "replica.fetch.response.max.bytes": "5000",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    **LASTING_SESSIONS,
 }
 
 
@@ -93,6 +94,7 @@ def test_records_are_deleted_from_all_replicas(brokers):
     with Cluster(brokers.bootstrap) as cluster:
         Admin(cluster).create_topic("short", 1, replication_factor=3)
     brokers.until(lambda one: len(one.isr) == 3, "short")
+    brokers.until_known("short")
     produce(brokers, "short", [b"%d" % number for number in range(10)])
     partition = TopicPartition("short", 0, 7)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})

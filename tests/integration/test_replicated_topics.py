@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from millrace.client import Admin, Cluster
-from millrace_support.broker_clusters import awaited, broker_cluster
+from millrace_support.broker_clusters import LASTING_SESSIONS, awaited, broker_cluster
 
 EVENTS = "events"
 ALL = (1, 2, 3)
@@ -15,7 +15,8 @@ ALL = (1, 2, 3)
 
 @pytest.fixture
 def brokers(tmp_path, zookeeper):
-    with broker_cluster(tmp_path, zookeeper.address, properties={"min.insync.replicas": "2"}) as started:
+    properties = {"min.insync.replicas": "2", **LASTING_SESSIONS}
+    with broker_cluster(tmp_path, zookeeper.address, properties=properties) as started:
         yield started
 
 
@@ -73,7 +74,7 @@ def test_records_outlive_the_leader_which_comes_back_as_a_follower(brokers):
     create(brokers)
     produce(brokers, 0, 500)
     first = brokers.partition(EVENTS).leader
-    brokers.brokers[first].kill()
+    brokers.crash(first)
     elected = brokers.until(lambda one: one.leader not in (first, -1), EVENTS)
     produce(brokers, 500, 500)
     assert consume(brokers, 1000) == list(range(1000))
@@ -94,7 +95,7 @@ def test_a_broker_that_stops_hands_its_partitions_over(brokers):
 
 
 def test_brokers_that_all_stop_do_not_wait_for_one_another(tmp_path, zookeeper):
-    properties = {"controlled.shutdown.retry.backoff.ms": "600000"}
+    properties = {"controlled.shutdown.retry.backoff.ms": "600000", **LASTING_SESSIONS}
     with broker_cluster(tmp_path, zookeeper.address, properties=properties) as brokers:
         create(brokers, partitions=3)
         for each in brokers.brokers.values():
@@ -105,7 +106,7 @@ def test_brokers_that_all_stop_do_not_wait_for_one_another(tmp_path, zookeeper):
 def test_the_controller_dies_and_another_broker_goes_on(brokers):
     create(brokers)
     controller = brokers.controller()
-    brokers.brokers[controller].kill()
+    brokers.crash(controller)
     awaited(lambda: True if brokers.controller() != controller else None, "another controller")
     brokers.until(lambda one: one.leader not in (controller, -1), EVENTS)
     produce(brokers, 0, 100)
@@ -119,7 +120,7 @@ def test_too_few_in_sync_replicas_refuse_and_take_records_again(brokers):
     leader = brokers.partition(EVENTS).leader
     others = [each for each in ALL if each != leader]
     for each in others:
-        brokers.brokers[each].kill()
+        brokers.crash(each)
     brokers.until(lambda one: one.isr == (leader,), EVENTS)
     producer = Producer(
         {"bootstrap.servers": brokers.brokers[leader].bootstrap, "acks": "all", "message.timeout.ms": 3000}
@@ -156,7 +157,7 @@ def test_a_wiped_replica_is_filled_again(brokers):
     create(brokers)
     produce(brokers, 0, 1000)
     follower = next(each for each in ALL if each != brokers.partition(EVENTS).leader)
-    brokers.brokers[follower].kill()
+    brokers.crash(follower)
     shutil.rmtree(brokers.brokers[follower].data_dir)
     brokers.brokers[follower].start()
     brokers.until(lambda one: len(one.isr) == 3, EVENTS)
@@ -169,12 +170,12 @@ def test_a_wiped_replica_that_comes_back_before_all_others_does_not_lead(brokers
     create(brokers)
     produce(brokers, 0, 1000)
     wiped = brokers.controller()
-    for each in brokers.brokers.values():
-        each.kill()
+    for each in brokers.brokers:
+        brokers.crash(each)
     shutil.rmtree(brokers.brokers[wiped].data_dir)
     brokers.brokers[wiped].start()
     awaited(lambda: True if brokers.controller() == wiped else None, "it is the controller")
-    brokers.until(lambda one: wiped not in one.isr and one.leader not in ALL, EVENTS)  # once all sessions have ended
+    brokers.until(lambda one: wiped not in one.isr and one.leader not in ALL, EVENTS)
     for each in ALL:
         if each != wiped:
             brokers.brokers[each].start()

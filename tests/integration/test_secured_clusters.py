@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
-from millrace_support.broker_clusters import QUICK, BrokerCluster, awaited
+from millrace_support.broker_clusters import LASTING_SESSIONS, QUICK, CrashingCluster, awaited
 from millrace_support.certificates import PASSWORD, Authority
 
 IDS = (1, 2, 3)
@@ -41,6 +41,7 @@ def secured(stores):
         "ssl.truststore.password": PASSWORD,
         "min.insync.replicas": "2",
         **QUICK,
+        **LASTING_SESSIONS,
     }
 
 
@@ -51,7 +52,7 @@ def cluster(zookeeper, tmp_path, stores):
         one: BrokerProcess(tmp_path / str(one), zookeeper=place, broker_id=one, properties=secured(stores))
         for one in IDS
     }
-    yield BrokerCluster(brokers)
+    yield CrashingCluster(brokers, place)
     for broker in brokers.values():
         broker.kill()
         broker.close()
@@ -82,7 +83,7 @@ def test_brokers_replicate_and_take_over_by_tls_and_sasl(cluster, stores):
     producer.produce("t", b"before")
     assert producer.flush(TIMEOUT_S) == 0
     leader = admin.list_topics("t", timeout=TIMEOUT_S).topics["t"].partitions[0].leader
-    cluster.brokers[leader].kill()
+    cluster.crash(leader)
     producer.produce("t", b"after")
     assert producer.flush(TIMEOUT_S) == 0
     consumer = confluent_kafka.Consumer(
@@ -93,7 +94,7 @@ def test_brokers_replicate_and_take_over_by_tls_and_sasl(cluster, stores):
     consumer.close()
     cluster.brokers[leader].start()
     awaited(lambda: True if in_sync(admin, "t") == set(IDS) else None, "the broker that was killed is in sync again")
-    assert len({cluster.log_bytes(one, "t") for one in IDS}) == 1
+    assert cluster.equal_logs("t")
 
 
 def test_who_has_another_password_is_not_served(cluster, stores):
@@ -101,5 +102,9 @@ def test_who_has_another_password_is_not_served(cluster, stores):
     admin = AdminClient({**settings(cluster, stores, "wrong"), "error_cb": failures.append, "log_level": 0})
     with pytest.raises(confluent_kafka.KafkaException):
         admin.list_topics(timeout=5)
-    admin.poll(0)
-    assert any(one.code() == confluent_kafka.KafkaError._AUTHENTICATION for one in failures)
+
+    def is_told():
+        admin.poll(0.1)
+        return any(one.code() == confluent_kafka.KafkaError._AUTHENTICATION for one in failures) or None
+
+    assert awaited(is_told, "the failure of the authentication is told")

@@ -23,9 +23,9 @@ from millrace_broker.cluster.coordinator_topic import partition_of
 from millrace_support.await_brokers import await_brokers
 from millrace_support.raw import RawConnection
 from millrace_support.read_committed import committed_records
+from millrace_support.zookeeper_sessions import end_session
 
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
-SOON_BACK = {"zookeeper.session.timeout.ms": "6000"}  # a broker that was killed can be registered again after it
 RETRIABLE = (
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -37,11 +37,12 @@ OLD, GENERIC, BUMPING = 9, 11, 12  # versions of Produce: before KIP-890, with i
 class TwoBrokers:
     """Two brokers of one cluster, and a connection to each, by their ids."""
 
-    def __init__(self, folder, chroot, properties=PROPERTIES):
+    def __init__(self, folder, chroot):
         self.stack = ExitStack()
+        self.zookeeper = chroot
         self.brokers = {
             number: self.stack.enter_context(
-                BrokerProcess(folder / str(number), zookeeper=chroot, broker_id=number, properties=properties)
+                BrokerProcess(folder / str(number), zookeeper=chroot, broker_id=number, properties=PROPERTIES)
             )
             for number in (1, 2)
         }
@@ -57,6 +58,11 @@ class TwoBrokers:
 
     def connect(self, number):
         self.raws[number] = self.stack.enter_context(RawConnection(self.brokers[number].bootstrap))
+
+    def kill(self, number):
+        """Kill a broker, and end its session: it can be registered again at once."""
+        self.brokers[number].kill()
+        end_session(self.zookeeper, number)
 
     def create(self, *names):
         """Create topics of one partition on each broker, and wait until both know them."""
@@ -110,7 +116,7 @@ def cluster(tmp_path_factory, zookeeper):
 
 @contextmanager
 def fresh_cluster(tmp_path, zookeeper):
-    both = TwoBrokers(tmp_path, f"{zookeeper.address}/{uuid4().hex}", SOON_BACK)
+    both = TwoBrokers(tmp_path, f"{zookeeper.address}/{uuid4().hex}")
     with both.stack:
         both.create("events")
         yield both
@@ -402,7 +408,7 @@ def decide_without_markers(both):
         assert client.produce("events", partition, 7, OLD) == 0
     both.brokers[2].send_signal(signal.SIGSTOP)
     assert client.end() == 0
-    both.brokers[2].kill()
+    both.kill(2)
     return client
 
 
@@ -419,7 +425,7 @@ def test_a_leader_that_dies_before_its_marker_gets_it_when_it_is_back(tmp_path, 
 def test_a_coordinator_that_dies_after_its_decision_carries_it_out_when_it_is_back(tmp_path, zookeeper):
     with fresh_cluster(tmp_path, zookeeper) as both:
         client = decide_without_markers(both)
-        both.brokers[1].kill()
+        both.kill(1)
         both.brokers[2].start()
         both.brokers[1].start()
         for number in (1, 2):

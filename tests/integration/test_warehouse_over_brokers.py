@@ -12,14 +12,14 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener
-from millrace_support.broker_clusters import broker_cluster
+from millrace_support.broker_clusters import LASTING_SESSIONS, broker_cluster
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 
 pytestmark = pytest.mark.usefixtures("warm_loads")
 
 TOPIC = "events"
 BATCHES, BATCH = 16, 500
-PROPERTIES = {"min.insync.replicas": "2", "auto.leader.rebalance.enable": "false"}
+PROPERTIES = {"min.insync.replicas": "2", "auto.leader.rebalance.enable": "false", **LASTING_SESSIONS}
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def dagsters_run(brokers, folder):
 
 
 def kill_leader(brokers, partition):
-    """Kills a leader, after which nobody leads until its session with ZooKeeper has ended."""
+    """Kills a leader; others are elected once its session with ZooKeeper has ended."""
     leader = brokers.partition(TOPIC, partition).leader
-    brokers.brokers[leader].kill()
+    brokers.crash(leader)
     return leader
 
 

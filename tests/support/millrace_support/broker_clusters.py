@@ -17,6 +17,7 @@ from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import Serving, await_brokers
 from millrace_support.log_differences import describe_difference
+from millrace_support.zookeeper_sessions import end_session
 
 T = TypeVar("T")
 B = TypeVar("B", bound="ServingFromDisk")
@@ -30,6 +31,8 @@ QUICK = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
+LASTING_SESSIONS = {"zookeeper.session.timeout.ms": "30000"}
+"""For tests that kill no broker but by `crash`: however busy the machine is, no broker counts as dead that is not."""
 
 
 class ServingFromDisk(Serving, Protocol):
@@ -138,6 +141,23 @@ class BrokerCluster(Generic[B]):
         return None
 
 
+class CrashingCluster(BrokerCluster[BrokerProcess]):
+    """Brokers whose sessions a test can end, too.
+
+    Attributes:
+        zookeeper: Their ZooKeeper's address, with the chroot.
+    """
+
+    def __init__(self, brokers: Mapping[int, BrokerProcess], zookeeper: str) -> None:
+        super().__init__(brokers)
+        self.zookeeper = zookeeper
+
+    def crash(self, broker_id: int) -> None:
+        """Kills a broker, and ends its session with ZooKeeper, whose timeout nobody has to wait for."""
+        self.brokers[broker_id].kill()
+        end_session(self.zookeeper, broker_id)
+
+
 def end(broker: BrokerProcess) -> None:
     """Kills a broker for good: the last ones of a cluster have no other broker to hand their partitions to."""
     broker.kill()
@@ -147,7 +167,7 @@ def end(broker: BrokerProcess) -> None:
 @contextlib.contextmanager
 def broker_cluster(
     folder: Path, zookeeper: str, ids: Sequence[int] = (1, 2, 3), properties: Mapping[str, str] | None = None
-) -> Iterator[BrokerCluster[BrokerProcess]]:
+) -> Iterator[CrashingCluster]:
     """Starts brokers in a chroot of their own, at the same time, and yields once each knows of all others.
 
     Broker 1 is in the rack rack-1, and so on.
@@ -164,4 +184,4 @@ def broker_cluster(
         for each in brokers.values():
             stack.callback(end, each)
         await_brokers(set(ids), *brokers.values())
-        yield BrokerCluster(brokers)
+        yield CrashingCluster(brokers, chroot)

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from millrace.clock import SystemClock
+from millrace.zk import paths
+from millrace.zk.operations import Delete
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import OnChange, ZooKeeperSession
 
@@ -33,3 +35,13 @@ def started(
         yield session
     finally:
         session.close()
+
+
+def end_session(address: str, broker_id: int) -> None:
+    """Removes what a killed broker holds in ZooKeeper, as the end of its session will, which may be long in coming."""
+    with started(address) as session:
+        registration, controller = session.nodes([paths.broker(broker_id), paths.CONTROLLER])
+        assert registration is not None, f"broker {broker_id} is not registered"
+        is_controller = controller is not None and controller.session_id == registration.session_id
+        held = [paths.broker(broker_id), *([paths.CONTROLLER] if is_controller else [])]
+        assert session.transact([Delete(path) for path in held]) is None
