@@ -11,6 +11,7 @@ from millrace.client import Cluster, SyncProducer
 from millrace.errors import MillraceError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_support.broker_clusters import awaited
 
 INTERVAL_MS = 40
 QUIET_S = 0.5
@@ -61,6 +62,15 @@ def told(manager):
     return manager.recv(4096).decode().splitlines()
 
 
+def failure_of(broker):
+    """What /healthz says of a broker that has failed; None before, as while it has not come to a write."""
+    try:
+        urllib.request.urlopen(f"{broker.admin_url}/healthz", timeout=60).close()
+    except urllib.error.HTTPError as failed:
+        return failed
+    return None
+
+
 def falls_silent(manager):
     """Whether nothing is told any more, once what was told before has been heard."""
     for _ in range(1_000):
@@ -88,8 +98,7 @@ def test_a_broker_whose_folders_have_failed_is_silent(manager, broker, broken):
     broken.touch()
     with Cluster(broker.bootstrap, timeout_s=1) as cluster, pytest.raises(MillraceError):
         SyncProducer(cluster).send("t", 0, [NewRecord(b"lost")])
-    with pytest.raises(urllib.error.HTTPError) as failed:
-        urllib.request.urlopen(f"{broker.admin_url}/healthz", timeout=60)
-    assert json.load(failed.value)["status"] == "failed"
+    failure = awaited(lambda: failure_of(broker), "the broker says that it has failed")
+    assert json.load(failure)["status"] == "failed"
     manager.settimeout(QUIET_S)
     assert falls_silent(manager)
