@@ -42,6 +42,7 @@ from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.broker_clusters import awaited
 from millrace_support.command_runner import CommandRunner
 from millrace_support.loads import Loads
 
@@ -516,12 +517,10 @@ def test_a_continuous_load_follows_a_producer_and_survives_kills(events, tmp_pat
         "--max-records-per-run",
         "97",
     ]
-    done = threading.Event()
 
     def produce():
         for n in range(20):
             events.send(*((key((n * 7 + m) % 50), b"%d" % n) for m in range(20)), (key(n % 50), None))
-        done.set()
 
     producer = threading.Thread(target=produce)
     producer.start()
@@ -531,14 +530,15 @@ def test_a_continuous_load_follows_a_producer_and_survives_kills(events, tmp_pat
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as process:
         address = process.stderr.readline().decode().split()[-1]
         threading.Thread(target=process.stderr.read, daemon=True).start()
+        producer.join()
+        events.send((key(0), b"the last one"))  # so that a load is yet to come, and its line
         for line in process.stdout:
             report = json.loads(line)
-            if done.is_set() and sum(report["lag"].values()) == 0 and by_key(table) == events.newest:
+            if sum(report["lag"].values()) == 0 and by_key(table) == events.newest:
                 break
-        metrics = urllib.request.urlopen(address).read().decode()
-        assert f'millrace_load_lag_records{{partition="0",topic="{events.topic}"}} 0.0' in metrics
+        lag = f'millrace_load_lag_records{{partition="0",topic="{events.topic}"}} 0.0'
+        awaited(lambda: lag in urllib.request.urlopen(address).read().decode() or None, "the metrics have the lag")
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
-    producer.join()
     assert by_key(table) == events.newest
     assert audit(str(table)) == []
