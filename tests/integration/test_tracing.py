@@ -120,6 +120,6 @@ def test_a_refused_batch_is_an_error(collector, traced_broker, topic):
 def test_what_can_not_be_served_stops_the_start(tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     command = [sys.executable, "-m", "millrace_broker", "--standalone", "--data", str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
+    done = subprocess.run(command, capture_output=True, timeout=240, check=False, text=True)
     assert done.returncode == 1
     assert "OTEL_TRACES_EXPORTER=zipkin: expected otlp, console or none" in done.stderr
