@@ -54,7 +54,7 @@ def play(tmp_path):
             broker = Broker(parse_options([*options, "--set", "offsets.topic.num.partitions=1"]), SystemClock())
             await broker.start()
             try:
-                await asyncio.wait_for(scene(broker), 30)
+                await asyncio.wait_for(scene(broker), 120)
             finally:
                 await broker.stop()
 
@@ -92,7 +92,7 @@ def test_a_commit_while_its_topic_is_deleted_does_not_outlive_it(play):
 
         def delete_slowly(topic_partitions):
             loop.call_soon_threadsafe(is_deleting.set)
-            assert goes_on.wait(30)
+            assert goes_on.wait(120)
             delete_logs(topic_partitions)
 
         broker._services.replicas.delete_logs = delete_slowly
@@ -131,7 +131,7 @@ def test_maintenance_goes_on_whatever_happened(caplog):
             again.set()
 
         chore = asyncio.create_task(repeat(Chore(0, work)))
-        await asyncio.wait_for(again.wait(), 30)
+        await asyncio.wait_for(again.wait(), 120)
         chore.cancel()
 
     asyncio.run(run())

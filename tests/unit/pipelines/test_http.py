@@ -47,8 +47,8 @@ def url():
 
 
 def test_the_answer_is_json(url):
-    assert post_json(f"{url}/echo", {"a": [1, None]}, timeout_s=10, advice=ADVICE) == {"a": [1, None]}
-    assert post_json(f"{url}/echo", timeout_s=10, advice=ADVICE) is None
+    assert post_json(f"{url}/echo", {"a": [1, None]}, timeout_s=60, advice=ADVICE) == {"a": [1, None]}
+    assert post_json(f"{url}/echo", timeout_s=60, advice=ADVICE) is None
 
 
 @pytest.mark.parametrize(
@@ -57,35 +57,35 @@ def test_the_answer_is_json(url):
 )
 def test_an_error_names_the_address_and_what_to_look_at(url, path, problem):
     with pytest.raises(ServiceUnreachableError, match=rf"^{url}/{path}: {problem}; is it up\?$"):
-        post_json(f"{url}/{path}", timeout_s=10, advice=ADVICE)
+        post_json(f"{url}/{path}", timeout_s=60, advice=ADVICE)
 
 
 def test_nobody_answers():
     with pytest.raises(PlatformError, match=r"^http://127\.0\.0\.1:1/x: ConnectError: .*; is it up\?$"):
-        post_json("http://127.0.0.1:1/x", timeout_s=10, advice=ADVICE)
+        post_json("http://127.0.0.1:1/x", timeout_s=60, advice=ADVICE)
 
 
 def test_a_proxy_is_used_only_where_the_caller_says_so(url, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    assert post_json(f"{url}/echo", 1, timeout_s=10, advice=ADVICE, use_proxy=False) == 1
+    assert post_json(f"{url}/echo", 1, timeout_s=60, advice=ADVICE, use_proxy=False) == 1
     with pytest.raises(ServiceUnreachableError, match="ConnectError"):
-        post_json(f"{url}/echo", 1, timeout_s=10, advice=ADVICE)
+        post_json(f"{url}/echo", 1, timeout_s=60, advice=ADVICE)
 
 
 def test_json_is_sent_as_such(url):
-    assert json.dumps(post_json(f"{url}/echo", {"q": "ü"}, timeout_s=10, advice=ADVICE)) == '{"q": "\\u00fc"}'
+    assert json.dumps(post_json(f"{url}/echo", {"q": "ü"}, timeout_s=60, advice=ADVICE)) == '{"q": "\\u00fc"}'
 
 
 def test_a_get_request_has_no_body(url):
-    assert get_json(f"{url}/echo", timeout_s=10, advice=ADVICE) is None
+    assert get_json(f"{url}/echo", timeout_s=60, advice=ADVICE) is None
     with pytest.raises(ServiceUnreachableError, match="status 500"):
-        get_json(f"{url}/wrong", timeout_s=10, advice=ADVICE)
+        get_json(f"{url}/wrong", timeout_s=60, advice=ADVICE)
 
 
 def test_a_notice_is_taken_whatever_the_answer_says(url):
-    notify(f"{url}/text", {"text": "a"}, timeout_s=10, advice=ADVICE)
+    notify(f"{url}/text", {"text": "a"}, timeout_s=60, advice=ADVICE)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_a_notice_is_taken_whatever_the_answer_says(url):
 def test_of_a_secret_address_only_the_host_is_shown(url, address, problem, caplog):
     caplog.set_level("DEBUG")
     with pytest.raises(ServiceUnreachableError) as failed:
-        notify(address.format(url), {"text": "a"}, timeout_s=10, advice=ADVICE)
+        notify(address.format(url), {"text": "a"}, timeout_s=60, advice=ADVICE)
     assert str(failed.value) == f"127.0.0.1 did not take the request: {problem}; is it up?"
     assert "secret" not in caplog.text
 
 
 def test_the_log_of_a_request_that_succeeds_shows_no_address(url, caplog):
     caplog.set_level("DEBUG")
-    notify(f"{url}/echo", {"text": "a"}, timeout_s=10, advice=ADVICE)
+    notify(f"{url}/echo", {"text": "a"}, timeout_s=60, advice=ADVICE)
     assert "echo" not in caplog.text

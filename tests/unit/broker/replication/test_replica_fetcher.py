@@ -428,16 +428,15 @@ def test_a_leader_that_hangs_or_hangs_up_is_connected_to_again():
         async def answer(header, message):
             match next(mood, "good"):
                 case "hang":
-                    await asyncio.sleep(0.3)
-                    return None
-                case "up":
-                    return None
-                case _:
+                    await asyncio.Event().wait()
+                case "good":
                     return await leading.answer(header, message)
+            return None
 
         async with ScriptedBroker(answer) as broker:
             follower = Follower()
-            follower.fetchers._settings = SETTINGS._replace(socket_timeout_ms=50)
+            # So long that it ends no connection that does not hang.
+            follower.fetchers._settings = SETTINGS._replace(socket_timeout_ms=1000)
             followed = follower.follow()  # when nothing is known of the leader
             await asyncio.sleep(0.02)
             follower.addresses[LEADER] = Address("127.0.0.1", 1)

@@ -180,7 +180,7 @@ def test_a_token_comes_from_the_endpoint_once_for_many_connections():
 
 def test_a_refused_secret_is_told_without_it():
     with TokenServer({"app": "other"}) as tokens:
-        endpoint = TokenEndpoint(tokens.token_url, "app", "secret", "", 5.0, is_urlencoded=True)
+        endpoint = TokenEndpoint(tokens.token_url, "app", "secret", "", 60.0, is_urlencoded=True)
         with pytest.raises(SaslAuthenticationError, match="401") as refused:
             fetch_token(endpoint)
         assert "secret" not in str(refused.value) + repr(endpoint)
@@ -214,7 +214,7 @@ def test_an_endpoint_that_fails_is_asked_again_for_as_long_as_it_may_take():
     with TokenServer({"app": "secret"}) as tokens:
         tokens.failures = 2
         endpoint = TokenEndpoint(
-            tokens.token_url, "app", "secret", "", 5.0, is_urlencoded=False, retry_s=0.001, retry_max_s=NEVER_S
+            tokens.token_url, "app", "secret", "", 60.0, is_urlencoded=False, retry_s=0.001, retry_max_s=NEVER_S
         )
         assert fetch_token(endpoint).life_s == tokens.life_s
         tokens.failures = 1
