@@ -16,7 +16,7 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_support.dagster_loads import DagsterLoads, changed_child
 
-GONE_TIMEOUT_S = 20  # 10 s on a machine that is not busy
+GONE_TIMEOUT_S = 120  # 10 s on a machine that is not busy
 POINTS = ("tasks begin", "written", "committed", "published")
 DIES = """
 def act():
