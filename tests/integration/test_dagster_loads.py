@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.clock import SystemClock
 from millrace.records.record import NewRecord
+from millrace.testing.kafka import await_markers
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.loads.failed_tables import FAILED_TABLES
 from millrace_pipelines.defs.loads.history import table_history_sensor
@@ -285,16 +286,19 @@ def test_tables_wait_for_their_lag_bound_and_those_with_a_schedule_for_it(instan
 
 
 def test_an_open_transaction_requests_no_load_until_it_ends(broker, instance, millrace, send, cluster):
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "bank"})
-    producer.init_transactions(30)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": "bank", "transaction.timeout.ms": 600_000}
+    )
+    producer.init_transactions()
     producer.begin_transaction()
     producer.produce("events", b"{}", partition=0)
-    producer.flush(30)
+    producer.flush()
     for _ in range(20):
         assert said(decided(instance, millrace, cluster())) == "1 topic: 1 up to date"
     uncommitted = cluster(text="tables: [{topic: events, isolation: read_uncommitted}]")
     assert requested(instance, millrace, uncommitted) == ["events"]
-    producer.commit_transaction(30)
+    producer.commit_transaction()
+    await_markers(broker.bootstrap, "events")
     assert requested(instance, millrace, cluster()) == ["events"]
 
 
