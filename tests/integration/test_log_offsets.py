@@ -130,7 +130,7 @@ def fake():
 
 
 def look(fake_cluster, partitions, isolation=COMMITTED):
-    with Cluster(fake_cluster.bootstrap, timeout_s=10) as cluster:
+    with Cluster(fake_cluster.bootstrap, timeout_s=60) as cluster:
         return read_log_offsets(cluster, partitions, isolation)
 
 
@@ -144,7 +144,7 @@ def test_ten_thousand_partitions_take_few_requests_of_bounded_size(fake):
     assert found["topic-7", 3] == LogOffsets(3, 13, 23, LEADER_EPOCH)
     assert cluster.requests == {ApiKey.METADATA: 1, ApiKey.LIST_OFFSETS: 3 * 10_000 / PARTITIONS_PER_REQUEST}
     assert cluster.largest == PARTITIONS_PER_REQUEST
-    assert seconds < 10
+    assert seconds < ROUND_TRIP_S * 3 * len(partitions), "they take less than a round trip for each question"
 
 
 def test_each_leader_is_asked_for_its_own_partitions_once_for_each_question(fake):
