@@ -11,12 +11,14 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace.testing.local_broker import LocalBroker
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 from millrace_pipelines.defs.compaction.assets import compaction_asset
 from millrace_pipelines.defs.recovery.assets import recovery_check_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.retention.assets import retention_asset
 from millrace_pipelines.http import ServiceUnreachableError
+from millrace_support.held_brokers import HeldDoor
 from millrace_support.warm_python import cold_programs
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -24,6 +26,13 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
 VALUE = b"v" * 1000
 retention, compaction, recovery_check = retention_asset("lake"), compaction_asset("lake"), recovery_check_asset("lake")
 TOKEN = "hush"
+ON_REQUEST = {"maintenance.request.interval.ms": "3600000"}  # the broker's own timers stand back
+
+
+@pytest.fixture
+def broker():
+    with LocalBroker(properties=ON_REQUEST) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -245,9 +254,9 @@ def test_a_broker_that_is_killed_fails_the_run_with_a_sentence_and_the_next_one_
 
 
 def test_a_broker_that_is_killed_while_it_compacts_completes_the_next_request(tmp_path):
-    properties = {"log.cleaner.io.max.bytes.per.second": "30000", "maintenance.request.interval.ms": "3600000"}
+    door = HeldDoor(tmp_path, ".cleaned")
     with cold_programs():
-        process = BrokerProcess(tmp_path / "broker", properties=properties)
+        process = BrokerProcess(tmp_path / "broker", properties=ON_REQUEST, program=door.program)
     with process as broker:
         fill(broker.bootstrap, COMPACTED)
         folder = broker.data_dir / "events-0"
@@ -258,6 +267,7 @@ def test_a_broker_that_is_killed_while_it_compacts_completes_the_next_request(tm
                 time.sleep(0.001)
             broker.kill()
             _, sentence = failed.result()
+        door.open()
         assert "/maintenance/compaction: " in sentence
         broker.start()
         assert not list(folder.glob("*.cleaned"))
@@ -285,7 +295,9 @@ def test_several_brokers_are_asked_and_their_partitions_reported_together(tmp_pa
 def broker_process(tmp_path):
     """A broker that writes nothing to the folders of topics by itself."""
     with cold_programs():
-        process = BrokerProcess(tmp_path / "broker", properties={"log.flush.scheduler.interval.ms": "3600000"})
+        process = BrokerProcess(
+            tmp_path / "broker", properties=ON_REQUEST | {"log.flush.scheduler.interval.ms": "3600000"}
+        )
     with process as broker:
         yield broker
 

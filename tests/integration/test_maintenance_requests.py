@@ -16,12 +16,20 @@ DELETED = SMALL | {"retention.bytes": "3000"}
 COMPACTED = SMALL | {"cleanup.policy": "compact"}
 CHECK_INTERVAL = "log.retention.check.interval.ms"
 REQUEST_INTERVAL = "maintenance.request.interval.ms"
+ON_REQUEST = {REQUEST_INTERVAL: "3600000"}  # the broker's own timers stand back
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with BrokerProcess(tmp_path / "broker", properties=ON_REQUEST) as broker:
+        yield broker
 
 
 @pytest.fixture
 def quiet_broker(tmp_path):
     """A broker that writes nothing to the folders of topics by itself."""
-    with BrokerProcess(tmp_path / "broker", properties={"log.flush.scheduler.interval.ms": "3600000"}) as broker:
+    properties = ON_REQUEST | {"log.flush.scheduler.interval.ms": "3600000"}
+    with BrokerProcess(tmp_path / "broker", properties=properties) as broker:
         yield broker
 
 
@@ -161,7 +169,7 @@ def test_what_makes_no_sense_is_refused_by_its_field(broker):
 
 
 def test_the_brokers_own_timer_stands_back_while_requests_are_expected(tmp_path):
-    properties = {CHECK_INTERVAL: "20", REQUEST_INTERVAL: "3600000", "log.cleaner.backoff.ms": "20"}
+    properties = ON_REQUEST | {CHECK_INTERVAL: "20", "log.cleaner.backoff.ms": "20"}
     with BrokerProcess(tmp_path / "broker", properties=properties) as broker:
         fill(broker, {"events": DELETED, "users": COMPACTED})
         before = [segments(broker, topic) for topic in ("events", "users")]

@@ -1,0 +1,56 @@
+"""A broker that stands still where a test wants it to: a thread of it waits once it has opened a certain file.
+
+    door = HeldDoor(tmp_path, ".cleaned")
+    with BrokerProcess(tmp_path / "broker", program=door.program) as broker:
+        …                     # until door.is_reached
+        door.open()
+
+The file exists by then.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PROGRAM = """
+import os, sys, time
+from millrace.fs import OsFileSystem
+
+opened = OsFileSystem.open
+
+
+def held(self, path, *, create=False):
+    fd = opened(self, path, create=create)
+    while {part!r} in path and os.path.exists({held!r}):
+        os.close(os.open({reached!r}, os.O_CREAT))
+        time.sleep(0.01)
+    return fd
+
+
+OsFileSystem.open = held
+from millrace_broker.__main__ import main
+sys.exit(main())
+"""
+
+
+class HeldDoor:
+    """What holds a broker up, until it is opened.
+
+    Args:
+        folder: Where the files lie by which the test and the broker tell each other.
+        part: What is in the path of the file at which the broker waits.
+    """
+
+    def __init__(self, folder: Path, part: str) -> None:
+        self._held, self._reached = folder / "held", folder / "reached"
+        self._held.touch()
+        self.program = ("-c", PROGRAM.format(part=part, held=str(self._held), reached=str(self._reached)))
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a thread of the broker waits, or has waited."""
+        return self._reached.exists()
+
+    def open(self) -> None:
+        """Lets the broker go on, from now on without a stop."""
+        self._held.unlink()
