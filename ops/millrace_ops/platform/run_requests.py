@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from millrace.addresses import LOOPBACK
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 90.0  # longer than the server waits for the line of another connection
 MAX_LINE_BYTES = 200
 YES, NO = b"yes\n", b"no\n"
 

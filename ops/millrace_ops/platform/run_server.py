@@ -23,9 +23,10 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 
 from millrace.addresses import LOOPBACK
-from millrace_ops.platform.run_requests import NO, TIMEOUT_S, YES, Request, parse_request, read_line
+from millrace_ops.platform.run_requests import NO, YES, Request, parse_request, read_line
 from millrace_ops.platform.run_worker import execute_run, report_crash
 
+LINE_TIMEOUT_S = 30.0
 MODULES = (
     "dagster._core.definitions.repository_definition.repository_data_builder",
     "dagster._core.execution.plan.active",
@@ -96,7 +97,7 @@ class RunServer:
         """Answers the next connection, unless it says nothing; where that fails, the connection gets no answer."""
         connection, _ = self._listener.accept()
         with connection:
-            connection.settimeout(TIMEOUT_S)
+            connection.settimeout(LINE_TIMEOUT_S)
             try:
                 if line := read_line(connection):
                     connection.sendall(YES if self.answer(*parse_request(line)) else NO)
