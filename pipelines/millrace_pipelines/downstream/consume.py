@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 IDLE_MS = 200
 BACKOFF_MS = 500
 DEFAULT_SESSION_TIMEOUT_MS = 6_000
+CONNECTION_TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +225,7 @@ class _Worker:
             "group.id": options.group or self._job.name,
             "zookeeper.connect": options.zookeeper,
             "zookeeper.session.timeout.ms": str(options.session_timeout_ms),
+            "zookeeper.connection.timeout.ms": str(CONNECTION_TIMEOUT_MS),
             # A killed worker's partitions are free after its session timeout.
             "rebalance.backoff.ms": str(BACKOFF_MS),
             "rebalance.max.retries": str(4 + 2 * options.session_timeout_ms // BACKOFF_MS),
