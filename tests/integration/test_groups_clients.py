@@ -1,6 +1,7 @@
 """Groups with clients that no one here wrote: they share partitions, commit, come, go, die, go on after a crash."""
 
 import asyncio
+import select
 import subprocess
 import sys
 import threading
@@ -36,7 +37,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "3",
 }
 DEADLINE_S = 120
-KAFKA_PYTHON_POLL_MS = 5_000  # it never takes up an assignment that comes after the poll that asked for it gave up
+KAFKA_PYTHON_POLL_MS = 120_000  # it never takes up an assignment that comes after the poll that asked for it gave up
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,11 @@ def topic(group_broker, request):
 def fill(broker, name):
     with Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic(name, PARTITIONS)
+    send(broker, name)
+
+
+def send(broker, name):
+    with Cluster(broker.bootstrap) as cluster:
         producer = SyncProducer(cluster)
         for partition in range(PARTITIONS):
             producer.send(name, partition, [NewRecord(b"%d" % index) for index in range(RECORDS_EACH)])
@@ -158,8 +164,9 @@ def test_a_member_that_dies_gives_its_partitions_back(group_broker, topic):
     poll_until(lambda: share(survivor), survivor)
     command = [sys.executable, "-c", DYING, group_broker.bootstrap, f"{topic}-g", topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as dying:
-        poll_until(lambda: len(partitions_of(survivor)) == PARTITIONS // 2, survivor)
+        poll_until(lambda: select.select([dying.stdout], [], [], 0)[0], survivor)
         assert dying.stdout.readline() == b"assigned\n"
+        poll_until(lambda: len(partitions_of(survivor)) == PARTITIONS // 2, survivor)
         dying.kill()
     poll_until(lambda: share(survivor), survivor)
     survivor.close()
@@ -185,7 +192,7 @@ def test_aiokafka_resumes_where_its_group_is(group_broker, topic):
     async def consume(count):
         async with aiokafka.AIOKafkaConsumer(
             topic, bootstrap_servers=group_broker.bootstrap, group_id=f"{topic}-g", auto_offset_reset="earliest",
-            enable_auto_commit=False,
+            enable_auto_commit=False, session_timeout_ms=60_000,
         ) as one:  # fmt: skip
             messages = [await asyncio.wait_for(one.getone(), DEADLINE_S) for _ in range(count)]
             await one.commit()
@@ -280,6 +287,7 @@ def test_clients_of_different_libraries_share_a_group(group_broker, topic):
             assert not polling.done()
         finally:
             done.set()
+            send(group_broker, topic)  # which ends the poll that waits
             polling.result()
             one.close()
             other.close(autocommit=False)

@@ -20,6 +20,7 @@ from millrace.zk.session import ZooKeeperSession
 
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
 SUBSCRIPTION = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x06events" + b"\x00\x00\x00\x00"
+MEMBER_MS = 600_000  # no member sends heartbeats by itself
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
@@ -70,7 +71,7 @@ class Wire:
 
     def send_join(self, group, version, member_id=""):
         fields = {
-            "group_id": group, "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": member_id,
+            "group_id": group, "session_timeout": MEMBER_MS, "rebalance_timeout": MEMBER_MS, "member_id": member_id,
             "group_instance_id": None, "protocol_type": "consumer", "reason": None,
             "protocols": [{"name": "range", "metadata": SUBSCRIPTION}],
         }  # fmt: skip
@@ -361,7 +362,7 @@ def test_offsets_of_the_oldest_clients_are_zookeepers(tmp_path, zookeeper):
         (topic,), error = fetch(wire, 2, "old", [0])
         assert (topic.partitions[0].committed_offset, error) == (-1, 0)
     session = ZooKeeperSession(
-        connect, session_timeout_ms=10_000, connection_timeout_ms=10_000, on_change=lambda _: None, clock=SystemClock()
+        connect, session_timeout_ms=60_000, connection_timeout_ms=60_000, on_change=lambda _: None, clock=SystemClock()
     )
     session.start()
     try:
