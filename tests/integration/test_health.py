@@ -106,14 +106,14 @@ def test_a_folder_that_can_not_be_opened(tmp_path):
 def test_the_only_folder_fails_and_a_restart_helps(tmp_path):
     settings = {"log.flush.interval.messages": "1"}
     with BrokerProcess(tmp_path / "data", properties=settings, program=program(tmp_path)) as broker:
-        with Cluster(broker.bootstrap, timeout_s=2) as cluster:
+        with Cluster(broker.bootstrap) as cluster, Cluster(broker.bootstrap, timeout_s=2) as hasty:
             SyncProducer(cluster).send("t", 0, [NewRecord(b"v")])
             assert asked(f"{broker.admin_url}/healthz")[0] == 200
             (tmp_path / "broken").touch()
             with pytest.raises(MillraceError):
-                SyncProducer(cluster).send("t", 0, [NewRecord(b"v")])
-        status, answer = asked(f"{broker.admin_url}/healthz")
-        assert (status, answer["status"]) == (503, "failed")
+                SyncProducer(hasty).send("t", 0, [NewRecord(b"v")])
+        answer = until(f"{broker.admin_url}/healthz", 503)
+        assert answer["status"] == "failed"
         assert answer["reasons"] == ["every data directory is offline; a restart opens them again"]
         assert "Input/output error" in asked(f"{broker.admin_url}/readyz")[1]["reasons"][0]
         assert [*metric(broker, "millrace_log_directory_online").values()] == [0]
@@ -127,18 +127,18 @@ def test_a_folder_that_is_taken_away(tmp_path):
     settings = {"replica.high.watermark.checkpoint.interval.ms": "50"}
     one, two = tmp_path / "one", tmp_path / "two"
     with BrokerProcess(one, more_data_dirs=[two], properties=settings) as broker:
-        with Cluster(broker.bootstrap, timeout_s=2) as cluster:
+        with Cluster(broker.bootstrap) as cluster, Cluster(broker.bootstrap, timeout_s=2) as hasty:
             Admin(cluster).create_topic("t", 2)
             for partition in range(2):
                 SyncProducer(cluster).send("t", partition, [NewRecord(b"v")])
             [there] = [int(folder.name[-1]) for folder in two.glob("t-?")]
             two.rename(tmp_path / "elsewhere")
             with suppress(MillraceError):  # once the broker has noticed it
-                SyncProducer(cluster).send("t", there, [NewRecord(b"v")])
+                SyncProducer(hasty).send("t", there, [NewRecord(b"v")])
             (reason,) = until(f"{broker.admin_url}/readyz", 503)["reasons"]
             assert reason.startswith(f"data directory {two} is offline: the folder is gone: ")
             with pytest.raises(MillraceError):
-                SyncProducer(cluster).send("t", there, [NewRecord(b"v")])
+                SyncProducer(hasty).send("t", there, [NewRecord(b"v")])
             SyncProducer(cluster).send("t", 1 - there, [NewRecord(b"v")])
         (tmp_path / "elsewhere").rename(two)
         broker.restart()
@@ -147,7 +147,7 @@ def test_a_folder_that_is_taken_away(tmp_path):
 
 def test_zookeeper_goes_and_comes(tmp_path):
     with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
-        settings = {"zookeeper.session.timeout.ms": "4000"}
+        settings = {"zookeeper.session.timeout.ms": "30000"}
         with BrokerProcess(tmp_path / "data", zookeeper=zookeeper.address, properties=settings) as broker:
             url = f"{broker.admin_url}/readyz"
             assert asked(url)[0] == 200
@@ -164,7 +164,7 @@ def test_zookeeper_goes_and_comes(tmp_path):
 
 
 def test_a_full_disk(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap, timeout_s=2) as cluster:
+    with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap) as cluster:
         producer = SyncProducer(cluster)
         producer.send("t", 0, [NewRecord(bytes(1000))])
         (segment,) = (tmp_path / "data").glob("t-0/*.log")
