@@ -21,7 +21,7 @@ MAX_GROWTH_BYTES = 100 << 20
 STALLED = 200
 STALLED_SOAK = 1000
 ROUND = 100  # connections
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.handlers.registry import APIS
+from millrace_support.held_brokers import HeldDoor
 from millrace_support.random_requests import RequestFuzzer
 from millrace_support.random_words import TOPICS, Words
 from millrace_support.raw import RawConnection
@@ -36,6 +37,7 @@ MAX_GROWTH_BYTES = 400 << 20
 DYNAMIC = {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}  # could lower max.connections, as is their right
 API_VERSIONS = framed(encode_request_header(ApiKey.API_VERSIONS, 0, 1, "peer"))
 DROPPED_CONNECTIONS = 3000
+TIMEOUT_MS = 60_000
 
 
 def topic(name, partitions=1):
@@ -49,7 +51,7 @@ def attacked(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("attacked"), properties=properties) as process:
         with RawConnection(process.bootstrap) as raw:
             wanted = [topic(name) for name in (*TOPICS[:-1], "kept")]
-            raw.request(ApiKey.CREATE_TOPICS, 4, {"topics": wanted, "timeout": 1000, "validate_only": False})
+            raw.request(ApiKey.CREATE_TOPICS, 4, {"topics": wanted, "timeout": TIMEOUT_MS, "validate_only": False})
         yield process
 
 
@@ -130,7 +132,7 @@ def test_random_requests_over_sockets(attacked, rounds, record_property):
 def ensure_topic(broker):
     """The one that must stay: a random request may have deleted it."""
     with RawConnection(broker.bootstrap) as raw:
-        raw.request(ApiKey.CREATE_TOPICS, 4, {"topics": [topic("kept")], "timeout": 1000, "validate_only": False})
+        raw.request(ApiKey.CREATE_TOPICS, 4, {"topics": [topic("kept")], "timeout": TIMEOUT_MS, "validate_only": False})
 
 
 def test_thousands_of_connections_opened_and_dropped(attacked):
@@ -221,7 +223,7 @@ def test_an_error_that_repeats_a_long_name_is_answered(attacked):
     name = "z" * 32_767
     resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None}
     with RawConnection(attacked.bootstrap) as raw:
-        fields = {"topics": [topic(name)], "timeout": 1000, "validate_only": False}
+        fields = {"topics": [topic(name)], "timeout": TIMEOUT_MS, "validate_only": False}
         (created,) = raw.request(ApiKey.CREATE_TOPICS, 4, fields).topics
         fields = {"components": [{"entity_type": name, "match_type": 0, "match": None}], "strict": False}
         quotas = raw.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, fields)
@@ -245,13 +247,21 @@ def test_a_member_of_a_client_with_a_long_name_is_given_an_id_that_can_be_told(a
     assert len(answer.member_id) < 2000
 
 
-def test_others_are_served_while_many_logs_are_made(attacked):
-    fields = {"topics": [topic("wide", 300)], "timeout": 1000, "validate_only": False}
-    served = 0
-    with RawConnection(attacked.bootstrap) as raw, connect(attacked) as creating:
+def test_others_are_served_while_many_logs_are_made(tmp_path):
+    door = HeldDoor(tmp_path, "/wide-150/")
+    fields = {"topics": [topic("wide", 300)], "timeout": TIMEOUT_MS, "validate_only": False}
+    with (
+        BrokerProcess(tmp_path / "data", program=door.program) as broker,
+        RawConnection(broker.bootstrap) as raw,
+        connect(broker) as creating,
+    ):
         header = encode_request_header(ApiKey.CREATE_TOPICS, 4, 1, "peer")
         creating.sendall(framed(header, encode(ApiKey.CREATE_TOPICS, 4, Direction.REQUEST, fields)))
+        while not door.is_reached:
+            raw.request(ApiKey.API_VERSIONS, 0, {})
+        served = sum(raw.request(ApiKey.API_VERSIONS, 0, {}).error_code == 0 for _ in range(20))
+        assert served > 10
+        assert not select.select([creating], [], [], 0)[0]
+        door.open()
         while not select.select([creating], [], [], 0)[0]:
             raw.request(ApiKey.API_VERSIONS, 0, {})
-            served += 1
-    assert served > 10
