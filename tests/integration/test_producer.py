@@ -288,7 +288,8 @@ def test_what_a_broker_does_not_take_in_time_is_reported(tmp_path):
             broker_list=broker.bootstrap, producer_type="async", delivery_timeout_ms=3000, retry_backoff_ms=20
         ) as producer,
     ):
-        producer.send("t", b"first").result()
+        while producer.send("t", b"first").report().error is not None:
+            pass
         broker.kill()
         reports = []
         delivery = producer.send("t", b"v", on_delivery=reports.append)
@@ -320,9 +321,10 @@ def test_records_survive_the_brokers_death_once_and_in_order(tmp_path):
         reached = threading.Event()
         deliveries = []
         for number in range(6000):
-            deliveries.append(producer.send("t", b"%d" % number, partition=0, on_delivery=lambda _: reached.set()))
             if number in (2000, 4000):
                 reached.clear()
+            deliveries.append(producer.send("t", b"%d" % number, partition=0, on_delivery=lambda _: reached.set()))
+            if number in (2000, 4000):
                 reached.wait()
                 broker.kill()
                 broker.start()

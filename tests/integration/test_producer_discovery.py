@@ -14,11 +14,12 @@ from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import await_brokers
 
 DEADLINE_S = 60
+SESSION_TIMEOUT_MS = 60_000
 
 
 def test_no_broker_is_registered(zookeeper):
     with pytest.raises(BrokerUnreachableError, match="no broker is registered"):
-        Producer(zk_connect=f"{zookeeper.address}/nobody-here")
+        Producer(zk_connect=f"{zookeeper.address}/nobody-here", zk_sessiontimeout_ms=SESSION_TIMEOUT_MS)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def changes(connect, first):
     told = queue.Queue()
     watch = BrokerWatch(
         connect,
-        session_timeout_ms=6000,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
         on_change=lambda bootstrap: told.put(set(bootstrap.split(","))),
         clock=SystemClock(),
     )
@@ -102,7 +103,7 @@ def test_a_topic_that_a_broker_takes_on_is_told(first, admin, request):
 @pytest.fixture
 def producer(connect, first):
     """What is not watched it learns after five minutes only."""
-    with Producer(zk_connect=connect, retry_backoff_ms=20) as producer:
+    with Producer(zk_connect=connect, zk_sessiontimeout_ms=SESSION_TIMEOUT_MS, retry_backoff_ms=20) as producer:
         yield producer
 
 
@@ -117,6 +118,7 @@ def test_brokers_come_and_go_in_a_producers_pool(first, second, admin, producer)
     broker.stop()
     await_(lambda: len(producer._routes.brokers) == 1)
     await_(lambda: len(producer._sender._links) == 1)
+    await_brokers({1}, first)
     alone = producer.send("later", b"v").result()
     with SimpleConsumer(first.bootstrap) as consumer:
         assert [record.value for record in consumer.messages("later", alone.partition)] == [b"v"]
