@@ -6,7 +6,8 @@
 
 A retry waits 50 ms, then twice as long each time up to a second; after ten attempts, or `timeout_s`, the last error
 is raised. A broker that has just started tells of no brokers and no topics until it has heard from the controller: it
-is passed over. What one broker does not know of a topic, the others are asked.
+is passed over, and where there is no other, asked again until `timeout_s`. What one broker does not know of a topic,
+the others are asked.
 
 A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from millrace.addresses import Address, parse_addresses
 from millrace.client.answers import check, is_retriable
@@ -47,6 +48,10 @@ GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
 
 Result = TypeVar("Result")
+
+
+class JustStartedError(BrokerError):
+    """All brokers that answer have just started, and have not heard of their cluster yet."""
 
 
 class Cluster:
@@ -96,8 +101,8 @@ class Cluster:
     def metadata(self, topics: Sequence[str] | None = None, *, create_missing: bool = False) -> ClusterMetadata:
         """Asks one broker for these topics, or for all. `create_missing` lets it create topics, if it is set up to.
 
-        BrokerUnreachableError, at once, where none of the known brokers answers; BrokerError where those that answer
-        have just started, and still know nothing after the last attempt.
+        BrokerUnreachableError, at once, where none of the known brokers answers; JustStartedError where those that
+        answer have just started, and still know nothing after `timeout_s`.
         """
         return self._retrying(_is_passing, _do_nothing)(lambda: self._ask_metadata(topics, create_missing))
 
@@ -213,9 +218,10 @@ class Cluster:
         return self._retrying(is_retriable, _do_nothing)(attempt)
 
     def _retrying(self, again: Callable[[BaseException], bool], before_retry: Callable[[object], None]) -> Retrying:
+        is_late = stop_after_delay(self.timeout_s)
         return Retrying(
             retry=retry_if_exception(again),
-            stop=stop_after_attempt(RETRY_ATTEMPTS) | stop_after_delay(self.timeout_s),
+            stop=lambda state: is_late(state) or _was_tried_enough(state),
             wait=wait_exponential(multiplier=RETRY_WAIT_MIN_S, max=RETRY_WAIT_MAX_S),
             before_sleep=before_retry,
             reraise=True,
@@ -248,7 +254,9 @@ class Cluster:
                 return metadata
             first = first or metadata
         if first is None:
-            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the brokers have just started and know no cluster yet")
+            raise JustStartedError(
+                ErrorCode.BROKER_NOT_AVAILABLE, "the brokers have just started and know no cluster yet"
+            )
         return first
 
     def on_any(self, action: Callable[[Connection], Result]) -> Result:
@@ -301,6 +309,12 @@ def _metadata_fields(topics: Sequence[str] | None, create_missing: bool) -> Meta
 def _is_passing(error: BaseException) -> bool:
     """Returns whether a cluster that answers reports a state of a moment."""
     return is_retriable(error) and not isinstance(error, BrokerUnreachableError)
+
+
+def _was_tried_enough(state: RetryCallState) -> bool:
+    """Returns whether there were enough attempts; a cluster that starts may take as long as there is time."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    return state.attempt_number >= RETRY_ATTEMPTS and not isinstance(error, JustStartedError)
 
 
 def _do_nothing(_: object) -> None:

@@ -71,9 +71,16 @@ def test_brokers_that_have_all_just_started_are_asked_again():
     assert cluster.asked == [1, 2, 3, 1, 2, 3, 1]
 
 
-def test_brokers_that_never_hear_of_the_cluster_end_in_an_error_that_may_pass(monkeypatch):
+def test_brokers_that_hear_of_the_cluster_late_are_asked_more_often_than_others(monkeypatch):
     monkeypatch.setattr("millrace.client.cluster.RETRY_ATTEMPTS", 2)
+    cluster = Told({1: [NOTHING_YET] * 4 + [KNOWN], 2: [NOTHING_YET], 3: []})
+    assert leader_of(cluster.metadata(["events"])) == 2
+    assert cluster.asked == [1, 2, 3] * 4 + [1]
+
+
+def test_brokers_that_never_hear_of_the_cluster_end_in_an_error_that_may_pass():
     cluster = Told({1: [NOTHING_YET], 2: [NOTHING_YET], 3: []})
+    cluster.timeout_s = 0.2
     with pytest.raises(BrokerError) as caught:
         cluster.metadata(["events"])
     assert caught.value.broker_code == ErrorCode.BROKER_NOT_AVAILABLE
