@@ -26,6 +26,7 @@ def _is_known(arguments: list[str]) -> bool:
 
 def _hand_over(server: _socket.socket) -> None:
     """Sends the program with all open files to the server, forwards signals, and ends as the program does."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until they can be forwarded
     ignored = [number for number in FORWARDED if signal.getsignal(number) == signal.SIG_IGN]
     files = [number for number in map(int, os.listdir("/proc/self/fd")) if _is_open(number, server)]
     request = json.dumps([sys.orig_argv[1:], os.getcwd(), dict(os.environ), sys.path, files, ignored]).encode()
@@ -33,6 +34,7 @@ def _hand_over(server: _socket.socket) -> None:
     server.sendall(request)
     for number in FORWARDED.difference(ignored):
         signal.signal(number, lambda received, _: server.sendall(bytes([received])))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     status = int(server.recv(16) or b"70")
     if status < 0:
         if -status in FORWARDED:
