@@ -74,7 +74,7 @@ def consumer(broker, topic, *, on_revoke=None, **settings):
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "reconnect.backoff.max.ms": 500,
-            "session.timeout.ms": 30_000,
+            "session.timeout.ms": 120_000,
             "heartbeat.interval.ms": 100,
             "topic.metadata.refresh.interval.ms": 500,
             **{name.replace("_", "."): value for name, value in settings.items()},

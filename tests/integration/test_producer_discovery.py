@@ -35,7 +35,7 @@ def first(connect, tmp_path_factory):
 
 @pytest.fixture
 def second(connect, tmp_path, first):
-    """Starts a second broker; both know of each other then."""
+    """Starts a second broker; both know of each other then, and the first one of its end in the end."""
     started = []
 
     def start():
@@ -46,6 +46,7 @@ def second(connect, tmp_path, first):
     yield start
     for broker in started:
         broker.close()
+    await_brokers({1}, first)
 
 
 @pytest.fixture
