@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.client.consumer import (
@@ -36,6 +37,18 @@ from millrace.zk.session import ZooKeeperSession
 from millrace_ops.cli.app import app
 from millrace_support.await_brokers import await_brokers
 from millrace_support.command_runner import CommandRunner
+from millrace_support.zookeeper_sessions import started
+
+WAIT_S = 120
+SESSION_TIMEOUT_MS = 60_000
+BOUNDS = {
+    "consumer.timeout.ms": "60000", "rebalance.backoff.ms": "200", "rebalance.max.retries": "200",
+    "zookeeper.session.timeout.ms": "30000", "zookeeper.connection.timeout.ms": "30000",
+}  # fmt: skip
+FEW_PARTITIONS = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
+within_time = retry(
+    retry=retry_if_exception_type(ZooKeeperError), stop=stop_after_delay(WAIT_S), wait=wait_fixed(0.1), reraise=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +60,8 @@ def connect(zookeeper):
 def brokers(connect, tmp_path_factory):
     folder = tmp_path_factory.mktemp("brokers")
     with (
-        BrokerProcess(folder / "1", zookeeper=connect, broker_id=1) as first,
-        BrokerProcess(folder / "2", zookeeper=connect, broker_id=2) as second,
+        BrokerProcess(folder / "1", zookeeper=connect, broker_id=1, properties=FEW_PARTITIONS) as first,
+        BrokerProcess(folder / "2", zookeeper=connect, broker_id=2, properties=FEW_PARTITIONS) as second,
     ):
         await_brokers({1, 2}, first, second)
         yield first, second
@@ -62,9 +75,8 @@ def cluster(brokers):
 
 @pytest.fixture(scope="module")
 def session(connect, brokers):
-    session = open_session(connect)
-    yield session
-    session.close()
+    with started(connect, session_timeout_ms=SESSION_TIMEOUT_MS) as session:
+        yield session
 
 
 @pytest.fixture
@@ -81,11 +93,7 @@ def join(connect, topic):
     def joined(**properties):
         given = {name.replace("_", "."): value for name, value in properties.items()}
         defaults = {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "smallest"}
-        bounds = {
-            "consumer.timeout.ms": "60000", "rebalance.backoff.ms": "200", "rebalance.max.retries": "200",
-            "zookeeper.session.timeout.ms": "30000", "zookeeper.connection.timeout.ms": "30000",
-        }  # fmt: skip
-        connectors.append(ConsumerConnector(defaults | bounds | given))
+        connectors.append(ConsumerConnector(defaults | BOUNDS | given))
         return connectors[-1]
 
     yield joined
@@ -132,7 +140,7 @@ def run(*arguments):
 def test_partitions_begin_at_the_applications_positions(join, cluster, topic, session, connect):
     """The group's offsets are left out, and the next commit sets them, even where nothing is left to be handed out."""
     fill(cluster, topic)
-    properties = {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "error"}
+    properties = BOUNDS | {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "error"}
     with join() as former:
         read(stream_of(former, topic), 20)
         former.commit_offsets()
@@ -354,24 +362,32 @@ def test_a_registration_that_is_none_does_not_hold_up_the_group(cluster, topic, 
 
 @pytest.mark.parametrize(("asked_ms", "granted_ms"), [(500, 2_000), (5_000, 5_000), (100_000, 60_000)])
 def test_leases_go_by_the_timeout_that_zookeeper_grants(connect, asked_ms, granted_ms):
+    assert granted_and_confirmed(connect, asked_ms) == (granted_ms, True)
+
+
+@within_time
+def granted_and_confirmed(connect, asked_ms):
+    """The timeout of a session, and whether it is confirmed; one that ZooKeeper does not answer in time is none."""
     session = ZooKeeperSession(
         connect,
         session_timeout_ms=asked_ms,
-        connection_timeout_ms=10_000,
+        connection_timeout_ms=WAIT_S * 1000,
         on_change=lambda _: None,
         clock=SystemClock(),
     )
-    session.start()
     try:
-        assert session.timeout_ms == granted_ms
-        assert session.confirm() == session.client_id[0]
+        session.start()
+        confirmed = session.confirm()
+        if confirmed is None:
+            raise ZooKeeperError("the session changes")
+        return session.timeout_ms, confirmed == session.client_id[0]
     finally:
         session.close()
 
 
 def test_two_members_of_one_name(topic, join):
     stream_of(join(consumer_id="one"), topic)
-    second = join(consumer_id="one", zookeeper_session_timeout_ms="2000")
+    second = join(consumer_id="one", zookeeper_session_timeout_ms="5000")
     with pytest.raises(ConsumerIdTakenError, match=f"{topic}_one"):
         second.create_message_streams({topic: 1})
 
@@ -498,7 +514,7 @@ def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("t", 4)
             fill(cluster, "t")
-        properties = {"group.id": "t", "zookeeper.connect": server.address, "auto.offset.reset": "smallest"}
+        properties = BOUNDS | {"group.id": "t", "zookeeper.connect": server.address, "auto.offset.reset": "smallest"}
         connector = ConsumerConnector({**properties, "zookeeper.session.timeout.ms": "60000"})
         read(stream_of(connector, "t"), 20)
         server.kill()
@@ -508,7 +524,6 @@ def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_
         shutdown.start()
         server.start()
         shutdown.join(120)
-        session = open_session(server.address)
-        assert offsets_of(session, "t") == all_at("t", 5)
-        assert describe_zookeeper_group(session, "t").members == ()
-        session.close()
+        with started(server.address, session_timeout_ms=SESSION_TIMEOUT_MS) as session:
+            assert offsets_of(session, "t") == all_at("t", 5)
+            assert describe_zookeeper_group(session, "t").members == ()

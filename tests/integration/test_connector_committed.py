@@ -1,5 +1,8 @@
 """What `ConsumerConnector` hands out of transactions, by `isolation.level`."""
 
+import time
+from contextlib import suppress
+
 import confluent_kafka
 import pytest
 
@@ -7,6 +10,10 @@ from millrace.client import Admin, Cluster
 from millrace.client.consumer import ConsumerConnector, ConsumerTimeoutError, Partition
 from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 from millrace.testing.broker import BrokerProcess
+
+DEADLINE_S = 120
+ON_A_BUSY_MACHINE = {"zookeeper.session.timeout.ms": "60000", "zookeeper.connection.timeout.ms": "60000"}
+LONGEST_TRANSACTION_MS = 600_000
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +37,8 @@ def topic(broker, request):
 @pytest.fixture
 def producer(broker, topic):
     """Sends transactions of one record; `end` is None for one that stays open."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    settings = {"transactional.id": topic, "transaction.timeout.ms": LONGEST_TRANSACTION_MS}
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, **settings})
     producer.init_transactions(60)
 
     def transaction(value, end):
@@ -51,13 +59,10 @@ def stream(connect, topic):
 
     def opened(**properties):
         given = {name.replace("_", "."): value for name, value in properties.items()}
-        connectors.append(
-            ConsumerConnector(
-                {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "smallest", **given}
-            )
-        )
+        own = {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "smallest"}
+        connectors.append(ConsumerConnector({**ON_A_BUSY_MACHINE, **own, "consumer.timeout.ms": "2000", **given}))
         (found,) = connectors[-1].create_message_streams({topic: 1})[topic]
-        found.shutdown = connectors[-1].shutdown
+        found.shutdown, found.connector = connectors[-1].shutdown, connectors[-1]
         return found
 
     yield opened
@@ -65,19 +70,39 @@ def stream(connect, topic):
         connector.shutdown()
 
 
-def read_all(stream):
-    """What comes until nothing comes for a while."""
+def until(holds):
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def read_all(stream, count):
+    """What comes until, after so many messages, which may take their time, nothing comes for a while."""
     values = []
+
+    def has_come():
+        with suppress(ConsumerTimeoutError):
+            values.extend(next(stream).value for _ in range(count - len(values)))
+        return len(values) >= count
+
+    until(has_come)
     with pytest.raises(ConsumerTimeoutError):
         values.extend(message.value for message in stream)
     return values
 
 
+def has_begun(stream, topic):
+    """Whether the stream knows where it begins to read."""
+    feed = stream.connector._consumer._feeds.get(Partition(topic, 0))
+    return feed is not None and feed.fetch_offset is not None
+
+
 def test_aborted_records_are_not_handed_out_and_positions_go_past_them(topic, producer, stream, connect):
     producer(b"kept", producer.commit)
     producer(b"dropped", producer.abort)
-    reader = stream(consumer_timeout_ms="2000")
-    assert read_all(reader) == [b"kept"]
+    reader = stream()
+    assert read_all(reader, 1) == [b"kept"]
     reader.shutdown()
     session = open_session(connect)
     try:
@@ -89,24 +114,25 @@ def test_aborted_records_are_not_handed_out_and_positions_go_past_them(topic, pr
 def test_a_stream_waits_for_the_end_of_a_transaction(producer, stream):
     producer(b"first", producer.commit)
     producer(b"open", None)
-    reader = stream(consumer_timeout_ms="2000")
-    assert read_all(reader) == [b"first"]
+    reader = stream()
+    assert read_all(reader, 1) == [b"first"]
     producer.commit(60)
-    assert read_all(reader) == [b"open"]
+    assert read_all(reader, 1) == [b"open"]
 
 
-def test_largest_is_the_last_stable_offset(producer, stream):
+def test_largest_is_the_last_stable_offset(topic, producer, stream):
     producer(b"before", producer.commit)
     producer(b"open", None)
-    reader = stream(consumer_timeout_ms="2000", auto_offset_reset="largest")
-    assert read_all(reader) == []
+    reader = stream(auto_offset_reset="largest")
+    until(lambda: has_begun(reader, topic))
+    assert read_all(reader, 0) == []
     producer.commit(60)
-    assert read_all(reader) == [b"open"]
+    assert read_all(reader, 1) == [b"open"]
 
 
 def test_uncommitted_reads_have_everything_but_the_markers(producer, stream):
     producer(b"kept", producer.commit)
     producer(b"dropped", producer.abort)
     producer(b"open", None)
-    reader = stream(consumer_timeout_ms="2000", isolation_level="read_uncommitted")
-    assert read_all(reader) == [b"kept", b"dropped", b"open"]
+    reader = stream(isolation_level="read_uncommitted")
+    assert read_all(reader, 3) == [b"kept", b"dropped", b"open"]
