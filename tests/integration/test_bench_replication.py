@@ -11,8 +11,11 @@ SHORTEST = Effort(
     latency_interval_s=0.005,
     behind_bytes=20_000_000,
     moves=(Moves(6, 1, 1.0, 2.0),),
-    session_timeout_ms=2000,
+    session_timeout_ms=10_000,
 )
+MAY_BE_NOTHING = {"· CPU of the leader for a GB", "· CPU of the follower for a GB"}
+"""All is copied where this process is held up between the follower's first byte and the look at the clocks."""
+
 NAMES = [
     "produce, 100 B, acks=all",
     "· CPU of all brokers for a GB of values",
@@ -33,7 +36,7 @@ NAMES = [
 def test_every_figure_of_replication_is_measured(capsys):
     figures = replication.run(effort=SHORTEST)
     assert [one.name for one in figures] == NAMES
-    assert all(one.value > 0 for one in figures)
+    assert all(one.value >= 0 if one.name in MAY_BE_NOTHING else one.value > 0 for one in figures)
     show("replication", figures, None)
     printed = capsys.readouterr().out
     assert all(name in printed for name in NAMES)

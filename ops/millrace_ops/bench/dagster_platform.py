@@ -197,14 +197,17 @@ def _run(running: RunningPlatform, topics: Sequence[str], interval_s: float) -> 
 
 
 def spark_sessions(running: RunningPlatform) -> set[int]:
-    """Returns the process ids of the JVMs of Spark; one belongs to each session that is open."""
-    found = set()
+    """Returns the process ids of the JVMs of Spark; one belongs to each session that is open.
+
+    A child of a JVM looks like that JVM until it has become another program, and is none.
+    """
+    parents = {}
     for process in running.processes:
         with suppress(psutil.NoSuchProcess):
             command = process.cmdline()
             if SPARK in command and SPARK_LAUNCHER not in command and process.name() == "java":
-                found.add(process.pid)
-    return found
+                parents[process.pid] = process.ppid()
+    return {pid for pid, parent in parents.items() if parent not in parents}
 
 
 def _warm_master(running: RunningPlatform) -> str:
