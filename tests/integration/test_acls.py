@@ -154,7 +154,7 @@ def anonymous(kind, name, operation):
 def new_topic(connection, name):
     """Makes a topic and returns its id."""
     topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    fields = {"topics": [topic], "timeout": 10_000, "validate_only": False}
+    fields = {"topics": [topic], "timeout": 60_000, "validate_only": False}
     (made,) = connection.request(ApiKey.CREATE_TOPICS, 7, fields).topics
     return made.topic_id
 

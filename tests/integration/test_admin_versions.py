@@ -15,7 +15,7 @@ from millrace.wire.legacy_admin import SCHEMA_VERSION, WITHOUT_LAST_BYTE
 from millrace_broker.handlers.registry import APIS
 
 TOPIC = "there"
-WAIT = {"timeout": 5000}
+WAIT = {"timeout": 60_000}
 TOPICS = {"topics": [{"name": TOPIC, "partitions": [], "partition_indexes": [0]}]}
 CONFIG = {"name": "retention.ms", "value": "5", "config_operation": 0}
 RESOURCE = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None, "configs": [CONFIG]}

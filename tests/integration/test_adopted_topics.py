@@ -20,7 +20,9 @@ from millrace_support.await_brokers import await_brokers
 from millrace_support.broker_clusters import QUICK, BrokerCluster, broker_cluster, end
 
 TIMEOUT_S = 120
+UNBROKEN = {"zookeeper.session.timeout.ms": "60000"}  # no session's end is waited for here
 REPLICATED = {
+    **UNBROKEN,
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -169,6 +171,8 @@ def test_zookeeper_loses_its_data(tmp_path, zookeeper, adopt):
             produce(early, [b"early"], "other")
             for topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC, "t"):
                 assert f"topic {topic} is adopted with the id" in adopt(topic, brokers, "--yes")
+            for topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC, "t", "other"):
+                again.until_known(topic)
             assert topics_of(again.bootstrap)["t"] == topic_id
             assert len(again.all_in_sync()) == 4 + 4 + 2 + 1
             transactional_producer(again.bootstrap)
@@ -187,7 +191,7 @@ def test_a_topic_was_deleted_and_made_again_while_a_broker_was_away(tmp_path, zo
         command = [warm_millrace, *arguments, "--bootstrap", cluster.bootstrap]
         subprocess.run(command, check=True, timeout=TIMEOUT_S, capture_output=True)
 
-    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2)) as cluster:
+    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2), properties=UNBROKEN) as cluster:
         first, second = cluster.brokers[1], cluster.brokers[2]
         with Cluster(cluster.bootstrap) as client:
             Admin(client).create_topic("t", 1, replication_factor=2)

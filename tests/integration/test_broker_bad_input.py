@@ -90,7 +90,7 @@ def produce_fields(topic, records, acks=-1, transactional_id=None):
     return {
         "transactional_id": transactional_id,
         "acks": acks,
-        "timeout": 1000,
+        "timeout": 60_000,
         "topic_data": [{"name": topic, "partition_data": [partition]}],
     }
 
@@ -269,7 +269,7 @@ def test_sigterm_answers_a_waiting_fetch_and_exits_0(own_broker):
 )
 def test_create_topics_checks_what_it_is_given(raw, topic, code):
     fields = {"replication_factor": 1, "assignments": [], "configs": [], **topic}
-    answer = raw.request(ApiKey.CREATE_TOPICS, 7, {"topics": [fields], "timeout": 1000, "validate_only": False})
+    answer = raw.request(ApiKey.CREATE_TOPICS, 7, {"topics": [fields], "timeout": 60_000, "validate_only": False})
     assert answer.topics[0].error_code == code
     assert bool(answer.topics[0].error_message) == (code != ErrorCode.NONE)
 

@@ -5,21 +5,19 @@ import json
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
 
 from millrace.client import Cluster, Configs, ResourceKind
-from millrace.clock import SystemClock
 from millrace.errors import BrokerError
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.zk.codec import encode_config
 from millrace.zk.paths import broker, broker_config
-from millrace.zk.session import ZooKeeperSession
 from millrace_support.raw import RawConnection
+from millrace_support.zookeeper_sessions import started
 
 
 class Unnamed(BrokerProcess):
@@ -100,16 +98,6 @@ def test_a_broker_that_listens_everywhere_tells_what_is_advertised(tmp_path):
     assert (found.host, found.port, found.rack) == ("127.0.0.1", port, "r1")
 
 
-@contextmanager
-def session(address):
-    found = ZooKeeperSession(
-        address, session_timeout_ms=4000, connection_timeout_ms=20_000, on_change=lambda _: None, clock=SystemClock()
-    )
-    found.start()
-    yield found
-    found.close()
-
-
 @pytest.mark.parametrize(
     ("entity", "name", "value"),
     [
@@ -119,7 +107,7 @@ def session(address):
 )
 def test_a_restriction_that_the_cluster_has_stored_stops_the_start(tmp_path, zookeeper, entity, name, value):
     address = f"{zookeeper.address}/{uuid4().hex}"
-    with session(address) as zk:
+    with started(address, session_timeout_ms=60_000) as zk:
         zk.put(broker_config(entity), encode_config({name: value}))
         status, said = run("--zookeeper", address, "--data", tmp_path, "--id", "1")
         assert zk.get(broker(1)) is None

@@ -13,14 +13,15 @@ import pytest
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.sync_producer import SyncProducer
-from millrace.clock import SystemClock
 from millrace.ports import free_port
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.codec import encode_config
 from millrace.zk.operations import SetData
 from millrace.zk.paths import topic_config
-from millrace.zk.session import ZooKeeperSession
+from millrace_support.zookeeper_sessions import started
+
+LONGEST_SESSION = {"zookeeper.session.timeout.ms": "60000"}
 
 
 def run(*arguments):
@@ -67,7 +68,7 @@ def test_of_two_brokers_that_start_at_one_port_one_serves(tmp_path):
     command = [sys.executable, "-m", "millrace_ops", "broker", "--standalone", "--listen", address, "--data"]
     with ThreadPoolExecutor(2) as pool:
         both = [subprocess.Popen([*command, tmp_path / one], stderr=subprocess.PIPE, text=True) for one in "ab"]
-        said = [pool.submit(broker.communicate, timeout=60) for broker in both]
+        said = [pool.submit(broker.communicate, timeout=300) for broker in both]
         ended = wait(said, return_when=FIRST_COMPLETED).done.pop()
         for broker in both:
             broker.terminate()
@@ -95,11 +96,10 @@ def test_no_zookeeper_is_said(tmp_path):
 
 def test_a_second_broker_with_the_id_is_refused(tmp_path, zookeeper):
     address = f"{zookeeper.address}/second-id"
-    quick = {"zookeeper.session.timeout.ms": "2000"}
-    with BrokerProcess(tmp_path / "one", zookeeper=address, properties=quick) as first:
+    with BrokerProcess(tmp_path / "one", zookeeper=address, properties=LONGEST_SESSION) as first:
         status, stderr = run(
             "--zookeeper", address, "--data", tmp_path / "two", "--listen", "127.0.0.1:0", "--id", 1,
-            "--set", "zookeeper.session.timeout.ms=2000",
+            "--set", "zookeeper.session.timeout.ms=10000",
         )  # fmt: skip
         assert status == 1
         assert f"broker id 1 is held by a live broker at {first.bootstrap}" in stderr
@@ -107,7 +107,7 @@ def test_a_second_broker_with_the_id_is_refused(tmp_path, zookeeper):
 
 def test_a_broker_with_zookeeper_comes_back_after_kill_9(tmp_path, zookeeper):
     address = f"{zookeeper.address}/comes-back"
-    quick = {"zookeeper.session.timeout.ms": "2000"}
+    quick = {"zookeeper.session.timeout.ms": "10000"}
     with BrokerProcess(tmp_path, zookeeper=address, properties=quick) as broker:
         with Cluster(broker.bootstrap) as cluster:
             SyncProducer(cluster).send("events", 0, [NewRecord(b"before")])
@@ -127,17 +127,9 @@ def test_a_changed_topic_configuration_is_obeyed_at_once(tmp_path, zookeeper):
                 producer.send("events", 0, [NewRecord(bytes(900))])
         (kept,) = post(f"{broker.admin_url}/maintenance/retention")["partitions"]
         assert kept["deleted_segments"] == 0
-        session = ZooKeeperSession(
-            address,
-            session_timeout_ms=4000,
-            connection_timeout_ms=20_000,
-            on_change=lambda _: None,
-            clock=SystemClock(),
-        )
-        session.start()
         config = encode_config({"segment.bytes": "2000", "retention.bytes": "4000"})
-        session.transact([SetData(topic_config("events"), config)])
-        session.close()
+        with started(address) as session:
+            session.transact([SetData(topic_config("events"), config)])
         deadline = time.monotonic() + 60
         while not post(f"{broker.admin_url}/maintenance/retention")["partitions"][0]["deleted_segments"]:
             assert time.monotonic() < deadline

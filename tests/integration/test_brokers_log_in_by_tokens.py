@@ -49,6 +49,7 @@ def properties(name, tokens, certificates):
         "ssl.truststore.location": str(certificates.trust_store_pem),
         "min.insync.replicas": "2",
         **QUICK,
+        "zookeeper.session.timeout.ms": "60000",  # no broker ends before the test does
     }
 
 
