@@ -15,6 +15,14 @@ from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
 
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.delay.ms": "0"}
+ON_REQUEST_ALONE = {"log.cleaner.backoff.ms": "3600000"}
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A broker that compacts nothing by its own chore."""
+    with BrokerProcess(tmp_path / "broker", properties=ON_REQUEST_ALONE) as process:
+        yield process
 
 
 def compact(broker):
