@@ -15,7 +15,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from millrace.client import Admin, Cluster, Groups, SyncProducer
+from millrace.client import Admin, Cluster, Configs, Groups, ResourceKind, SyncProducer
+from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 
@@ -27,8 +28,9 @@ PROPERTIES = {
     "group.consumer.min.heartbeat.interval.ms": "50",
     "group.consumer.heartbeat.interval.ms": "100",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.session.timeout.ms": "45000",
 }
+LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 DEADLINE_S = 120
 
 
@@ -93,8 +95,21 @@ def share(*members):
 
 
 def describe(broker, group):
+    """A group as its coordinator describes it, once that has read it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    return admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            return admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
+        except KafkaException as error:
+            if error.args[0].code() not in LOADING or time.monotonic() > deadline:
+                raise
+
+
+def until_it_is(broker, group, state, *members):
+    """The group as it is described in a state, of which its members' clients may know before, or not wait for."""
+    poll_until(lambda: describe(broker, group).state is state, *members)
+    return describe(broker, group)
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
@@ -103,7 +118,7 @@ def test_members_share_a_topic_as_they_come_and_go(consumer_group_broker, topic,
     poll_until(lambda: share(first), first)
     second = member(consumer_group_broker, topic, topic, group_remote_assignor=assignor)
     poll_until(lambda: share(first, second), first, second)
-    described = describe(consumer_group_broker, topic)
+    described = until_it_is(consumer_group_broker, topic, ConsumerGroupState.STABLE, first, second)
     assert (described.state, described.type) == (ConsumerGroupState.STABLE, ConsumerGroupType.CONSUMER)
     assert described.partition_assignor == assignor
     shares = [{one.partition for one in each.assignment.topic_partitions} for each in described.members]
@@ -111,7 +126,7 @@ def test_members_share_a_topic_as_they_come_and_go(consumer_group_broker, topic,
     first.close()
     poll_until(lambda: share(second), second)
     second.close()
-    assert describe(consumer_group_broker, topic).state is ConsumerGroupState.EMPTY
+    until_it_is(consumer_group_broker, topic, ConsumerGroupState.EMPTY)
 
 
 def test_a_pattern_follows_the_topics(consumer_group_broker, topic):
@@ -166,6 +181,8 @@ while True:
 
 
 def test_a_consumer_that_is_killed_gives_its_partitions_back(consumer_group_broker, topic):
+    with Cluster(consumer_group_broker.bootstrap) as cluster:
+        Configs(cluster).change(ResourceKind.GROUP, topic, {"consumer.session.timeout.ms": "4000"})
     survivor = member(consumer_group_broker, topic, topic)
     poll_until(lambda: share(survivor), survivor)
     command = [sys.executable, "-c", DYING, consumer_group_broker.bootstrap, topic, topic]
@@ -191,13 +208,11 @@ def commit_after_reconnecting(one, offset):
 
 
 def test_members_go_on_after_a_kill_of_the_broker(tmp_path):
-    patient = PROPERTIES | {"group.consumer.session.timeout.ms": "45000"}
-    with BrokerProcess(tmp_path / "broker", properties=patient) as broker:
+    with BrokerProcess(tmp_path / "broker", properties=PROPERTIES) as broker:
         fill(broker, "events")
         first, second = member(broker, "g", "events"), member(broker, "g", "events")
         poll_until(lambda: share(first, second), first, second)
-        poll_until(lambda: describe(broker, "g").state is ConsumerGroupState.STABLE, first, second)
-        before = {each.member_id for each in describe(broker, "g").members}
+        before = {each.member_id for each in until_it_is(broker, "g", ConsumerGroupState.STABLE, first, second).members}
         mine = partitions_of(first)
         offsets = [TopicPartition("events", partition, 3, metadata="kept") for partition in mine]
         first.commit(offsets=offsets, asynchronous=False)
@@ -225,6 +240,7 @@ def test_groups_of_both_types_are_listed_and_deleted(consumer_group_broker, topi
     with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
         admin.delete_consumer_groups([topic])[topic].result(DEADLINE_S)
     one.close()
+    until_it_is(consumer_group_broker, topic, ConsumerGroupState.EMPTY)
     asked = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0)])
     (found,) = admin.list_consumer_group_offsets([asked])[topic].result(DEADLINE_S).topic_partitions
     assert found.offset == 5
