@@ -139,6 +139,8 @@ def test_sessions_are_as_long_as_they_may_be(broker, cluster, topic, timeout_ms,
 def join_together(broker, group, members):
     """So many new members, each on a connection of its own; the broker sleeps until all have asked."""
     connections = [RawConnection(broker.bootstrap) for _ in range(members)]
+    for one in connections:  # accepted, so that the requests of all are read together
+        one.request(ApiKey.API_VERSIONS, 0, {})
     body = encode(ApiKey.JOIN_GROUP, JOIN_VERSION, Direction.REQUEST, join_fields(group, SESSION_MAX_MS))
     broker.send_signal(signal.SIGSTOP)
     for one in connections:
