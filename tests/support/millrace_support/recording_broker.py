@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from millrace.addresses import LOOPBACK
+from millrace.ports import free_port
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.controller_apis import CONTROLLER_APIS
@@ -34,14 +35,17 @@ class Recorded(NamedTuple):
 
 
 class RecordingBroker:
-    """One broker that says yes to everything; `apis` are served with `services` as the broker's handlers have them."""
+    """One broker that says yes to everything; `apis` are served with `services` as the broker's handlers have them.
+
+    No other process is given its port while it is closed, so that another one can listen there.
+    """
 
     def __init__(self, port: int = 0, apis: Iterable[Api] = (), services: Any = None) -> None:
         self.requests: list[Recorded] = []
         self._apis = {api.key: api for api in apis}
         self._services = services
         self._come = threading.Condition()
-        self._listener = socket.create_server((LOOPBACK, port), reuse_port=False)
+        self._listener = socket.create_server((LOOPBACK, port or free_port()), reuse_port=False)
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
         threading.Thread(target=self._accept, daemon=True).start()
