@@ -40,7 +40,7 @@ def cluster(request):
         if request.param == "millrace"
         else request.getfixturevalue("mock_cluster")
     )
-    with Cluster(bootstrap, timeout_s=20) as cluster:
+    with Cluster(bootstrap, timeout_s=60) as cluster:
         yield cluster
 
 
