@@ -84,7 +84,8 @@ def send(broker, topic):
 def transactions(broker, topic, millrace):
     """A topic with a committed record, an aborted one and an open one; the producer."""
     millrace("topics", "create", topic, "--partitions", "1")
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    settings = {"transactional.id": topic, "transaction.timeout.ms": 600_000}
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, **settings})
     producer.init_transactions(60)
     for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
         producer.begin_transaction()

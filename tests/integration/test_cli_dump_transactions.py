@@ -40,7 +40,7 @@ def segment(folder, *records):
 
 def dump(file, *arguments):
     command = ["millrace", "dump", "--transaction-log-decoder", str(file), *arguments]
-    result = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
+    result = subprocess.run(command, capture_output=True, timeout=120, check=False, text=True)
     assert result.stderr == ""
     return result.returncode, result.stdout
 

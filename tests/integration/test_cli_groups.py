@@ -27,7 +27,7 @@ def consumed(tmp_path_factory):
              "group.instance.id": "static-one", "client.id": "reader", "enable.auto.commit": False}
         )  # fmt: skip
         consumer.subscribe(["events"])
-        assert len(consumer.consume(10, 30)) == 10
+        assert len(consumer.consume(10, 120)) == 10
         consumer.commit(offsets=[TopicPartition("events", 1, 3, metadata="note")], asynchronous=False)
         yield broker
         consumer.close()
@@ -37,7 +37,7 @@ def consumed(tmp_path_factory):
 def millrace(consumed, warm_millrace):
     def command(*arguments, status=0):
         result = subprocess.run(
-            [warm_millrace, "groups", *arguments, "--bootstrap", consumed.bootstrap], capture_output=True, timeout=60,
+            [warm_millrace, "groups", *arguments, "--bootstrap", consumed.bootstrap], capture_output=True, timeout=120,
             check=False,
         )  # fmt: skip
         assert result.returncode == status, result.stderr
