@@ -14,6 +14,7 @@ import logging
 import resource
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
@@ -151,9 +152,9 @@ class Server:
             connection.drain()
         if not self._connections:
             return
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._all_closed.wait(), timeout_s)
-        except TimeoutError:
+        if self._connections:
             logger.warning("cutting off %d connections that did not drain", len(self._connections))
             for connection in tuple(self._connections):
                 connection.abort()
