@@ -16,12 +16,20 @@ from millrace_broker.admin import endpoint
 from millrace_broker.admin.health import Health
 from millrace_broker.startup.options import parse_options
 from millrace_ops.cli.brokers_adopt import _endpoints
+from millrace_ops.platform import health
 from millrace_ops.platform.health import broker_problem
 from millrace_ops.replicas.stray_reports import AdminUnreachableError
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_support.certificates import Authority
 
 TOKEN = "hush"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Lets a broker on a busy machine take its time for an answer."""
+    monkeypatch.setattr(health, "TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
