@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from millrace.client import cluster as clusters
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
@@ -58,7 +59,7 @@ class Scenario:
 
     def append(self) -> None:
         content = value(len(self.sent))
-        with Cluster(self.broker.bootstrap, timeout_s=2) as cluster:
+        with Cluster(self.broker.bootstrap) as cluster:
             assert SyncProducer(cluster).send(TOPIC, 0, [NewRecord(content)]) == len(self.sent)
         self.sent.append(content)
 
@@ -102,6 +103,7 @@ class Scenario:
 
 
 if __name__ == "__main__":
+    clusters.RETRY_ATTEMPTS = 2  # a full disk stays full
     scenario = Scenario(Path(sys.argv[1]))
     with scenario.broker:
         scenario.run()

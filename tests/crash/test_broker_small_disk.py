@@ -8,7 +8,7 @@ import pytest
 
 SCENARIO = Path(__file__).with_name("full_disk_scenario.py")
 MOUNT = 'mount -t tmpfs -o size=2m none "$0"'
-TIMEOUT_S = 120
+TIMEOUT_S = 500
 
 
 def in_own_namespace(mountpoint, *command):
