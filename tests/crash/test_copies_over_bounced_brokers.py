@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from copying import PARTITIONS, PATIENCE_S, Copier, Reader
 from playing import CLUSTER_PROPERTIES
 
-from millrace.client import Admin, Cluster
+from millrace.client import Cluster
 from millrace.testing.broker import BrokerProcess
-from millrace_support.broker_clusters import broker_cluster
+from millrace_support.broker_clusters import broker_cluster, create_replicated
 
 COPIER = Path(__file__).parent / "copiers" / "copy_with_confluent.py"
 NAME = "events"
@@ -56,7 +56,7 @@ def test_transactions_copy_each_message_once_while_brokers_bounce(zookeeper, tmp
     with broker_cluster(tmp_path, zookeeper.address, properties=CLUSTER_PROPERTIES) as brokers:
         with Cluster(brokers.bootstrap) as cluster:
             for end in ("in", "out"):
-                Admin(cluster).create_topic(f"{NAME}-{end}", PARTITIONS, replication_factor=3)
+                create_replicated(cluster, f"{NAME}-{end}", PARTITIONS, 3)
         expected = sent(brokers.bootstrap, count)
         reader = Reader(brokers.bootstrap, [NAME])
         command = [sys.executable, str(COPIER), brokers.bootstrap, NAME, str(in_one)]

@@ -27,8 +27,8 @@ from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import free_port
 
 READY_PREFIX = "listening "
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0  # a broker waits for a minute for its cluster, and before that for its former session
+STOP_TIMEOUT_S = 180.0
 PORT_ATTEMPTS = 10
 LOG_TAIL_LINES = 20
 
@@ -161,7 +161,7 @@ class BrokerProcess:
         self.bootstrap = self._await_listening()
 
     def stop(self) -> int:
-        """Sends SIGTERM, waits, and returns the exit status; sends SIGKILL after a minute."""
+        """Sends SIGTERM, waits, and returns the exit status; sends SIGKILL after three minutes."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ from millrace.addresses import LOOPBACK
 from millrace.client.cluster import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.simple_consumer import SimpleConsumer
-from millrace.errors import SetupError
+from millrace.errors import BrokerError, SetupError
 from millrace.java import class_archive_flags, find_java
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import free_port
@@ -40,8 +41,8 @@ CLUSTER_ID = "MillracePeerCluster0wA"  # 16 bytes in URL-safe base64, as every c
 JAVA_FLAGS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 TOOL_TIMEOUT_S = 180.0
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 180.0
 MARKERS_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.05
 LOG_TAIL_CHARACTERS = 4000
@@ -204,7 +205,7 @@ class KafkaBroker:
             raise
 
     def stop(self) -> int:
-        """Sends SIGTERM, waits, and returns the exit status, 143 after a clean stop; sends SIGKILL after a minute."""
+        """Sends SIGTERM and returns the exit status, 143 after a clean stop; after three minutes sends SIGKILL."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
@@ -246,8 +247,9 @@ class KafkaBroker:
         said = self.read_log()
         if not any(line.format(self._broker_id) in said for line in STARTED):
             return False
-        with Cluster(self.bootstrap, security=self._security) as cluster:
+        with suppress(BrokerError), Cluster(self.bootstrap, security=self._security) as cluster:
             return self._broker_id in cluster.metadata([]).brokers
+        return False  # it has not heard of the cluster
 
 
 def await_markers(

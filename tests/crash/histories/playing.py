@@ -6,9 +6,10 @@ import with_aiokafka
 import with_confluent
 from processes import Process, Workload
 
-from millrace.client import Admin, Cluster
+from millrace.client import Cluster
 from millrace_ops.histories.events import read_history
 from millrace_ops.histories.recorder import Recorder
+from millrace_support.broker_clusters import create_replicated
 
 TOPIC, PARTITIONS = "events", 3
 PROPERTIES = {
@@ -46,7 +47,7 @@ TRANSACTIONAL = ("confluent-transactor", "aiokafka-transactor", "confluent-usurp
 def playing(broker, file, roles, *, replication_factor=1, is_read_at_end=True):
     """While the roles play: their recorder. The file has their whole history afterwards."""
     with Cluster(broker.bootstrap) as cluster:
-        Admin(cluster).create_topic(TOPIC, PARTITIONS, replication_factor)
+        create_replicated(cluster, TOPIC, PARTITIONS, replication_factor)
     recorder = Recorder(file)
     workload = Workload(broker.bootstrap, recorder, TOPIC, PARTITIONS)
     processes = [Process(workload, role, *ROLES[role]) for role in roles]

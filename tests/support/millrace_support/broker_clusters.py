@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 from uuid import uuid4
 
-from millrace.client import Cluster
+from millrace.client import Admin, Cluster
 from millrace.client.metadata import Partition, PartitionMetadata
-from millrace.errors import MillraceError
+from millrace.errors import InvalidReplicationFactorError, MillraceError
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import Serving, await_brokers
@@ -21,7 +21,7 @@ from millrace_support.zookeeper_sessions import end_session
 
 T = TypeVar("T")
 B = TypeVar("B", bound="ServingFromDisk")
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 PAUSE_S = 0.02
 SESSION_TIMEOUT_MS = 4000
 QUICK = {
@@ -51,6 +51,18 @@ def awaited(look: Callable[[], T | None], what: str, describe: Callable[[], str]
         assert time.monotonic() < deadline, f"in vain: {what}\n{describe()}"
         time.sleep(PAUSE_S)
     return found
+
+
+def create_replicated(cluster: Cluster, topic: str, partitions: int, replicas: int) -> None:
+    """Creates a topic once as many brokers are alive: a busy machine may cost one of them its session for a while."""
+
+    def create() -> bool | None:
+        with contextlib.suppress(InvalidReplicationFactorError):
+            Admin(cluster).create_topic(topic, partitions, replicas)
+            return True
+        return None
+
+    awaited(create, f"{topic} is created with {replicas} replicas")
 
 
 class BrokerCluster(Generic[B]):

@@ -23,6 +23,7 @@ from millrace_support.broker_clusters import QUICK, SESSION_TIMEOUT_MS, BrokerCl
 from millrace_support.relays import Relay, Relays
 
 SESSION_S = SESSION_TIMEOUT_MS / 1000
+PATIENCE_S = 60
 CONNECT_RESPONSE = struct.Struct(">iiiqi16s")  # ZooKeeper's: size, protocol, timeout, session id, bytes, password
 
 
@@ -87,8 +88,9 @@ class RelayedCluster(BrokerCluster[BrokerProcess]):
 
     @contextlib.contextmanager
     def _zookeeper_client(self, client_id: tuple[int, bytes] | None = None) -> Iterator[KazooClient]:
-        client = KazooClient(hosts=self.zookeeper, timeout=SESSION_S, client_id=client_id)
-        client.start(timeout=60)
+        timeout_s = PATIENCE_S if client_id is None else SESSION_S
+        client = KazooClient(hosts=self.zookeeper, timeout=timeout_s, client_id=client_id)
+        client.start(timeout=PATIENCE_S)
         try:
             yield client
         finally:

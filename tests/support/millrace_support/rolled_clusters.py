@@ -12,10 +12,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from millrace.client import Admin
 from millrace.errors import MillraceError
 from millrace.testing.kafka import await_markers
-from millrace_support.broker_clusters import BrokerCluster, awaited
+from millrace_support.broker_clusters import BrokerCluster, awaited, create_replicated
 from millrace_support.mixed_clusters import MixedBroker, Software
 from millrace_support.rolling_load import RollingLoad, Sent, Users, read_topic
 
@@ -61,7 +60,7 @@ class RolledCluster:
         """Creates the topics, and starts the clients."""
         with self._brokers.connect() as cluster:
             for each in self._created:
-                Admin(cluster).create_topic(each, PARTITIONS, replication_factor=len(self._brokers.brokers))
+                create_replicated(cluster, each, PARTITIONS, len(self._brokers.brokers))
         self.load.__enter__()
         return self
 
