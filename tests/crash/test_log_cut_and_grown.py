@@ -12,10 +12,30 @@ from millrace.client.sync_producer import SyncProducer
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace.zk import paths
+from millrace.zk.operations import Delete
+from millrace_support.zookeeper_sessions import started
 
-QUICK = {"zookeeper.session.timeout.ms": "2000"}
+LASTING = {"zookeeper.session.timeout.ms": "60000"}  # a session that ends while its broker lives begins an epoch
 CUT_AT, READ = 10, 20
 PATIENCE_S = 60
+
+
+class CrashingBroker(BrokerProcess):
+    """A broker whose session with ZooKeeper ends where it is killed, and at no other time."""
+
+    def __init__(self, folder, zookeeper):
+        self.zookeeper = zookeeper
+        properties = LASTING if zookeeper else {}
+        super().__init__(folder / "one", more_data_dirs=[folder / "two"], zookeeper=zookeeper, properties=properties)
+
+    def kill(self):
+        status = super().kill()
+        if self.zookeeper:
+            with started(self.zookeeper) as session:
+                refused = session.transact([Delete(paths.broker(1)), Delete(paths.CONTROLLER)])
+            assert refused is None
+        return status
 
 
 @pytest.fixture(params=["standalone", "zookeeper"])
@@ -23,9 +43,7 @@ def broker(request, tmp_path):
     address = None
     if request.param == "zookeeper":
         address = f"{request.getfixturevalue('zookeeper').address}/{tmp_path.name}"
-    with BrokerProcess(
-        tmp_path / "one", more_data_dirs=[tmp_path / "two"], zookeeper=address, properties=QUICK if address else {}
-    ) as process:
+    with CrashingBroker(tmp_path, address) as process:
         yield process
 
 
