@@ -1,15 +1,16 @@
 """Real power loss: a real broker on a file system that drops what was not synced keeps the promise of its flush policy.
 
 Each cut comes at a random moment of producing; the broker starts again on what the kernel has left. Of the records that
-were acknowledged, at most M-1 per partition may be lost with flush.messages=M, none with M=1; with flush.ms=S
-those that were acknowledged in the last S milliseconds, the interval between two looks at the logs, and the time that
-the syncs themselves take. What is left is a prefix, byte for byte. What is acknowledged after the cut began counts for
-nothing: a sync that is under way then may be told that it worked (`millrace_support.power_cut`).
+were acknowledged, at most M-1 per partition may be lost with flush.messages=M, none with M=1; with flush.ms those
+that were acknowledged since the last flushes of all logs began, which the broker counts, and it flushes without being
+asked. What is left is a prefix, byte for byte. What is acknowledged after the cut began counts for nothing: a sync that
+is under way then may be told that it worked (`millrace_support.power_cut`).
 """
 
 import json
 import os
 import random
+import re
 import time
 import urllib.request
 from collections import defaultdict
@@ -29,19 +30,23 @@ PARTITIONS = 3
 TOPIC = "events"
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 SMALL_SEGMENTS = {"log.segment.bytes": "30000", "log.index.interval.bytes": "500"}
-MAX_SYNC_TIME_S = 5.0  # of a machine that does much else
+PATIENCE_S = 240
+FLUSHES = re.compile(r"^millrace_log_flush_seconds_count\{.*\} (\d+)", re.MULTILINE)
+LOOK_INTERVAL_S = 0.2
+# All logs are flushed in turn, each again 300 ms later, and looked at every 100 ms: so many flushes have been of each.
+ENOUGH_FLUSHES = 5 * PARTITIONS
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What a flush policy lets a power cut take: acknowledged records of a partition, or their age in seconds.
+    """What a flush policy lets a power cut take: acknowledged records of a partition, or those since the last flushes.
 
-    Long producing is slow, except in the long form: the records' age counts, and each one is read after every cut.
+    Long producing is slow, except in the long form: the time counts, and each record is read after every cut.
     """
 
     properties: dict[str, str]
     max_lost: float = float("inf")
-    max_age_s: float = float("inf")
+    is_timed: bool = False
     max_produce_s: float = 1.0
     records_per_s: float = float("inf")
 
@@ -50,7 +55,7 @@ EVERY_MESSAGE = Promise({**SMALL_SEGMENTS, "log.flush.interval.messages": "1"}, 
 EVERY_50_MESSAGES = Promise({**SMALL_SEGMENTS, "log.flush.interval.messages": "50"}, max_lost=49)
 EVERY_300_MS = Promise(
     {"log.segment.bytes": "150000", "log.flush.interval.ms": "300", "log.flush.scheduler.interval.ms": "100"},
-    max_age_s=0.3 + 0.1 + MAX_SYNC_TIME_S,
+    is_timed=True,
     max_produce_s=8.0,
     records_per_s=3000,
 )
@@ -79,9 +84,41 @@ class Acknowledged:
             self.count += 1
 
 
-def produce_until(producer, acknowledged, deadline, records_per_s):
-    start_s, sent_before = time.monotonic(), acknowledged.sent
-    while (now_s := time.monotonic()) < deadline:
+class FlushWatch:
+    """Asks a broker again and again how many flushes of logs it has done."""
+
+    def __init__(self, broker):
+        self.url = f"{broker.admin_url}/metrics"
+        self.looks = []
+        self.look()
+
+    def look(self):
+        asked_s = time.monotonic()
+        with urllib.request.urlopen(self.url, timeout=PATIENCE_S) as answer:
+            counts = FLUSHES.findall(answer.read().decode())
+        self.looks.append((asked_s, sum(map(int, counts))))
+
+    def look_now_and_then(self):
+        if time.monotonic() > self.looks[-1][0] + LOOK_INTERVAL_S:
+            self.look()
+
+    def flushed_s(self):
+        """Until when, at least, all is flushed that was acknowledged; None where that is not known yet."""
+        last_count = self.looks[-1][1]
+        return max((asked_s for asked_s, count in self.looks if count + ENOUGH_FLUSHES <= last_count), default=None)
+
+
+def produce_until(producer, acknowledged, deadline, records_per_s, watch=None):
+    """Until the time is over, something was acknowledged, and, with a watch, some of it is flushed by now."""
+    start_s, sent_before, count_before = time.monotonic(), acknowledged.sent, acknowledged.count
+
+    def has_come_far():
+        return acknowledged.count > count_before and (watch is None or watch.flushed_s() is not None)
+
+    while (now_s := time.monotonic()) < deadline or not has_come_far():
+        assert now_s < start_s + PATIENCE_S, "nothing is acknowledged, or nothing is flushed"
+        if watch is not None:
+            watch.look_now_and_then()
         if acknowledged.sent - sent_before > (now_s - start_s) * records_per_s:
             producer.poll(0.005)
             continue
@@ -126,7 +163,7 @@ def read_partition(bootstrap, partition):
     return found
 
 
-def check_survivors(broker, acknowledged, promise, cut_s):
+def check_survivors(broker, acknowledged, promise, cut_s, flushed_s):
     """What is left is what was sent, in order; returns the acknowledged records that are lost and the oldest's age."""
     losses, oldest_s = 0, 0.0
     for partition in range(PARTITIONS):
@@ -139,9 +176,8 @@ def check_survivors(broker, acknowledged, promise, cut_s):
         gone = [known.pop(offset)[1] for offset in list(known) if offset >= len(found)]
         lost = [acknowledged_s for acknowledged_s in gone if acknowledged_s < cut_s]
         assert len(lost) <= promise.max_lost
-        age_s = cut_s - min(lost, default=cut_s)
-        assert age_s <= promise.max_age_s
-        losses, oldest_s = losses + len(lost), max(oldest_s, age_s)
+        assert flushed_s is None or min(lost, default=cut_s) >= flushed_s
+        losses, oldest_s = losses + len(lost), max(oldest_s, cut_s - min(lost, default=cut_s))
     request = urllib.request.Request(f"{broker.admin_url}/maintenance/verify", method="POST")
     with urllib.request.urlopen(request, timeout=60) as answer:
         reports = json.load(answer)["partitions"]
@@ -158,8 +194,10 @@ def cut_power_while_producing(disk, promise, chance, cuts=CUTS):
             Admin(cluster).create_topic(TOPIC, PARTITIONS)
         for _ in range(cuts):
             producer = new_producer(broker.bootstrap, chance)
+            watch = FlushWatch(broker) if promise.is_timed else None
             deadline = time.monotonic() + chance.uniform(0.1, promise.max_produce_s)
-            produce_until(producer, acknowledged, deadline, promise.records_per_s)
+            produce_until(producer, acknowledged, deadline, promise.records_per_s, watch)
+            flushed_s = None if watch is None else watch.flushed_s()
             cut_s = time.monotonic()
             disk.cut_power()
             broker.kill()
@@ -167,7 +205,7 @@ def cut_power_while_producing(disk, promise, chance, cuts=CUTS):
             producer.flush(5)
             disk.restore()
             broker.start()
-            lost, age_s = check_survivors(broker, acknowledged, promise, cut_s)
+            lost, age_s = check_survivors(broker, acknowledged, promise, cut_s, flushed_s)
             losses, oldest_s = losses + lost, max(oldest_s, age_s)
         broker.stop()
     return acknowledged.count, losses, oldest_s
