@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -33,7 +34,6 @@ MARKS = {
     "zookeeper": "java",
 }
 PATIENCE_S = 240
-GONE_TIMEOUT_S = 10
 LOAD = "millrace/table/events"
 RUNS = (["millrace/retention"], ["millrace/compaction"])
 DECLARED = """
@@ -69,13 +69,14 @@ class Up:
         me = psutil.Process(self.process.pid)
         everything = [me, *me.children(recursive=True)]
         mark = MARKS.get(part)
-        victim = me if mark is None else next(one for one in everything[1:] if mark in " ".join(one.cmdline()))
+        victim = me if mark is None else next(one for one in everything[1:] if mark in command_line(one))
         victim.send_signal(signal.SIGKILL)
         killed_s = time.monotonic()
         self.process.stdout.close()
         self.process.wait(PATIENCE_S)
-        left = psutil.wait_procs(everything, timeout=GONE_TIMEOUT_S)[1]
-        assert [(one.pid, one.name()) for one in left if one.status() != psutil.STATUS_ZOMBIE] == []
+        while left := [one for one in everything if lives(one)]:
+            assert time.monotonic() < killed_s + 2 * PATIENCE_S, left
+            time.sleep(0.05)
         return time.monotonic() - killed_s
 
     def __enter__(self):
@@ -103,6 +104,18 @@ class Up:
         while self.api.run(run_id).status not in ("STARTED", "SUCCESS"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+def command_line(process):
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def lives(process):
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.mark.soak(rounds=1, soak_rounds=10 * len(PARTS))

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -106,7 +106,8 @@ def kill_an_executor(cluster):
     below = [child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)]
     executors = [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(cmdline(each))]
     if executors:
-        random.choice(executors).kill()
+        with suppress(psutil.NoSuchProcess):  # it may end by itself
+            random.choice(executors).kill()
 
 
 def cmdline(process):
