@@ -3,16 +3,22 @@
 The clients are those of `test_histories_under_faults.py`, the faults are `histories/faulty_broker.py`'s.
 """
 
+import time
+from contextlib import suppress
+
 import faulty_broker
 import pytest
 from cluster_faults import others
 from faulty_broker import FAULTS
 from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, PROPERTIES, TOPIC, history_of, playing
 
+from millrace.client.elections import ElectionType, elect_leaders
+from millrace.errors import MillraceError
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.histories.check import check
-from millrace_ops.histories.events import Action
+from millrace_ops.histories.events import Action, read_history
 from millrace_ops.histories.finding import Anomaly
+from millrace_support.broker_clusters import awaited
 from millrace_support.relayed_clusters import relayed_cluster
 
 READERS = ("confluent-assigned", "aiokafka-assigned")
@@ -20,6 +26,7 @@ SENDERS = ("confluent-sender", "aiokafka-sender")
 TRANSACTORS = ("confluent-transactor", "aiokafka-transactor")
 SENT, TRANSACTED = {Action.SEND: 20}, {Action.TRANSACTION: 20}
 OF_CLUSTERS = "waits_for_no_follower"
+LOST = {Anomaly.LOST_WRITE, Anomaly.INCONSISTENT_OFFSET}
 FOUND = {
     "cuts_the_log": (Anomaly.INCONSISTENT_OFFSET, SENDERS, SENT),
     "loses_answers,checks_no_sequence": (Anomaly.DUPLICATE, SENDERS, SENT),
@@ -36,25 +43,40 @@ FOUND = {
 }
 
 
-def findings_beside(tmp_path, fault, roles, counts):
-    """What is wrong with a history; what cuts the log does so after a kill."""
+def findings_beside(tmp_path, fault, roles, counts, wanted=None):
+    """What is wrong with a history, which goes on until it shows the anomaly that is wanted, if one is.
+
+    A fault may need several clients at the same moment. What cuts the log does so after a kill.
+    """
+    history, deadline = tmp_path / "history", time.monotonic() + PATIENCE_S
     with (
         BrokerProcess(tmp_path / "data", properties=PROPERTIES, program=(faulty_broker.__file__, fault)) as broker,
-        (tmp_path / "history").open("w+") as file,
+        history.open("w+", buffering=1) as file,
     ):
         with playing(broker, file, (*roles, *READERS)) as recorder:
             assert recorder.await_done(counts, PATIENCE_S), broker.read_log()[-4000:]
-            if fault == "cuts_the_log":
-                broker.kill()
-                broker.start()
+            while wanted is not None and wanted not in anomalies_so_far(history) and time.monotonic() < deadline:
+                if fault == "cuts_the_log":
+                    broker.kill()
+                    broker.start()
                 assert recorder.await_done(counts, PATIENCE_S), broker.read_log()[-4000:]
         return check(history_of(file), allowed={Anomaly.WRITE_CYCLE})
+
+
+def anomalies_so_far(history):
+    """What is wrong with a history that is being written, but for what nobody has read yet."""
+    lines = history.read_text().splitlines(keepends=True)
+    return anomalies_of(check(read_history(line for line in lines if line.endswith("\n")))) - {Anomaly.UNSEEN}
+
+
+def anomalies_of(findings):
+    return {finding.anomaly for finding in findings}
 
 
 @pytest.mark.parametrize("fault", FOUND)
 def test_a_planted_fault_is_found(tmp_path, fault):
     anomaly, roles, counts = FOUND[fault]
-    assert anomaly in {finding.anomaly for finding in findings_beside(tmp_path, fault, roles, counts)}
+    assert anomaly in anomalies_of(findings_beside(tmp_path, fault, roles, counts, anomaly))
 
 
 def test_lost_answers_alone_are_no_fault(tmp_path):
@@ -62,23 +84,46 @@ def test_lost_answers_alone_are_no_fault(tmp_path):
 
 
 def test_a_leader_that_waits_for_no_follower_is_found(zookeeper, tmp_path):
-    """What it has acknowledged while the others were out of reach is gone with it."""
-    program = (faulty_broker.__file__, OF_CLUSTERS)
+    """What it has acknowledged while the others were out of reach is gone with it.
+
+    One whose session ends before it has acknowledged anything leads no more, and then it happens to another one.
+    """
+    program, history = (faulty_broker.__file__, OF_CLUSTERS), tmp_path / "history"
+    deadline = time.monotonic() + PATIENCE_S
     with (
         relayed_cluster(tmp_path, zookeeper.address, properties=CLUSTER_PROPERTIES, program=program) as cluster,
-        (tmp_path / "history").open("w+") as file,
+        history.open("w+", buffering=1) as file,
     ):
         with playing(cluster, file, (*SENDERS, *READERS), replication_factor=3) as recorder:
             assert recorder.await_done(SENT, PATIENCE_S), cluster.read_log()[-4000:]
-            controller = cluster.controller()  # which confirms its own changes of the ISR
-            broker = next(leader for leader in leaders(cluster) if leader != controller)
-            cluster.cut_between(broker, others(cluster, broker))
-            assert recorder.await_done({Action.SEND: 10}, PATIENCE_S), cluster.read_log()[-4000:]
-            cluster.brokers[broker].kill()
-            cluster.heal(breaks=True)  # an answer that is held back would bring records to a follower
-            assert recorder.await_done(SENT, PATIENCE_S), cluster.read_log()[-4000:]
-        findings = {finding.anomaly for finding in check(history_of(file), allowed={Anomaly.WRITE_CYCLE})}
-    assert Anomaly.LOST_WRITE in findings or Anomaly.INCONSISTENT_OFFSET in findings
+            broker = killed_behind_a_cut(cluster, recorder)
+            while LOST.isdisjoint(anomalies_so_far(history)) and time.monotonic() < deadline:
+                cluster.brokers[broker].start()
+                cluster.all_in_sync()
+                broker = killed_behind_a_cut(cluster, recorder)
+        findings = anomalies_of(check(history_of(file), allowed={Anomaly.WRITE_CYCLE}))
+    assert not LOST.isdisjoint(findings)
+
+
+def killed_behind_a_cut(cluster, recorder):
+    """A leader that is killed once more was sent while it was cut off; returns when the others have gone on."""
+    broker = awaited(lambda: leader_beside_controller(cluster), "a broker leads that is not the controller")
+    cluster.cut_between(broker, others(cluster, broker))
+    assert recorder.await_done({Action.SEND: 10}, PATIENCE_S), cluster.read_log()[-4000:]
+    cluster.brokers[broker].kill()
+    cluster.heal(breaks=True)  # an answer that is held back would bring records to a follower
+    assert recorder.await_done(SENT, PATIENCE_S), cluster.read_log()[-4000:]
+    return broker
+
+
+def leader_beside_controller(cluster):
+    """A leader that is not the controller, which confirms its own changes of the ISR; None where all would be it."""
+    controller = cluster.controller()
+    found = next((leader for leader in leaders(cluster) if leader != controller), None)
+    if found is None:
+        with suppress(MillraceError), cluster.connect() as client:
+            elect_leaders(client, ElectionType.PREFERRED, None)
+    return found
 
 
 def leaders(cluster):
