@@ -18,7 +18,8 @@ from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, s
 from millrace_pipelines.warehouse.tables.open import open_tables
 
 FS = OsFileSystem()
-CALL = re.compile(r"^\d+ +(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)")
+CALL = re.compile(r"^(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)")
+UNFINISHED, RESUMED = " <unfinished ...>", re.compile(r"^<\.\.\. \w+ resumed>")
 CALLS = "openat,fsync,fdatasync,rename,renameat,renameat2,link,linkat,close"
 
 
@@ -37,10 +38,24 @@ def load(directory, offset):
     return table.commit([file], expected=expected, transactions=transactions, lineage={"ranges": [], "lost": []})
 
 
+def whole_lines(trace):
+    """The lines of a trace without the threads' ids, calls that others came between put together where they end."""
+    begun = {}
+    for line in trace.read_text(errors="replace").splitlines():
+        thread, _, text = line.partition(" ")
+        text = text.strip()
+        if text.endswith(UNFINISHED):
+            begun[thread] = text.removesuffix(UNFINISHED)
+        elif resumed := RESUMED.match(text):
+            yield begun.pop(thread) + text[resumed.end() :]
+        else:
+            yield text
+
+
 def traced(trace):
     """What was synced and put in place, in order: ("fsync" | "named", path)."""
     paths, events = {}, []
-    for line in trace.read_text(errors="replace").splitlines():
+    for line in whole_lines(trace):
         call = CALL.match(line)
         if call is None or int(call["result"]) < 0:
             continue
