@@ -75,8 +75,9 @@ class Group:
             "group.id": "g",
             "zookeeper.connect": zookeeper,
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            "zookeeper.connection.timeout.ms": str(1000 * PATIENCE_S),
             "rebalance.backoff.ms": "300",
-            "rebalance.max.retries": "50",
+            "rebalance.max.retries": "400",
             "auto.offset.reset": "smallest",
             "auto.commit.interval.ms": "50",
         }
