@@ -9,6 +9,7 @@ from collections import Counter
 
 from millrace.client.answers import is_retriable
 from millrace.errors import MillraceError
+from millrace_support.broker_clusters import awaited
 
 logger = logging.getLogger(__name__)
 PAUSE_S = 1.0
@@ -16,7 +17,9 @@ FALSE_ALARMS = ("Truncated", "Recreated", "OffsetsLost", "does not exist")  # in
 
 
 class AgainAndAgain(threading.Thread):
-    """Calls `do_once` until it is stopped: `ends` counts how that ended, `alarms` are errors that it may not have.
+    """Calls `do_once`, which returns True where all is done, until it is stopped.
+
+    `ends` counts how that ended, `alarms` are errors that it may not have.
 
     It is a context manager that leaves nothing running.
     """
@@ -36,12 +39,18 @@ class AgainAndAgain(threading.Thread):
     def run(self):
         while not self.stopping.wait(PAUSE_S):
             try:
-                self.do_once()
-            except MillraceError as error:
-                self.note(error)
+                self.attempt()
             except BaseException as error:
                 self.alarms.append(repr(error))
                 raise
+
+    def attempt(self):
+        """Does it; returns whether it was done, None where it was not."""
+        try:
+            return self.do_once()
+        except MillraceError as error:
+            self.note(error)
+            return None
 
     def note(self, error):
         said = f"{type(error).__name__}: {error}"
@@ -51,8 +60,8 @@ class AgainAndAgain(threading.Thread):
             self.alarms.append(said)
 
     def do_last(self):
-        """Stops, and does it once more, when nothing may fail."""
+        """Stops, and does it once more, which a broker whose session ends may hold up for a while, and nothing else."""
         self.stopping.set()
         self.join()
+        awaited(lambda: self.alarms or self.attempt(), f"{self.name} do the last", lambda: str(self.ends))
         assert self.alarms == []
-        self.do_once()

@@ -38,6 +38,7 @@ class JobBeside(AgainAndAgain):
     def do_once(self):
         is_complete = consume(listed_events, self.options, self.committed)
         self.ends["runs of a job" if is_complete else "runs of a job that ran out of time"] += 1
+        return is_complete or None
 
     def committed(self, committed):
         self.ends["commits of a job"] += committed.version is not None
