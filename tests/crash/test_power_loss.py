@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import subprocess
 import time
 import urllib.request
 from collections import defaultdict
@@ -265,3 +266,15 @@ def test_the_disk_forgets_what_was_not_synced(new_disk):
         disk.restore()
         left = {file.name: file.read_bytes() for file in disk.path.iterdir() if file.is_file()}
     assert left == {"synced": b"synced", "grown": b"synced", "renamed": b"synced"}
+
+
+def test_a_disk_is_restored_though_another_mount_namespace_has_it_still(new_disk):
+    """As it does where the test of a small disk runs beside this one."""
+    with new_disk() as disk:
+        command = ["unshare", "--mount", "sh", "-c", "echo; read -r _"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as beside:
+            assert beside.stdout.readline()
+            disk.cut_power()
+            disk.restore()
+            (disk.path / "written").write_bytes(b"again")
+            beside.communicate()

@@ -81,8 +81,18 @@ class PowerCutDisk:
             os.close(folder)
 
     def restore(self) -> None:
-        """Mounts what is left. No process may have a file open there."""
+        """Mounts a copy of what is left. No process may have a file open there.
+
+        A process with a mount namespace of its own may still have the disk whose power was cut, and the kernel mounts
+        that one again wherever its image is.
+        """
         _run("umount", str(self.path))
+        cut, cut_path = self._image, self._image_path
+        self._image = os.memfd_create("disk")
+        try:
+            _run("cp", "--sparse=always", cut_path, self._image_path)
+        finally:
+            os.close(cut)
         self._mount()
 
     def close(self) -> None:
