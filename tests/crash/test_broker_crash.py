@@ -61,7 +61,7 @@ class AcknowledgedProducer(threading.Thread):
     def await_acknowledged(self, more):
         with self.progress:
             wanted = len(self.acknowledged) + more
-            assert self.progress.wait_for(lambda: len(self.acknowledged) >= wanted, timeout=60)
+            assert self.progress.wait_for(lambda: len(self.acknowledged) >= wanted, timeout=240)
 
 
 @pytest.mark.soak(rounds=8, minutes=4)

@@ -31,7 +31,7 @@ from millrace.java import class_archive_flags, java_home_for_spark
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import free_port
 
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 400.0
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.05
 LOG_TAIL_CHARACTERS = 4000
