@@ -34,13 +34,13 @@ def await_brokers(ids: set[int], *told: Serving, security: ClientSecurity = Clie
     deadline = time.monotonic() + DEADLINE_S
     for broker in told:
         with Cluster(broker.bootstrap, security=security) as cluster:
-            while (found := _known(cluster)) != ids:
+            while (found := known_brokers(cluster)) != ids:
                 assert time.monotonic() < deadline, f"{broker.bootstrap} knows of {sorted(found)}, not {sorted(ids)}"
                 time.sleep(PAUSE_S)
 
 
-def _known(cluster: Cluster) -> set[int]:
-    """Returns the brokers that a broker tells of; none while it has not heard of the cluster."""
+def known_brokers(cluster: Cluster) -> set[int]:
+    """Returns the ids of the live brokers; none where no controller has told the broker of any for some seconds."""
     with suppress(BrokerError):
         return set(cluster.metadata([]).brokers)
     return set()
