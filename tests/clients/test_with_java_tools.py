@@ -11,6 +11,8 @@ import subprocess
 import pytest
 
 from millrace.errors import SetupError
+from millrace_support.broker_clusters import awaited
+from millrace_support.kafka_tools import PATIENT_GROUPS, PATIENT_PRODUCER, patient_versions
 
 pytestmark = pytest.mark.peers
 
@@ -37,7 +39,18 @@ def tool(target, kafka_jars):
 @pytest.fixture
 def topic(tool, name):
     tool(TOPICS, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=86400000")
+    awaited(lambda: name in tool(TOPICS, "--list").split() or None, "the broker knows of the topic")
     return name
+
+
+def await_said(tool, words, *arguments):
+    """Waits until a tool says something: a broker hears of changes a little after its controller has made them."""
+    awaited(lambda: words in tool(*arguments) or None, words)
+
+
+def await_unsaid(tool, words, *arguments):
+    """Waits until a tool says something no more."""
+    awaited(lambda: words not in tool(*arguments) or None, f"no {words}")
 
 
 def keyed_lines(count=RECORDS):
@@ -53,12 +66,13 @@ def test_java_topics(tool, topic):
     assert re.search(r"Partition: 1\s+Leader: 1\s+Replicas: 1\s+Isr: 1", said), said
     assert topic in tool(TOPICS, "--list").split()
     tool(TOPICS, "--delete", "--topic", topic)
-    assert topic not in tool(TOPICS, "--list").split()
+    await_unsaid(tool, topic, TOPICS, "--list")
 
 
 @pytest.mark.needs("CreatePartitions")
 def test_java_partitions(tool, topic):
     tool(TOPICS, "--alter", "--topic", topic, "--partitions", "5")
+    await_said(tool, f"{topic}:4:0", f"{TOOLS}.GetOffsetShell", "--topic", topic)
     said = tool(f"{TOOLS}.GetOffsetShell", "--topic", topic)
     assert said.split() == [f"{topic}:{partition}:0" for partition in range(5)]
 
@@ -66,7 +80,7 @@ def test_java_partitions(tool, topic):
 @pytest.mark.needs("InitProducerId", "JoinGroup")
 def test_java_console(tool, name):
     """The producer makes the topic; a group takes all, and what comes later; offsets by every special time."""
-    properties = ("--property", "parse.key=true", "--property", "key.separator=:")
+    properties = (*PATIENT_PRODUCER, "--property", "parse.key=true", "--property", "key.separator=:")
     tool(CONSOLE_PRODUCER, "--topic", name, *properties, stdin="\n".join(keyed_lines()))
     consume = (
         CONSOLE_CONSUMER, "--topic", name, "--from-beginning", "--max-messages", str(RECORDS), "--group", name,
@@ -81,7 +95,7 @@ def test_java_console(tool, name):
 
 @pytest.mark.needs("InitProducerId", "ConsumerGroupHeartbeat")
 def test_java_new_group_protocol(tool, name):
-    tool(CONSOLE_PRODUCER, "--topic", name, stdin="\n".join(keyed_lines()))
+    tool(CONSOLE_PRODUCER, *PATIENT_PRODUCER, "--topic", name, stdin="\n".join(keyed_lines()))
     said = tool(
         CONSOLE_CONSUMER, "--topic", name, "--from-beginning", "--max-messages", str(RECORDS), "--group", name,
         "--consumer-property", "group.protocol=consumer",
@@ -93,16 +107,16 @@ def test_java_new_group_protocol(tool, name):
 @pytest.mark.needs("JoinGroup", "ListGroups", "DescribeGroups", "DeleteGroups", "OffsetDelete", "InitProducerId")
 def test_java_groups(tool, topic, name):
     """Offsets reset, shown, taken away; the group listed, described and deleted."""
-    tool(CONSOLE_PRODUCER, "--topic", topic, stdin="\n".join(keyed_lines(10)))
+    tool(CONSOLE_PRODUCER, *PATIENT_PRODUCER, "--topic", topic, stdin="\n".join(keyed_lines(10)))
     group = ("--group", name)
-    tool(GROUPS, *group, "--topic", f"{topic}:0,1", "--reset-offsets", "--to-earliest", "--execute")
-    said = tool(GROUPS, *group, "--describe")
+    tool(GROUPS, *PATIENT_GROUPS, *group, "--topic", f"{topic}:0,1", "--reset-offsets", "--to-earliest", "--execute")
+    said = tool(GROUPS, *PATIENT_GROUPS, *group, "--describe")
     assert len(re.findall(rf"{name}\s+{topic}\s+[01]\s+0\s+\d+\s+\d+", said)) == 2, said
-    assert re.search(rf"{name}\s+Empty", tool(GROUPS, "--list", "--state")), said
-    tool(GROUPS, *group, "--delete-offsets", "--topic", f"{topic}:1")
-    assert len(re.findall(rf"{name}\s+{topic}\s+\d+", tool(GROUPS, *group, "--describe"))) == 1
-    assert "successful" in tool(GROUPS, *group, "--delete")
-    assert "GroupIdNotFoundException" in tool(GROUPS, *group, "--describe")
+    assert re.search(rf"{name}\s+Empty", tool(GROUPS, *PATIENT_GROUPS, "--list", "--state")), said
+    tool(GROUPS, *PATIENT_GROUPS, *group, "--delete-offsets", "--topic", f"{topic}:1")
+    assert len(re.findall(rf"{name}\s+{topic}\s+\d+", tool(GROUPS, *PATIENT_GROUPS, *group, "--describe"))) == 1
+    assert "successful" in tool(GROUPS, *PATIENT_GROUPS, *group, "--delete")
+    assert "GroupIdNotFoundException" in tool(GROUPS, *PATIENT_GROUPS, *group, "--describe")
 
 
 @pytest.mark.needs("DescribeConfigs", "IncrementalAlterConfigs")
@@ -117,20 +131,19 @@ def test_java_configs(tool, topic):
         "--delete-config",
         "retention.ms",
     )
-    said = tool(CONFIGS, *entity, "--describe")
-    assert "cleanup.policy=compact,delete" in said
-    assert "retention.ms" not in said
+    await_said(tool, "cleanup.policy=compact,delete", CONFIGS, *entity, "--describe")
+    assert "retention.ms" not in tool(CONFIGS, *entity, "--describe")
     with pytest.raises(SetupError, match="InvalidConfigurationException"):
         tool(CONFIGS, *entity, "--alter", "--add-config", "segment.bytes=1")
     broker = ("--entity-type", "brokers", "--entity-name", "1")
     tool(CONFIGS, *broker, "--alter", "--add-config", "log.retention.ms=86400000")
-    assert "log.retention.ms=86400000" in tool(CONFIGS, *broker, "--describe")
+    await_said(tool, "log.retention.ms=86400000", CONFIGS, *broker, "--describe")
     assert "num.partitions=1 " in tool(CONFIGS, *broker, "--describe", "--all")
 
 
 @pytest.mark.needs("DeleteRecords", "InitProducerId")
 def test_java_delete_records(tool, name, tmp_path):
-    tool(CONSOLE_PRODUCER, "--topic", name, stdin="\n".join(keyed_lines(10)))
+    tool(CONSOLE_PRODUCER, *PATIENT_PRODUCER, "--topic", name, stdin="\n".join(keyed_lines(10)))
     file = tmp_path / "offsets.json"
     file.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 4}]}))
     said = tool(f"{TOOLS}.DeleteRecordsCommand", "--offset-json-file", str(file))
@@ -147,8 +160,8 @@ def test_java_log_dirs(tool, topic):
     assert sorted(one["partition"] for one in directory["partitions"]) == [f"{topic}-0", f"{topic}-1"]
 
 
-def test_java_api_versions(tool):
-    said = tool(f"{TOOLS}.BrokerApiVersionsCommand")
+def test_java_api_versions(tool, tmp_path):
+    said = tool(f"{TOOLS}.BrokerApiVersionsCommand", *patient_versions(tmp_path))
     assert re.search(r"Produce\(0\): \d+ to 13", said), said
 
 
@@ -187,7 +200,7 @@ def test_java_producer_performance(tool, target, topic, kafka_jars):
 
 @pytest.mark.needs("DescribeProducers", "InitProducerId")
 def test_java_producers(tool, name):
-    tool(CONSOLE_PRODUCER, "--topic", name, stdin="one")
+    tool(CONSOLE_PRODUCER, *PATIENT_PRODUCER, "--topic", name, stdin="one")
     said = tool(f"{TOOLS}.TransactionsCommand", "describe-producers", "--topic", name, "--partition", "0")
     assert re.search(r"^\d+\s+0\s+-1\s+0\s", said, re.MULTILINE), said
 
@@ -196,9 +209,9 @@ def test_java_producers(tool, name):
 def test_java_quotas_and_users(tool, name):
     client = ("--entity-type", "clients", "--entity-name", name)
     tool(CONFIGS, "--alter", "--add-config", "producer_byte_rate=1048576", *client)
-    assert "producer_byte_rate=1048576.0" in tool(CONFIGS, "--describe", *client)
+    await_said(tool, "producer_byte_rate=1048576.0", CONFIGS, "--describe", *client)
     tool(CONFIGS, "--alter", "--delete-config", "producer_byte_rate", *client)
-    assert "producer_byte_rate" not in tool(CONFIGS, "--describe", *client)
+    await_unsaid(tool, "producer_byte_rate", CONFIGS, "--describe", *client)
     assert tool(CONFIGS, "--describe", "--entity-type", "users").split() == []
 
 

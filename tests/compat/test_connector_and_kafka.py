@@ -10,6 +10,7 @@ from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace_support.await_brokers import await_brokers
+from millrace_support.kafka_tools import PATIENT_GROUPS
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PROPERTIES = {"zookeeper.session.timeout.ms": "6000", "offsets.topic.num.partitions": "1"}
@@ -75,7 +76,8 @@ def test_offsets_in_the_coordinator_are_seen_by_kafkas_tool(kafka, brokers, conn
     with join(connect, "in-kafka", offsets_storage="kafka", dual_commit_enabled="false") as connector:
         _, messages = read(connector, 5 * PARTITIONS)
     assert {one.partition for one in messages} == set(range(PARTITIONS))
-    shown = kafka.run(GROUPS, "--bootstrap-server", brokers[0].bootstrap, "--describe", "--group", "in-kafka")
+    described = ("--describe", "--group", "in-kafka")
+    shown = kafka.run(GROUPS, "--bootstrap-server", brokers[0].bootstrap, *PATIENT_GROUPS, *described)
     rows = [line.split() for line in shown.splitlines() if line.startswith("in-kafka")]
     assert sorted((row[2], row[3], row[5]) for row in rows) == [(str(number), "5", "0") for number in range(PARTITIONS)]
 

@@ -9,6 +9,7 @@ from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.batch import NO_PRODUCER_ID, walk
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
+from millrace_support.kafka_tools import PATIENT_PRODUCER
 
 pytestmark = pytest.mark.peers
 
@@ -33,8 +34,9 @@ def tools():
 def test_the_console_producer_of_3_9_is_idempotent(java_broker):
     stdin = "".join(f"{line}\n" for line in LINES).encode()
     find_kafka("3.9").run(
-        "kafka.tools.ConsoleProducer", "--bootstrap-server", java_broker.bootstrap, "--topic", TOPIC, stdin=stdin
-    )
+        "kafka.tools.ConsoleProducer", "--bootstrap-server", java_broker.bootstrap, "--topic", TOPIC, *PATIENT_PRODUCER,
+        stdin=stdin,
+    )  # fmt: skip
     with Cluster(java_broker.bootstrap) as cluster:
         consumer = SimpleConsumer(cluster)
         assert consumer.latest(TOPIC, 0) == len(LINES)

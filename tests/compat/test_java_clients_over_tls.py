@@ -8,6 +8,7 @@ from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
 from millrace_support.certificates import PASSWORD, Authority
+from millrace_support.kafka_tools import PATIENT_PRODUCER
 
 pytestmark = pytest.mark.peers
 
@@ -64,7 +65,8 @@ def test_the_console_producer_and_consumer_of_3_9(folder, addresses, listener, s
     kafka, topic = find_kafka("3.9"), f"java-{listener}"
     kafka.run(
         "kafka.tools.ConsoleProducer", "--bootstrap-server", addresses[listener], "--topic", topic,
-        "--producer.config", str(config), stdin="".join(f"{line}\n" for line in LINES).encode(),
+        "--producer.config", str(config), *PATIENT_PRODUCER,
+        stdin="".join(f"{line}\n" for line in LINES).encode(),
     )  # fmt: skip
     with Cluster(addresses["PLAINTEXT"]) as cluster:
         assert SimpleConsumer(cluster).latest(topic, 0) == len(LINES)

@@ -25,6 +25,7 @@ from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.header import encode_request_header, has_tagged_response_header
+from millrace_support.kafka_tools import PATIENT_GROUPS
 
 PARTITIONS = 4
 RECORDS_EACH = 5
@@ -368,16 +369,14 @@ def test_kafkas_console_consumer_reads_by_the_new_protocol_and_kafkas_tool_descr
     assert said.count(f"Processed a total of {PARTITIONS * RECORDS_EACH} messages") == 1
     one = member(quick_broker, topic)
     poll_until(lambda: len(one.assignment()) == PARTITIONS, one)
-    described = kafka_41.run(
-        GROUPS_TOOL, "--bootstrap-server", quick_broker.bootstrap, "--describe", "--group", topic,
-        "--members", "--verbose",
-    )  # fmt: skip
-    assert f"{topic}:0,1,2,3" in described
-    state = kafka_41.run(
-        GROUPS_TOOL, "--bootstrap-server", quick_broker.bootstrap, "--describe", "--group", topic, "--state"
-    )
-    assert "Stable" in state
-    assert "uniform" in state
+
+    def described(*options):
+        where = ("--bootstrap-server", quick_broker.bootstrap, *PATIENT_GROUPS)
+        return kafka_41.run(GROUPS_TOOL, *where, "--describe", "--group", topic, *options)
+
+    assert f"{topic}:0,1,2,3" in described("--members", "--verbose")
+    poll_until(lambda: "Stable" in described("--state"), one)  # once the member has said what it owns
+    assert "uniform" in described("--state")
     assert len(one.committed(one.assignment(), timeout=DEADLINE_S)) == PARTITIONS
     assert {each.offset for each in one.committed(one.assignment(), timeout=DEADLINE_S)} == {RECORDS_EACH}
     one.close()

@@ -23,6 +23,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.cluster.coordinator_topic import partition_of
+from millrace_support.kafka_tools import PATIENT_GROUPS
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -80,7 +81,7 @@ def newest_kafka():
 @pytest.fixture
 def groups_tool(newest_kafka, judged):
     def run(*arguments):
-        return newest_kafka.run(GROUPS, "--bootstrap-server", judged.bootstrap, *arguments)
+        return newest_kafka.run(GROUPS, "--bootstrap-server", judged.bootstrap, *PATIENT_GROUPS, *arguments)
 
     return run
 

@@ -19,6 +19,7 @@ from millrace.errors import (
 )
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_support.kafka_tools import PATIENT_PRODUCER
 
 KEYS = [
     "",
@@ -179,7 +180,7 @@ def test_java_agrees_on_partitions(java, broker_session):
     lines = "".join(f"{key}\t{key}\n" for key in KEYS if key)
     java.run(
         "kafka.tools.ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", "java-theirs",
-        "--property", "parse.key=true", stdin=lines.encode(),
+        "--property", "parse.key=true", *PATIENT_PRODUCER, stdin=lines.encode(),
     )  # fmt: skip
     with Producer(broker_list=bootstrap) as producer:
         ours = {key.encode(): producer.send("java-ours", b"v", key.encode()).result().partition for key in KEYS if key}

@@ -24,7 +24,7 @@ from millrace_broker.security.authentication.listener_security import ListenerSe
 from millrace_broker.security.authentication.mechanisms import new_mechanism
 from millrace_ops.users.stored_users import in_zookeeper
 from millrace_support.broker_clusters import awaited
-from millrace_support.kafka_tools import KafkaTools
+from millrace_support.kafka_tools import PATIENT_PRODUCER, KafkaTools
 from millrace_support.sasl_brokers import MECHANISMS, SCRAM, client_jaas, sasl_broker
 from millrace_support.zookeeper_sessions import started
 
@@ -47,7 +47,7 @@ def test_kafkas_client_produces_and_consumes(broker, kafka, tmp_path, mechanism)
     )
     where = ("--bootstrap-server", broker.bootstrap, "--topic", f"java-{mechanism}")
     stdin = "".join(f"{line}\n" for line in LINES).encode()
-    kafka.run("kafka.tools.ConsoleProducer", *where, "--producer.config", str(settings), stdin=stdin)
+    kafka.run("kafka.tools.ConsoleProducer", *where, *PATIENT_PRODUCER, "--producer.config", str(settings), stdin=stdin)
     found = kafka.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", *where, "--consumer.config", str(settings), "--partition",
         "0", "--offset", "earliest", "--max-messages", str(len(LINES)), "--timeout-ms", "60000",

@@ -2,9 +2,12 @@
 
 tools = KafkaTools(find_kafka("3.9"), broker.bootstrap)
 assert "PartitionCount: 2" in tools.run("kafka-topics", "--describe", "--topic", "t")
+
+Some give up within seconds if they are not told otherwise, which is less than a busy machine may need.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from millrace.testing.kafka import Kafka
 
@@ -19,6 +22,15 @@ MAIN_CLASSES = {
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
 }
+PATIENT_GROUPS = ("--timeout", "120000")  # of kafka-consumer-groups, instead of 5 s
+PATIENT_PRODUCER = ("--request-timeout-ms", "60000")  # of kafka-console-producer, instead of 1.5 s
+
+
+def patient_versions(folder: Path) -> tuple[str, str]:
+    """Returns the option that lets kafka-broker-api-versions wait longer than 5 s, with its new file."""
+    file = folder / "patient.properties"
+    file.write_text("request.timeout.ms=60000\n")
+    return "--command-config", str(file)
 
 
 @dataclass(frozen=True)
