@@ -1,8 +1,8 @@
 """A member of a group that stops itself: `stopped_member.py PROPERTIES_JSON TOPIC COUNT API`.
 
 It reads so many messages, commits them, and says how that went: "committed", or "lost". Right before its first request
-of that API it stops, as by SIGSTOP from outside. InitProducerId is asked for before the first message is read: then it
-says "joined" instead.
+of that API it says the id and the password of its session with ZooKeeper, and stops, as by SIGSTOP from outside.
+InitProducerId is asked for before the first message is read: then it says "joined" instead.
 """
 
 import json
@@ -13,18 +13,27 @@ import sys
 from millrace.client.connection import Connection
 from millrace.client.consumer import ConsumerConnector, OwnershipLostError
 from millrace.wire.api import ApiKey
+from millrace.zk.session import ZooKeeperSession
 
 
 def stop_before(api_key):
-    request = Connection.request
+    request, start, sessions = Connection.request, ZooKeeperSession.start, []
+
+    def remembered(self):
+        sessions.append(self)
+        start(self)
 
     def stopping(self, asked, fields, **options):
         if asked.key == api_key:
             Connection.request = request
+            session_id, password = sessions[-1].client_id
+            sys.stdout.write(f"{json.dumps([session_id, password.hex()])}\n")
+            sys.stdout.flush()
             os.kill(os.getpid(), signal.SIGSTOP)
         return request(self, asked, fields, **options)
 
     Connection.request = stopping
+    ZooKeeperSession.start = remembered
 
 
 def main():

@@ -9,7 +9,7 @@ from millrace.client.consumer.group_offsets import describe_zookeeper_group, ope
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.kafka import KafkaBroker, find_kafka
-from millrace_support.await_brokers import await_brokers
+from millrace_support.await_brokers import await_brokers, await_coordinators
 from millrace_support.kafka_tools import PATIENT_GROUPS
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -42,6 +42,7 @@ def brokers(kafka, connect, tmp_path_factory):
         await_brokers({1, 2}, first, second)
         with Cluster(first.bootstrap) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS, 2)
+        await_coordinators(first)
         yield first, second
 
 

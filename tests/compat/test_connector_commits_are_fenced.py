@@ -1,6 +1,7 @@
-"""Offsets in the coordinator alone: a member stopped inside a commit for longer than its session changes nothing.
+"""Offsets in the coordinator alone: a member that is stopped inside a commit until its session is over changes nothing.
 
-On Millrace and on Apache Kafka 3.9: what refuses it is the coordinators' own fencing of producers.
+No session of ZooKeeper ends because the machine is busy: the test itself ends that of a member that has stopped. On
+Millrace and on Apache Kafka 3.9: what refuses it is the coordinators' own fencing of producers.
 """
 
 import json
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.client.consumer import ConsumerConnector, GroupHasMembersError, Partition
@@ -21,6 +23,7 @@ from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace_support.await_brokers import await_coordinators
 
 COMMIT = ("ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "END_TXN")
 STOPS = {"begin": "INIT_PRODUCER_ID", "reset": "END_TXN"} | {api: api for api in COMMIT}
@@ -43,6 +46,7 @@ def served(request, zookeeper, tmp_path_factory):
     except SetupError as error:
         pytest.skip(str(error))
     with KafkaBroker(kafka, folder / "data", zookeeper=connect, properties=COORDINATORS_OF_ONE_BROKER) as broker:
+        await_coordinators(broker)
         yield broker, connect
 
 
@@ -61,7 +65,7 @@ def properties_of(topic, connect, consumer_id):
         "group.id": topic,
         "consumer.id": consumer_id,
         "zookeeper.connect": connect,
-        "zookeeper.session.timeout.ms": "2000",
+        "zookeeper.session.timeout.ms": "60000",
         "offsets.storage": "kafka",
         "dual.commit.enabled": "false",
         "auto.offset.reset": "smallest",
@@ -76,6 +80,7 @@ class Former:
     """The owner before: `stopped_member.py`, from when it has stopped until it is let go on."""
 
     def __init__(self, topic, connect, api):
+        self._connect = connect
         script = str(Path(__file__).with_name("stopped_member.py"))
         properties = json.dumps(properties_of(topic, connect, "before"))
         self._process = subprocess.Popen(
@@ -83,8 +88,14 @@ class Former:
         )
 
     def await_stop(self):
+        """Waits until it has stopped, and ends its session by another connection with the same id and password."""
         ended = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         assert ended.si_code == os.CLD_STOPPED
+        session_id, password = json.loads(self._process.stdout.readline())
+        client = KazooClient(hosts=self._connect, client_id=(session_id, bytes.fromhex(password)))
+        client.start(timeout=DEADLINE_S)
+        client.stop()
+        client.close()
 
     def goes_on(self):
         """What it says in the end."""

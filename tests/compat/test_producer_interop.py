@@ -19,6 +19,7 @@ from millrace.errors import (
 )
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_support.await_brokers import await_coordinators
 from millrace_support.kafka_tools import PATIENT_PRODUCER
 
 KEYS = [
@@ -47,6 +48,7 @@ def kafka_39_broker(tmp_path_factory):
         EmbeddedZooKeeper(folder / "zookeeper") as zookeeper,
         KafkaBroker(found, folder / "data", zookeeper=zookeeper.address) as broker,
     ):
+        await_coordinators(broker)
         yield broker, zookeeper.address
 
 
@@ -148,6 +150,7 @@ def test_simple_consumer_on_an_apache_kafka_without_version_zero(find_peer, tmp_
     with KafkaBroker(find_peer("4.1"), tmp_path / "kraft") as broker, SimpleConsumer(broker.bootstrap) as consumer:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("simple", 1)
+        await_coordinators(broker)
         with Producer(broker_list=broker.bootstrap) as producer:
             for number in range(3):
                 producer.send("simple", b"v", partition=0, timestamp_ms=1000 * (number + 1))

@@ -1,4 +1,4 @@
-"""Waits until the brokers of a cluster have heard of each other, or of an end.
+"""Waits until the brokers of a cluster have heard of each other, or of an end, and until one coordinates groups.
 
 A topic that is created earlier is spread over fewer brokers.
 """
@@ -9,7 +9,8 @@ import time
 from contextlib import suppress
 from typing import Protocol
 
-from millrace.client import Cluster
+from millrace.client import Cluster, Groups
+from millrace.client.cluster import TRANSACTION_KEY_TYPE
 from millrace.errors import BrokerError
 from millrace.security.client_security import ClientSecurity
 
@@ -44,3 +45,22 @@ def known_brokers(cluster: Cluster) -> set[int]:
     with suppress(BrokerError):
         return set(cluster.metadata([]).brokers)
     return set()
+
+
+def await_coordinators(broker: Serving) -> None:
+    """Waits until a broker coordinates groups and transactions, for whose topics Apache Kafka has no need before.
+
+    Raises:
+        BrokerError: It does not within a minute.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    with Cluster(broker.bootstrap) as cluster:
+        while True:
+            try:
+                Groups(cluster).offsets("awaited")
+                cluster.on_coordinator("awaited", lambda _: None, key_type=TRANSACTION_KEY_TYPE)
+            except BrokerError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
