@@ -34,7 +34,7 @@ TOPIC_CONFIG = {
 }
 SETTINGS = {
     "log.cleaner.backoff.ms": "50",
-    "zookeeper.session.timeout.ms": "4000",
+    "zookeeper.session.timeout.ms": "45000",
     "transactional.id.expiration.ms": "3600000",
 }
 KEYS, ROUNDS, TRANSACTIONS = 7, 3, 12

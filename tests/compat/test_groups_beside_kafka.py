@@ -247,7 +247,7 @@ def join(peer, version, group, **changes):
 
 def join_fields(peer, group, **changes):
     return {
-        "groupId": group, "sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 10_000, "groupInstanceId": None,
+        "groupId": group, "sessionTimeoutMs": 60_000, "rebalanceTimeoutMs": 60_000, "groupInstanceId": None,
         "protocolType": "consumer", "protocols": protocols(peer, "range"), "reason": "a test", **changes,
     }  # fmt: skip
 

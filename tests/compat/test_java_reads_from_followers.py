@@ -11,7 +11,11 @@ from millrace_support.broker_clusters import broker_cluster
 
 pytestmark = pytest.mark.peers
 
-SELECTOR = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+PROPERTIES = {
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "replica.lag.time.max.ms": "60000",  # a follower that falls out of sync is read from no more
+    "zookeeper.session.timeout.ms": "60000",  # and one that seems dead neither
+}
 RECORDS = 300
 
 
@@ -23,7 +27,7 @@ def fetches(broker):
 
 
 def test_the_java_consumer_reads_from_the_follower_in_its_rack(tmp_path, zookeeper):
-    with broker_cluster(tmp_path, zookeeper.address, properties=SELECTOR) as brokers:
+    with broker_cluster(tmp_path, zookeeper.address, properties=PROPERTIES) as brokers:
         with Cluster(brokers.bootstrap) as cluster:
             Admin(cluster).create_topic("near", 1, replication_factor=3)
         leader = brokers.until(lambda one: len(one.isr) == 3, "near").leader

@@ -41,9 +41,8 @@ PROPERTIES = {
 QUICK = PROPERTIES | {
     "group.consumer.min.heartbeat.interval.ms": "50",
     "group.consumer.heartbeat.interval.ms": "200",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "5000",
 }
+FORGETFUL = QUICK | {"group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": "5000"}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ class Talk:
             {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": (), "configs": ()}
             for name, count in topics.items()
         ]
-        self.ask(ApiKey.CREATE_TOPICS, 7, timeout=5000, validate_only=False, topics=new)
+        self.ask(ApiKey.CREATE_TOPICS, 7, timeout=60_000, validate_only=False, topics=new)
         asked = [{"name": name, "topic_id": None} for name in topics]
         while True:
             found = self.ask(
@@ -382,14 +381,23 @@ def test_kafkas_console_consumer_reads_by_the_new_protocol_and_kafkas_tool_descr
     one.close()
 
 
-def test_a_java_consumer_and_librdkafka_share_a_group_until_one_is_killed(kafka_41, quick_broker, topic):
-    ours = member(quick_broker, topic)
+@pytest.fixture
+def forgetful_broker(tmp_path):
+    """A broker that soon takes a member for dead."""
+    with BrokerProcess(tmp_path / "forgetful", properties=FORGETFUL) as process:
+        yield process
+
+
+def test_a_java_consumer_and_librdkafka_share_a_group_until_one_is_killed(kafka_41, forgetful_broker):
+    topic = "shared"
+    fill(forgetful_broker, topic)
+    ours = member(forgetful_broker, topic)
     poll_until(lambda: len(ours.assignment()) == PARTITIONS, ours)
-    with console(kafka_41, quick_broker, topic, "group.protocol=consumer") as java:
+    with console(kafka_41, forgetful_broker, topic, "group.protocol=consumer") as java:
         poll_until(lambda: len(ours.assignment()) == PARTITIONS // 2, ours)
         java.kill()
     poll_until(lambda: len(ours.assignment()) == PARTITIONS, ours)
-    with console(kafka_41, quick_broker, topic, "group.protocol=consumer") as java:
+    with console(kafka_41, forgetful_broker, topic, "group.protocol=consumer") as java:
         poll_until(lambda: len(ours.assignment()) == PARTITIONS // 2, ours)
         java.terminate()  # it leaves
         java.wait(DEADLINE_S)

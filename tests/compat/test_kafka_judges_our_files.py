@@ -178,7 +178,7 @@ def test_there_and_back_again(kafka, copy, read_all):
     adopt(kafka, copy, read_all)
     with (
         EmbeddedZooKeeper(copy / "zookeeper") as zookeeper,
-        BrokerProcess(copy / "data", zookeeper=zookeeper.address, properties=SETTINGS) as broker,
+        BrokerProcess(copy / "data", zookeeper=zookeeper.address, properties=PATIENT) as broker,
     ):
         assert read_all(broker.bootstrap, TOPIC) == expected((BATCHES + 1) * RECORDS_PER_BATCH)
         produce(broker.bootstrap, [BATCHES + 1])

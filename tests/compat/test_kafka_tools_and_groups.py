@@ -169,9 +169,8 @@ def test_kafkas_groups_come_with_its_folder(kafka, tmp_path, zookeeper):
 
 
 def test_our_groups_go_to_kafka_with_our_folder(kafka, tmp_path):
-    settings = PROPERTIES | {"zookeeper.session.timeout.ms": "4000"}
     with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
-        with BrokerProcess(tmp_path / "data", zookeeper=zookeeper.address, properties=settings) as broker:
+        with BrokerProcess(tmp_path / "data", zookeeper=zookeeper.address, properties=PROPERTIES) as broker:
             fill(broker.bootstrap, "events")
             member = consumer(broker.bootstrap, "moved", **{"group.instance.id": "static-one"})
             member.subscribe(["events"])

@@ -20,9 +20,9 @@ from millrace_support.broker_clusters import QUICK, BrokerCluster
 HEAP = "-Xmx256m"
 SETTINGS = {
     **QUICK,
-    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.session.timeout.ms": "60000",  # brokers are stopped in good order, and what is busy is not to seem dead
     "zookeeper.connection.timeout.ms": "60000",
-    "replica.lag.time.max.ms": "5000",
+    "replica.lag.time.max.ms": "60000",
     "auto.leader.rebalance.enable": "false",
     "log.cleaner.enable": "false",  # brokers compact at different times, and logs are compared byte for byte
     "controlled.shutdown.retry.backoff.ms": "200",
