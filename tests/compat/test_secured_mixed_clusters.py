@@ -5,7 +5,7 @@ Each side is the controller, the leader and a follower of partitions, and the co
 in the lists is obeyed by the other one, and a stranger is told the same by both.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from millrace.client.acls import create_acls, delete_acls, find_acls
 from millrace.client.connection import Connection
 from millrace.clock import SystemClock
 from millrace.error_codes import ErrorCode
-from millrace.errors import BrokerError
+from millrace.errors import BrokerError, BrokerUnreachableError
 from millrace.records.record import NewRecord, encode_batch
 from millrace.security.acls import (
     Acl,
@@ -102,7 +102,9 @@ def await_told(brokers, security, expected):
     """Waits until each broker tells a user this."""
 
     def look():
-        return True if all(told(each, security) == expected for each in brokers.brokers.values()) else None
+        with suppress(BrokerUnreachableError):  # a session that ends before its client can renew it ends the connection
+            return True if all(told(each, security) == expected for each in brokers.brokers.values()) else None
+        return None
 
     awaited(look, "all brokers tell the same")
 

@@ -3,7 +3,7 @@
     listener     security protocol    who gets in
     PASSWORDS    SASL_SSL             alice, by SCRAM-SHA-512 and by PLAIN
     MUTUAL       SSL                  who has a certificate of the authority
-    SHORT        SASL_PLAINTEXT       alice, who has to authenticate again every three seconds
+    SHORT        SASL_PLAINTEXT       alice, who has to authenticate again every eight seconds
     EXPIRED      SSL                  the broker's certificate has expired
     ELSEWHERE    SSL                  the broker's certificate is made for another host
 
@@ -19,7 +19,7 @@ from millrace.testing.kafka import Kafka, KafkaBroker
 from millrace_support.certificates import Authority, Files
 
 USER, PASSWORD = "alice", "correct-horse-7"
-SHORT_SESSION_MS = 3_000
+SHORT_SESSION_MS = 8_000
 KAFKA_SECURITY = "org.apache.kafka.common.security"
 PLAIN_MODULE = f"{KAFKA_SECURITY}.plain.PlainLoginModule"
 SCRAM_MODULE = f"{KAFKA_SECURITY}.scram.ScramLoginModule"
