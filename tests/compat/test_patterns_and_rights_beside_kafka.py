@@ -57,7 +57,7 @@ class Home:
         ]
         self.ask(HOST, "CreateAcls", 3, creations=everything + rights)
         topics = [{"name": name, "numPartitions": 1, "replicationFactor": 1} for name in (OPEN, HIDDEN)]
-        self.ask(HOST, "CreateTopics", 5, topics=topics, timeoutMs=10_000)
+        self.ask(HOST, "CreateTopics", 5, topics=topics, timeoutMs=60_000)
         self.names = self._topic_ids()
         self._coordinator()
 

@@ -17,14 +17,14 @@ from millrace.testing.kafka import KafkaBroker
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_support.kafka_messages import Messages
 
-RATE = 0.01  # partitions per second
+RATE = 0.001  # partitions per second
 PROPERTIES = {
     "num.partitions": "3",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
 }
-TIMEOUT = {"timeoutMs": 10_000}
+TIMEOUT = {"timeoutMs": 60_000}
 RESULTS = ("topics", "results", "responses", "coordinators")
 
 

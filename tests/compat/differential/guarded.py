@@ -56,7 +56,7 @@ def partitions(**fields):
 
 def produce(**fields):
     data = [{"name": TOPIC, "partitionData": [{"index": 0, "records": encode_batch([record(0)])}]}]
-    return {"acks": 1, "timeoutMs": 1000, "topicData": data, **fields}
+    return {"acks": 1, "timeoutMs": 60_000, "topicData": data, **fields}
 
 
 def produce_in_transaction():
@@ -134,7 +134,7 @@ ROWS = [
     Row("DeleteTopics", {"topicNames": [TOPIC]}, None, last=5),
     Row("DeleteTopics", {"topics": [{"name": None, "topicId": ID_OF_TOPIC}]}, None, first=6),
     Row("DeleteTopics", {"topics": [{"name": None, "topicId": UNKNOWN_ID}]}, topic("Delete"), first=6),
-    Row("DeleteRecords", {"topics": partitions(offset=0), "timeoutMs": 1000}, topic("Delete")),
+    Row("DeleteRecords", {"topics": partitions(offset=0), "timeoutMs": 60_000}, topic("Delete")),
     Row("InitProducerId", {"transactionalId": None, "transactionTimeoutMs": 1000}, topic("Write")),
     Row("InitProducerId", {"transactionalId": None, "transactionTimeoutMs": 1000}, cluster("IdempotentWrite")),
     Row("InitProducerId", {"transactionalId": TXN, "transactionTimeoutMs": 1000}, txn("Write")),
@@ -168,10 +168,10 @@ ROWS = [
     Row("AlterReplicaLogDirs", {"dirs": [{"path": "/no", "topics": [{"name": TOPIC, "partitions": [0]}]}]},
         cluster("Alter")),
     Row("DescribeLogDirs", {"topics": []}, cluster("Describe")),
-    Row("CreatePartitions", {"topics": [{"name": OTHER, "count": 2, "assignments": None}], "timeoutMs": 1000},
+    Row("CreatePartitions", {"topics": [{"name": OTHER, "count": 2, "assignments": None}], "timeoutMs": 60_000},
         topic("Alter", name=OTHER)),
     Row("DeleteGroups", {"groupsNames": [OTHER]}, [("Group", OTHER, "Delete")]),
-    Row("ElectLeaders", {"topicPartitions": [{"topic": TOPIC, "partitions": [0]}], "timeoutMs": 1000},
+    Row("ElectLeaders", {"topicPartitions": [{"topic": TOPIC, "partitions": [0]}], "timeoutMs": 60_000},
         cluster("Alter")),
     Row("IncrementalAlterConfigs", {"resources": [{"resourceType": 2, "resourceName": TOPIC, "configs": []}],
                                     "validateOnly": True}, topic("AlterConfigs")),

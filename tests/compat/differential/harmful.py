@@ -44,7 +44,7 @@ def _of_records(topic_id):
         row("Fetch", {"maxBytes": 1000, "topics": [{"topicId": topic_id, "partitions": [read]}]}, 13),
         row("Fetch", {"maxBytes": 1000, "replicaState": {"replicaId": 1, "replicaEpoch": -1},
                       "topics": [{"topicId": topic_id, "partitions": [read]}]}, 15),
-        row("DeleteRecords", {"topics": partitions(offset=-1), "timeoutMs": 1000}),
+        row("DeleteRecords", {"topics": partitions(offset=-1), "timeoutMs": 60_000}),
         row("InitProducerId", {"transactionalId": "new", "transactionTimeoutMs": 1000}),
         row("EndTxn", {"transactionalId": TXN, "producerId": 0, "producerEpoch": 0, "committed": True}),
     ]  # fmt: skip
@@ -70,11 +70,11 @@ def _of_groups():
 def _of_topics(topic_id):
     made = {"name": NEW, "numPartitions": 2, "replicationFactor": 1}
     return [
-        row("CreateTopics", {"topics": [made], "timeoutMs": 1000}),
+        row("CreateTopics", {"topics": [made], "timeoutMs": 60_000}),
         row("Metadata", {"topics": [{"name": NEW}], "allowAutoTopicCreation": True}),
-        row("DeleteTopics", {"topicNames": [TOPIC], "timeoutMs": 1000}, last=5),
-        row("DeleteTopics", {"topics": [{"name": TOPIC}, {"name": None, "topicId": topic_id}], "timeoutMs": 1000}, 6),
-        row("CreatePartitions", {"topics": [{"name": TOPIC, "count": 5, "assignments": None}], "timeoutMs": 1000}),
+        row("DeleteTopics", {"topicNames": [TOPIC], "timeoutMs": 60_000}, last=5),
+        row("DeleteTopics", {"topics": [{"name": TOPIC}, {"name": None, "topicId": topic_id}], "timeoutMs": 60_000}, 6),
+        row("CreatePartitions", {"topics": [{"name": TOPIC, "count": 5, "assignments": None}], "timeoutMs": 60_000}),
         row("DescribeTopicPartitions", {"topics": [{"name": TOPIC}]}),
     ]
 
@@ -88,8 +88,8 @@ def _of_the_cluster(topic_id):
     return [
         row("AlterConfigs", {"resources": whole}),
         row("IncrementalAlterConfigs", {"resources": resources}),
-        row("ElectLeaders", {"electionType": 1, "topicPartitions": None, "timeoutMs": 1000}),
-        row("AlterPartitionReassignments", {"timeoutMs": 1000, "topics": [
+        row("ElectLeaders", {"electionType": 1, "topicPartitions": None, "timeoutMs": 60_000}),
+        row("AlterPartitionReassignments", {"timeoutMs": 60_000, "topics": [
             {"name": TOPIC, "partitions": [{"partitionIndex": 0, "replicas": [1]}]}]}),
         row("ControlledShutdown", {"brokerId": 1, "brokerEpoch": -1}),
         row("LeaderAndIsr", {**CONTROLLER, "ungroupedPartitionStates": [LED_ELSEWHERE], "topicStates": [

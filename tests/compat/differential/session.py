@@ -139,7 +139,7 @@ class Session:
         name = suffix if suffix.startswith("with-") else f"{self.api.lower()}-{self.name}{suffix and f'-{suffix}'}"
         settings = [{"name": key, "value": value} for key, value in (configs or {}).items()]
         asked = {"name": name, "numPartitions": partitions, "replicationFactor": 1, "configs": settings}
-        (made,) = self.call("CreateTopics", 5, topics=[asked], timeoutMs=10_000)["topics"]
+        (made,) = self.call("CreateTopics", 5, topics=[asked], timeoutMs=60_000)["topics"]
         assert made["errorCode"] == 0, made
         self.await_topic(name, partitions)
         for offset in range(records):
@@ -172,7 +172,7 @@ class Session:
     def produce(self, topic, records, *, partition=0):
         """Append a batch, in the first version of Produce that all serve; its answer."""
         data = [{"name": topic, "partitionData": [{"index": partition, "records": records}]}]
-        answer = self.call("Produce", 5, acks=-1, timeoutMs=10_000, topicData=data)
+        answer = self.call("Produce", 5, acks=-1, timeoutMs=60_000, topicData=data)
         (partition_answer,) = answer["responses"][0]["partitionResponses"]
         assert partition_answer["errorCode"] == 0, partition_answer
         return partition_answer

@@ -5,7 +5,7 @@ from itertools import count
 
 from millrace.errors import MillraceError
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 CLOSED = "the connection is closed"
 SILENT = "no answer"
 ANSWERED = "an answer"

@@ -21,7 +21,7 @@ def produced(session, *partitions, topic=None, acks=-1, topic_fields=None):
     """A request with (partition, bytes) pairs."""
     names = topic_fields or session.by_name_or_id(topic, first_with_ids=13)
     data = [{"index": index, "records": content} for index, content in partitions]
-    return {"acks": acks, "timeoutMs": 10_000, "topicData": [{**names, "partitionData": data}]}
+    return {"acks": acks, "timeoutMs": 60_000, "topicData": [{**names, "partitionData": data}]}
 
 
 def in_format_of(version, *numbers):
@@ -91,7 +91,7 @@ ask(
 ask("Produce", "bad name", lambda s: produced(s, (0, batch(1)), topic_fields={"name": "a/b"}), last=12)
 ask("Produce", "unknown id", lambda s: produced(s, (0, batch(1)), topic_fields={"topicId": UNKNOWN_ID}), first=13)
 ask("Produce", "zero id", lambda s: produced(s, (0, batch(1)), topic_fields={"topicId": NO_TOPIC_ID}), first=13)
-ask("Produce", "no topics", {"acks": -1, "timeoutMs": 1000, "topicData": []})
+ask("Produce", "no topics", {"acks": -1, "timeoutMs": 60_000, "topicData": []})
 
 
 def one_partition(name, content, *, first=FIRST_BATCHES, configs=None, rows=1):
@@ -245,7 +245,7 @@ def compressed(session):
 def zstd(session):
     topic = session.topic()
     produce_zstd = [{"name": topic, "partitionData": [{"index": 0, "records": batch(1, codec=Codec.ZSTD)}]}]
-    session.call("Produce", 7, acks=-1, timeoutMs=10_000, topicData=produce_zstd)
+    session.call("Produce", 7, acks=-1, timeoutMs=60_000, topicData=produce_zstd)
     session.ask(fetched(session, topic, 0))
 
 
@@ -354,7 +354,7 @@ def delete_records(session):
     topic = session.topic(partitions=2, records=5)
     for offset in (2, 1, -1, 6, -2, 5):
         asked = [{"name": topic, "partitions": [{"partitionIndex": 0, "offset": offset}]}]
-        session.ask(topics=asked, timeoutMs=10_000)
+        session.ask(topics=asked, timeoutMs=60_000)
         session.ask(api="ListOffsets", version=5, **listed(topic, -2))
     session.ask(api="Fetch", version=11, **fetched_by_name(topic, 1))
 
@@ -368,20 +368,20 @@ def fetched_by_name(topic, offset):
 def delete_from_unknown(session):
     topic = session.topic(records=1)
     asked = [{"partitionIndex": 4, "offset": 0}, {"partitionIndex": 0, "offset": 1}]
-    session.ask(topics=[{"name": topic, "partitions": asked}], timeoutMs=10_000)
+    session.ask(topics=[{"name": topic, "partitions": asked}], timeoutMs=60_000)
 
 
 @scenario("DeleteRecords", "of a compacted topic")
 def delete_from_compacted(session):
     topic = session.topic(configs={"cleanup.policy": "compact"}, records=2)
-    session.ask(topics=[{"name": topic, "partitions": [{"partitionIndex": 0, "offset": 1}]}], timeoutMs=10_000)
+    session.ask(topics=[{"name": topic, "partitions": [{"partitionIndex": 0, "offset": 1}]}], timeoutMs=60_000)
 
 
 ask(
     "DeleteRecords", "unknown topic",
-    {"topics": [{"name": "nowhere", "partitions": [{"partitionIndex": 0, "offset": 0}]}], "timeoutMs": 1000},
+    {"topics": [{"name": "nowhere", "partitions": [{"partitionIndex": 0, "offset": 0}]}], "timeoutMs": 60_000},
 )  # fmt: skip
-ask("DeleteRecords", "no topics", {"topics": [], "timeoutMs": 1000})
+ask("DeleteRecords", "no topics", {"topics": [], "timeoutMs": 60_000})
 
 
 # OffsetForLeaderEpoch

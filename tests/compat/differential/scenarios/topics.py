@@ -135,7 +135,7 @@ def create(scenario_name, /, *, first=0, last=1 << 15, twice=False, validate_onl
         asked = created(session, **topic)
         validate = {"validateOnly": validate_only} if session.version >= 1 else {}
         for _ in range(2 if twice else 1):
-            answer = session.ask({"topics": [asked], "timeoutMs": 10_000, **validate}, keep=only_settings_of_both)
+            answer = session.ask({"topics": [asked], "timeoutMs": 60_000, **validate}, keep=only_settings_of_both)
         made = answer["topics"][0]["errorCode"] in (0, TOPIC_ALREADY_EXISTS) and not validate_only
         session.until(lambda: look_up(session, asked["name"]), lambda topic: bool(topic["partitions"]) == made)
         session.note(settled(look_up(session, asked["name"])))
@@ -191,26 +191,26 @@ create("by hand twice on one broker", assignments=[{"partitionIndex": 0, "broker
 create("by hand on no broker", first=1, validate_only=True, assignments=NOWHERE, **BY_HAND)
 for kind, bad in BAD_NAMES.items():
     create(f"a name of {kind}", name=bad)
-ask("CreateTopics", "no topics", {"topics": [], "timeoutMs": 1000})
+ask("CreateTopics", "no topics", {"topics": [], "timeoutMs": 60_000})
 
 
 @scenario("CreateTopics", "two of one name")
 def create_twins(session):
     asked = created(session)
-    session.ask({"topics": [asked, asked], "timeoutMs": 10_000}, keep=only_settings_of_both)
+    session.ask({"topics": [asked, asked], "timeoutMs": 60_000}, keep=only_settings_of_both)
 
 
 @scenario("CreateTopics", "names that collide")
 def create_colliding(session):
     """A dot and an underscore are the same in a metric's name."""
     for name in (f"collide.v{session.version}", f"collide_v{session.version}"):
-        session.ask({"topics": [created(session, name=name)], "timeoutMs": 10_000}, keep=only_settings_of_both)
+        session.ask({"topics": [created(session, name=name)], "timeoutMs": 60_000}, keep=only_settings_of_both)
 
 
 @scenario("CreateTopics", "a good one and a bad one")
 def create_mixed(session):
     session.ask(
-        {"topics": [created(session), created(session, name="a/b")], "timeoutMs": 10_000}, keep=only_settings_of_both
+        {"topics": [created(session), created(session, name="a/b")], "timeoutMs": 60_000}, keep=only_settings_of_both
     )
 
 
@@ -220,8 +220,8 @@ def create_mixed(session):
 def deleted(session, *names):
     """By name, in the way of the version."""
     if session.version >= 6:
-        return {"topics": [{"name": name, "topicId": NO_TOPIC_ID} for name in names], "timeoutMs": 10_000}
-    return {"topicNames": list(names), "timeoutMs": 10_000}
+        return {"topics": [{"name": name, "topicId": NO_TOPIC_ID} for name in names], "timeoutMs": 60_000}
+    return {"topicNames": list(names), "timeoutMs": 60_000}
 
 
 @scenario("DeleteTopics", "twice")
@@ -242,7 +242,7 @@ def delete_and_make(session):
     session.until(lambda: look_up(session, topic), lambda found: found["errorCode"] == 3)
     session.until(
         lambda: session.call("CreateTopics", 5, topics=[{"name": topic, "numPartitions": 1, "replicationFactor": 1}],
-                             timeoutMs=10_000),
+                             timeoutMs=60_000),
         lambda answer: answer["topics"][0]["errorCode"] == 0,
     )  # fmt: skip
     session.await_topic(topic, 1)
@@ -254,8 +254,8 @@ def delete_and_make(session):
 ask("DeleteTopics", "unknown", lambda s: deleted(s, "delete-nowhere"))
 ask("DeleteTopics", "bad name", lambda s: deleted(s, "a/b"))
 ask("DeleteTopics", "none", deleted)
-ask("DeleteTopics", "unknown id", {"topics": [{"name": None, "topicId": UNKNOWN_ID}], "timeoutMs": 1000}, first=6)
-ask("DeleteTopics", "neither name nor id", {"topics": [{"name": None, "topicId": NO_TOPIC_ID}], "timeoutMs": 1000},
+ask("DeleteTopics", "unknown id", {"topics": [{"name": None, "topicId": UNKNOWN_ID}], "timeoutMs": 60_000}, first=6)
+ask("DeleteTopics", "neither name nor id", {"topics": [{"name": None, "topicId": NO_TOPIC_ID}], "timeoutMs": 60_000},
     first=6)  # fmt: skip
 ask("DeleteTopics", "a name twice", lambda s: deleted(s, "delete-nowhere", "delete-nowhere"))
 
@@ -263,13 +263,13 @@ ask("DeleteTopics", "a name twice", lambda s: deleted(s, "delete-nowhere", "dele
 @scenario("DeleteTopics", "by id", first=6)
 def delete_by_id(session):
     topic_id = session.topic_id(session.topic())
-    session.ask(topics=[{"name": None, "topicId": topic_id}], timeoutMs=10_000)
+    session.ask(topics=[{"name": None, "topicId": topic_id}], timeoutMs=60_000)
 
 
 @scenario("DeleteTopics", "by name and id", first=6)
 def delete_by_both(session):
     topic = session.topic()
-    session.ask(topics=[{"name": topic, "topicId": session.topic_id(topic)}], timeoutMs=10_000)
+    session.ask(topics=[{"name": topic, "topicId": session.topic_id(topic)}], timeoutMs=60_000)
 
 
 # CreatePartitions
@@ -279,7 +279,7 @@ def more_partitions(name, count, *, had=1, validate_only=False, assignments=None
     def run(session):
         topic = session.topic(partitions=had)
         asked = [{"name": topic, "count": count, "assignments": assignments}]
-        session.ask(topics=asked, timeoutMs=10_000, validateOnly=validate_only)
+        session.ask(topics=asked, timeoutMs=60_000, validateOnly=validate_only)
         wanted = count if not validate_only and count > had and not assignments else had
         session.until(lambda: look_up(session, topic), lambda found: len(found["partitions"]) >= wanted)
         session.note(settled(look_up(session, topic)))
@@ -296,17 +296,17 @@ more_partitions("only validated", 4, validate_only=True)
 more_partitions("by hand on an unknown broker", 2, assignments=[{"brokerIds": [9]}])
 more_partitions("by hand, too few", 3, assignments=[{"brokerIds": [1]}])
 more_partitions("by hand, too many replicas", 2, assignments=[{"brokerIds": [1, 1]}])
-ask("CreatePartitions", "unknown topic", {"topics": [{"name": "nowhere", "count": 3}], "timeoutMs": 1000})
-ask("CreatePartitions", "no topics", {"topics": [], "timeoutMs": 1000})
+ask("CreatePartitions", "unknown topic", {"topics": [{"name": "nowhere", "count": 3}], "timeoutMs": 60_000})
+ask("CreatePartitions", "no topics", {"topics": [], "timeoutMs": 60_000})
 ask("CreatePartitions", "a topic twice", lambda s: {
-    "topics": [{"name": s.shared_topic(records=0), "count": 3}] * 2, "timeoutMs": 1000,
+    "topics": [{"name": s.shared_topic(records=0), "count": 3}] * 2, "timeoutMs": 60_000,
 })  # fmt: skip
 
 
 @scenario("CreatePartitions", "by hand")
 def more_by_hand(session):
     topic = session.topic()
-    session.ask(topics=[{"name": topic, "count": 2, "assignments": [{"brokerIds": [1]}]}], timeoutMs=10_000)
+    session.ask(topics=[{"name": topic, "count": 2, "assignments": [{"brokerIds": [1]}]}], timeoutMs=60_000)
 
 
 # ElectLeaders, reassignments: what one broker answers
@@ -316,18 +316,18 @@ def more_by_hand(session):
 def elect(session):
     topic = session.topic(partitions=2)
     for partitions in ([0], [0, 1], [5]):
-        session.ask(electionType=0, topicPartitions=[{"topic": topic, "partitions": partitions}], timeoutMs=10_000)
+        session.ask(electionType=0, topicPartitions=[{"topic": topic, "partitions": partitions}], timeoutMs=60_000)
 
 
 @scenario("ElectLeaders", "unclean", first=1)
 def elect_unclean(session):
     topic = session.topic()
-    session.ask(electionType=1, topicPartitions=[{"topic": topic, "partitions": [0]}], timeoutMs=10_000)
+    session.ask(electionType=1, topicPartitions=[{"topic": topic, "partitions": [0]}], timeoutMs=60_000)
 
 
 ask("ElectLeaders", "unknown topic",
-    {"electionType": 0, "topicPartitions": [{"topic": "nowhere", "partitions": [0]}], "timeoutMs": 1000})  # fmt: skip
-ask("ElectLeaders", "of everything", {"electionType": 0, "topicPartitions": None, "timeoutMs": 10_000},
+    {"electionType": 0, "topicPartitions": [{"topic": "nowhere", "partitions": [0]}], "timeoutMs": 60_000})  # fmt: skip
+ask("ElectLeaders", "of everything", {"electionType": 0, "topicPartitions": None, "timeoutMs": 60_000},
     keep=lambda answer: {**answer, "replicaElectionResults": None})  # fmt: skip
 
 
@@ -335,10 +335,10 @@ def reassign(name, replicas, partition=0):
     def run(session):
         topic = session.topic(partitions=2)
         asked = [{"name": topic, "partitions": [{"partitionIndex": partition, "replicas": replicas}]}]
-        session.ask(topics=asked, timeoutMs=10_000)
+        session.ask(topics=asked, timeoutMs=60_000)
         session.ask(
             api="ListPartitionReassignments", version=0,
-            topics=[{"name": topic, "partitionIndexes": [0, 1]}], timeoutMs=10_000,
+            topics=[{"name": topic, "partitionIndexes": [0, 1]}], timeoutMs=60_000,
         )  # fmt: skip
 
     scenario("AlterPartitionReassignments", name)(run)
@@ -353,9 +353,9 @@ reassign("to two brokers of which one is unknown", [1, 7])
 reassign("a cancellation of nothing", None)
 reassign("of an unknown partition", [1], partition=5)
 UNKNOWN_REASSIGNMENT = {"name": "nowhere", "partitions": [{"partitionIndex": 0, "replicas": [1]}]}
-ask("AlterPartitionReassignments", "unknown topic", {"topics": [UNKNOWN_REASSIGNMENT], "timeoutMs": 1000})
-ask("AlterPartitionReassignments", "no topics", {"topics": [], "timeoutMs": 1000})
-ask("ListPartitionReassignments", "all", {"topics": None, "timeoutMs": 1000})
-ask("ListPartitionReassignments", "no topics", {"topics": [], "timeoutMs": 1000})
+ask("AlterPartitionReassignments", "unknown topic", {"topics": [UNKNOWN_REASSIGNMENT], "timeoutMs": 60_000})
+ask("AlterPartitionReassignments", "no topics", {"topics": [], "timeoutMs": 60_000})
+ask("ListPartitionReassignments", "all", {"topics": None, "timeoutMs": 60_000})
+ask("ListPartitionReassignments", "no topics", {"topics": [], "timeoutMs": 60_000})
 ask("ListPartitionReassignments", "unknown topic",
-    {"topics": [{"name": "nowhere", "partitionIndexes": [0]}], "timeoutMs": 1000})  # fmt: skip
+    {"topics": [{"name": "nowhere", "partitionIndexes": [0]}], "timeoutMs": 60_000})  # fmt: skip

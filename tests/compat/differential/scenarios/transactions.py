@@ -92,7 +92,7 @@ class Client:
     def produce(self, topic, *numbers, sequence=0, partition=0):
         data = [{"name": topic, "partitionData": [
             {"index": partition, "records": self.batch(*numbers, sequence=sequence)}]}]  # fmt: skip
-        answer = self.session.call("Produce", 9, transactionalId=self.id, acks=-1, timeoutMs=10_000, topicData=data)
+        answer = self.session.call("Produce", 9, transactionalId=self.id, acks=-1, timeoutMs=60_000, topicData=data)
         self.check(answer["responses"][0]["partitionResponses"][0]["errorCode"])
         return self
 
@@ -563,7 +563,7 @@ def asked_produce(client, topic, *numbers, sequence=0, names=None, partitions=(0
     named = client.session.by_name_or_id(topic, first_with_ids=13)
     content = data or client.batch(*numbers, sequence=sequence)
     partition_data = [{"index": index, "records": content} for index in partitions]
-    return {"transactionalId": (names or client.names)["transactionalId"], "acks": -1, "timeoutMs": 10_000,
+    return {"transactionalId": (names or client.names)["transactionalId"], "acks": -1, "timeoutMs": 60_000,
             "topicData": [{**named, "partitionData": partition_data}]}  # fmt: skip
 
 
@@ -648,7 +648,7 @@ def committed_end(session):
             for timestamp in (-1, 0):
                 wanted = [{"partitionIndex": 0, "currentLeaderEpoch": -1, "timestamp": timestamp}]
                 session.ask(replicaId=-1, isolationLevel=level, topics=[{"name": topic, "partitions": wanted}],
-                            timeoutMs=1000)  # fmt: skip
+                            timeoutMs=60_000)  # fmt: skip
 
     ask()
     client.end(commit=False)
