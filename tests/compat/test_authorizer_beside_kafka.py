@@ -65,7 +65,7 @@ class Guarded:
         ]
         self.give(everything)
         made = {"name": TOPIC, "numPartitions": 1, "replicationFactor": 1}
-        self.admin.call("CreateTopics", 5, topics=[made], timeoutMs=10_000)
+        self.admin.call("CreateTopics", 5, topics=[made], timeoutMs=60_000)
         self.admin.await_topic(TOPIC, 1)
         self.topic_id = self.admin.topic_id(TOPIC)
         sides.await_coordinators(side)
@@ -133,6 +133,7 @@ def brokers(find_peer, directory):
             BrokerProcess(directory / "millrace", zookeeper=millrace, properties=properties) as ours,
             starting.result() as theirs,
         ):
+            assert ours.admin_url, "its file is among those that are compared"
             named = {"Kafka 3.9": theirs, sides.MILLRACE: ours}
             yield [Guarded(sides.side(name, one.bootstrap, messages)) for name, one in named.items()]
 
@@ -160,7 +161,7 @@ def contents(directory):
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in directory.rglob("*")
-        if path.is_file() and not path.name.endswith("checkpoint")
+        if "checkpoint" not in path.name and path.is_file()  # nor what a checkpoint is before it is in its place
     }
 
 

@@ -40,6 +40,7 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "1",
     "security.inter.broker.protocol": "SASL_PLAINTEXT",
 }
+TIMEOUT_S = 60
 OF_ONESELF = ("CreateDelegationToken", {"maxLifetimeMs": -1})  # a token of one's own, which everybody may have
 
 
@@ -90,25 +91,32 @@ class Home:
     def __init__(self, messages, zookeeper, folder):
         self.messages, self._folder = messages, folder
         self._chroot = f"/{uuid4().hex}"
-        self._zookeeper = KazooClient(zookeeper.address)
+        self._zookeeper = KazooClient(zookeeper.address, timeout=TIMEOUT_S)
         self.broker = BrokerProcess(folder, zookeeper=f"{zookeeper.address}{self._chroot}", properties=PROPERTIES)
-        self._zookeeper.start()
+        self._zookeeper.start(TIMEOUT_S)
         self.admin = Client(messages, self.broker.bootstrap, "admin")
         self.topic_id, self.hmac = UUID(int=7), b"h" * 64
+        self._await_start()
 
     def close(self):
         self._zookeeper.stop()
         self._zookeeper.close()
         self.broker.close()
 
+    def _await_start(self):
+        """Waits for the controller, which tells of brokers once it has written all, and for the admin endpoint."""
+        while not self.admin.call("Metadata", 7, topics=[])["brokers"]:
+            pass
+        assert self.broker.admin_url
+
     def put_to_use(self):
         """Makes something of each kind, and waits until all of it is written."""
         admin, topic = self.admin, {"name": TOPIC, "numPartitions": 1, "replicationFactor": 1}
-        admin.until_done("CreateTopics", 5, topics=[topic], timeoutMs=10_000)
+        admin.until_done("CreateTopics", 5, topics=[topic], timeoutMs=60_000)
         [described] = admin.until_done("Metadata", 12, topics=[{"name": TOPIC}])["topics"]
         self.topic_id = described["topicId"]
         records = {"index": 0, "records": encode_batch([NewRecord(b"value")])}
-        admin.call("Produce", 3, acks=-1, timeoutMs=10_000, topicData=[{"name": TOPIC, "partitionData": [records]}])
+        admin.call("Produce", 3, acks=-1, timeoutMs=60_000, topicData=[{"name": TOPIC, "partitionData": [records]}])
         admin.until_done("FindCoordinator", 4, coordinatorKeys=[GROUP])
         admin.until_done("OffsetCommit", 2, groupId=GROUP, topics=OFFSETS)
         admin.until_done("FindCoordinator", 4, keyType=1, coordinatorKeys=[TXN])
@@ -138,7 +146,7 @@ class Home:
         files = {
             str(path.relative_to(self._folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
             for path in self._folder.rglob("*")
-            if not path.name.endswith("checkpoint")
+            if "checkpoint" not in path.name  # nor what one is before it is in its place
         }
         return files, dict(self._nodes(self._chroot))
 
