@@ -79,9 +79,14 @@ def await_described(tool, topic, expected):
 
 def test_topics_are_spread_over_the_brokers(tool, create):
     create("spread", "--partitions", "3", "--replication-factor", "2")
-    found = awaited(lambda: described(tool, "spread") if len(described(tool, "spread")) == 3 else None, "partitions")
+
+    def spread():
+        found = described(tool, "spread")
+        are_in_sync = all(sorted(replicas.split(",")) == isr.split(",") for _, replicas, isr in found)
+        return found if len(found) == 3 and are_in_sync else None
+
+    found = awaited(spread, "three partitions with all replicas in sync")
     assert sorted(leader for leader, _, _ in found) == ["1", "2", "3"]
-    assert all(sorted(replicas.split(",")) == isr.split(",") for _, replicas, isr in found)
     create("chosen", "--replica-assignment", "1:2:3,3:1:2")
     await_described(tool, "chosen", [("1", "1,2,3", "1,2,3"), ("3", "3,1,2", "1,2,3")])
     tool(
@@ -89,7 +94,8 @@ def test_topics_are_spread_over_the_brokers(tool, create):
     )
     awaited(lambda: described(tool, "chosen")[2:] or None, "another partition")
     for which in ("under-replicated", "under-min-isr", "unavailable"):
-        assert tool("kafka-topics", "--describe", f"--{which}-partitions") == ""
+        none = ("kafka-topics", "--describe", f"--{which}-partitions")
+        awaited(lambda none=none: True if tool(*none) == "" else None, f"no {which} partitions")
     tool("kafka-topics", "--delete", "--topic", "chosen")
     awaited(lambda: None if "chosen" in tool("kafka-topics", "--list").split() else True, "the topic is gone")
 
@@ -158,16 +164,19 @@ def test_replicas_are_moved_and_leaders_elected(tool, create, write):
     assert "Successfully started partition reassignments for moved-0,moved-1" in reassign("--execute", *moved)
     await_described(tool, "moved", [("1", "3,1", "1,3"), ("3", "3", "3")])
     assert reassign("--verify", *moved).count("is completed") == 2
-    held = json.loads(tool("kafka-log-dirs", "--describe", "--topic-list", "moved").splitlines()[-1])
-    logs = {one["broker"]: [each["partition"] for each in one["logDirs"][0]["partitions"]] for one in held["brokers"]}
-    assert {broker: sorted(names) for broker, names in logs.items()} == {
-        1: ["moved-0"],
-        2: [],
-        3: ["moved-0", "moved-1"],
-    }
+    expected = {1: ["moved-0"], 2: [], 3: ["moved-0", "moved-1"]}
+    awaited(lambda: True if logs_of(tool, "moved") == expected else None, "logs that are not needed are deleted")
     elected = tool("kafka-leader-election", "--election-type", "preferred", "--topic", "moved", "--partition", "0")
     assert "Successfully completed leader election (PREFERRED) for partitions moved-0" in elected
     await_described(tool, "moved", [("3", "3,1", "1,3"), ("3", "3", "3")])
+
+
+def logs_of(tool, topic):
+    """Returns the logs of a topic by broker."""
+    held = json.loads(tool("kafka-log-dirs", "--describe", "--topic-list", topic).splitlines()[-1])
+    return {
+        one["broker"]: sorted(each["partition"] for each in one["logDirs"][0]["partitions"]) for one in held["brokers"]
+    }
 
 
 def test_every_broker_serves_what_a_cluster_needs(tool, tmp_path):
@@ -204,4 +213,5 @@ def test_moves_to_a_broker_that_dies_are_cancelled(tool, brokers, create, write,
     await_described(tool, "stuck", [(first, first, first), (second, second, second)])
     await_described(tool, "kept", [(first, f"{first},{target}", first)])
     for which in ("under-replicated", "at-min-isr"):
-        assert "Topic: kept\tPartition: 0" in tool("kafka-topics", "--describe", f"--{which}-partitions")
+        told = partial(tool, "kafka-topics", "--describe", f"--{which}-partitions")
+        awaited(lambda told=told: "Topic: kept\tPartition: 0" in told() or None, f"kept is among {which} partitions")

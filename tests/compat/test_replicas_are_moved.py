@@ -104,10 +104,33 @@ def described_by_kafka(tool, topic):
 
 
 def until(is_so):
+    """Waits until something is so: brokers hear of changes a little after the controller, or the one that was told."""
     deadline = time.monotonic() + TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def await_no_throttle(millrace, *entity):
+    until(lambda: "throttled" not in millrace("configs", "describe", *entity))
+
+
+def await_drained(millrace, broker):
+    """Waits until a broker has no leader and no replica, and has deleted the logs."""
+
+    def is_drained():
+        drained = json.loads(millrace("brokers", "describe", broker, "--json"))
+        return (drained["leaders"], drained["replicas"], drained["bytes"]) == (0, 0, 0)
+
+    until(is_drained)
+
+
+def is_spread(found):
+    """Whether all brokers have all partitions, in sync, and lead as many as each other."""
+    leads = sorted(one["leader"] for one in found) in ([1, 1, 2, 3], [1, 2, 2, 3], [1, 2, 3, 3])
+    return leads and all(
+        sorted(one["replicas"]) == sorted(one["isr"]) == [1, 2, 3] and one["state"] == [] for one in found
+    )
 
 
 def test_a_topic_grows_from_one_replica_to_three(topic, millrace, tool, tmp_path):
@@ -119,13 +142,11 @@ def test_a_topic_grows_from_one_replica_to_three(topic, millrace, tool, tmp_path
     assert [one["replicas"] for one in partitions(millrace, topic)] == [[1]] * 4, "a dry run changes nothing"
 
     assert "moved 4 partition(s)" in millrace(*grow)
+    until(lambda: is_spread(partitions(millrace, topic)))
     found = partitions(millrace, topic)
-    assert sorted(one["leader"] for one in found) in ([1, 1, 2, 3], [1, 2, 2, 3], [1, 2, 3, 3])
-    assert all(sorted(one["replicas"]) == sorted(one["isr"]) == [1, 2, 3] for one in found)
-    assert all(one["state"] == [] for one in found)
-    assert described_by_kafka(tool, topic) == [(one["leader"], one["replicas"]) for one in found]
-    assert "throttled" not in millrace("configs", "describe", "--topic", topic)
-    assert "throttled" not in millrace("configs", "describe", "--broker", "2")
+    until(lambda: described_by_kafka(tool, topic) == [(one["leader"], one["replicas"]) for one in found])
+    await_no_throttle(millrace, "--topic", topic)
+    await_no_throttle(millrace, "--broker", "2")
 
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     verified = tool("kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(tmp_path / "plan.json"))
@@ -137,21 +158,26 @@ def test_a_topic_grows_from_one_replica_to_three(topic, millrace, tool, tmp_path
 
 def test_a_throttled_move_is_cancelled(topic, millrace, tool):
     millrace("topics", "reassign", topic, "--brokers", "2,3", "--throttle", SLOW, "--no-wait")
-    described = json.loads(millrace("configs", "describe", "--topic", topic, "--json"))
-    lists = {one["property"]: one["value"] for one in described}
+
+    def throttled():
+        described = json.loads(millrace("configs", "describe", "--topic", topic, "--json"))
+        return {one["property"]: one["value"] for one in described if one["property"] in THROTTLED}
+
+    until(lambda: len(throttled()) == len(THROTTLED))
+    lists = throttled()
     assert set(lists[THROTTLED[0]].split(",")) == {f"{index}:1" for index in range(4)}
     assert {one.split(":")[1] for one in lists[THROTTLED[1]].split(",")} == {"2", "3"}
-    assert SLOW in millrace("configs", "describe", "--broker", "3")
+    until(lambda: SLOW in millrace("configs", "describe", "--broker", "3"))
     assert topic in tool("kafka-reassign-partitions", "--list")
+    until(lambda: any(one["state"] == ["reassigning"] for one in partitions(millrace, topic)))
     moving = [one for one in partitions(millrace, topic) if one["state"] == ["reassigning"]]
-    assert moving
 
     cancelled = json.loads(millrace("topics", "reassign", topic, "--cancel", "--json"))["cancelled"]
     assert {one["partition"] for one in cancelled} <= {one["partition"] for one in moving}
     assert all(one["replicas"] == [1] for one in cancelled)
     assert "No partition reassignments found" in tool("kafka-reassign-partitions", "--list")
-    assert "throttled" not in millrace("configs", "describe", "--topic", topic)
-    assert "throttled" not in millrace("configs", "describe", "--broker", "3")
+    await_no_throttle(millrace, "--topic", topic)
+    await_no_throttle(millrace, "--broker", "3")
     stayed = {one["partition"] for one in cancelled}
     until(lambda: all(one["replicas"] == [1] for one in partitions(millrace, topic) if one["partition"] in stayed))
     assert millrace("topics", "reassign", topic, "--cancel") == "nothing is being moved\n"
@@ -177,12 +203,11 @@ def test_a_drain_that_is_interrupted_goes_on(topic, bootstrap, millrace, tool):
         assert process.returncode == 130
     assert topic in tool("kafka-reassign-partitions", "--list")
     assert "it can be stopped for good" in millrace("brokers", "drain", "1", "--throttle", FAST)
-    assert all(replicas in ([2], [3]) for _, replicas in described_by_kafka(tool, topic))
+    until(lambda: all(replicas in ([2], [3]) for _, replicas in described_by_kafka(tool, topic)))
     assert "No partition reassignments found" in tool("kafka-reassign-partitions", "--list")
-    assert "throttled" not in millrace("configs", "describe", "--topic", topic)
-    assert "throttled" not in millrace("configs", "describe", "--broker", "1")
-    drained = json.loads(millrace("brokers", "describe", "1", "--json"))
-    assert (drained["leaders"], drained["replicas"], drained["bytes"]) == (0, 0, 0)
+    await_no_throttle(millrace, "--topic", topic)
+    await_no_throttle(millrace, "--broker", "1")
+    await_drained(millrace, "1")
 
 
 def test_a_broker_leaves(topic, millrace, tool):
@@ -191,16 +216,19 @@ def test_a_broker_leaves(topic, millrace, tool):
     plan = json.loads(millrace("brokers", "drain", "1", "--dry-run", "--json"))
     assert {one["topic"] for one in plan["partitions"]} >= {topic}
     assert "it can be stopped for good" in millrace("brokers", "drain", "1")
-    assert all(sorted(replicas) == [2, 3] for _, replicas in described_by_kafka(tool, topic))
-    drained = json.loads(millrace("brokers", "describe", "1", "--json"))
-    assert (drained["leaders"], drained["replicas"], drained["bytes"]) == (0, 0, 0)
+    until(lambda: all(sorted(replicas) == [2, 3] for _, replicas in described_by_kafka(tool, topic)))
+    await_drained(millrace, "1")
     assert millrace("brokers", "drain", "1").startswith("nothing to move")
 
 
 def test_leaders_are_elected_and_lost_replicas_are_shown(topic, brokers, millrace, tool):
     millrace("topics", "reassign", topic, "--brokers", "2,3", "--replication-factor", "2")
-    preferred = {one["partition"]: one["replicas"][0] for one in partitions(millrace, topic)}
-    assert sorted(preferred.values()) == [2, 2, 3, 3]
+
+    def first_replicas():
+        return {one["partition"]: one["replicas"][0] for one in partitions(millrace, topic)}
+
+    until(lambda: sorted(first_replicas().values()) == [2, 2, 3, 3])
+    preferred = first_replicas()
 
     brokers[3].stop()
     await_brokers({1, 2}, brokers[1], brokers[2])
@@ -233,7 +261,7 @@ def test_leaders_are_elected_and_lost_replicas_are_shown(topic, brokers, millrac
     assert {one["partition"]: one["leader"] for one in elected if one["topic"] == topic} == {
         index: 2 for index, leader in preferred.items() if leader == 2
     }
-    assert {index: leader for index, (leader, _) in enumerate(described_by_kafka(tool, topic))} == preferred
+    until(lambda: {index: leader for index, (leader, _) in enumerate(described_by_kafka(tool, topic))} == preferred)
     assert "elected" not in tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions"), (
         "none is left"
     )

@@ -10,6 +10,7 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.kafka import KafkaBroker
 from millrace_support.await_brokers import await_brokers
+from millrace_support.broker_clusters import awaited
 
 TIMEOUT_S = 240
 
@@ -38,21 +39,34 @@ def millrace(warm_millrace, bootstrap):
     return run
 
 
+def until(is_so):
+    """Waits until something is so: brokers hear of changes a little after their controller."""
+    awaited(lambda: is_so() or None, "all brokers know of it")
+
+
 def test_a_topic_grows_and_shrinks_and_a_broker_leaves(bootstrap, millrace):
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_topic("t", 2)
         SyncProducer(cluster).send("t", 0, [NewRecord(b"x" * 10_000)])
     assert "moved" in millrace("topics", "reassign", "t", "--replication-factor", "2", "--throttle", "100000000")
-    described = json.loads(millrace("topics", "describe", "t", "--json"))
-    assert [sorted(one["isr"]) for one in described["partitions"]] == [[1, 2], [1, 2]]
-    assert sorted(one["leader"] for one in described["partitions"]) == [1, 2]
-    assert "throttled" not in millrace("configs", "describe", "--topic", "t")
-    assert "throttled" not in millrace("configs", "describe", "--broker", "2")
+
+    def is_spread():
+        found = json.loads(millrace("topics", "describe", "t", "--json"))["partitions"]
+        isr, leaders = [sorted(one["isr"]) for one in found], sorted(one["leader"] for one in found)
+        return isr == [[1, 2], [1, 2]] and leaders == [1, 2]
+
+    until(is_spread)
+    for entity in (("--topic", "t"), ("--broker", "2")):
+        until(lambda entity=entity: "throttled" not in millrace("configs", "describe", *entity))
     assert "its 2 replica(s) need as many brokers" in millrace("brokers", "drain", "2", status=1)
     elected = json.loads(millrace("brokers", "elect", "--topic", "t", "--json"))
     assert {one["result"] for one in elected} == {"not needed"}
 
     millrace("topics", "reassign", "t", "--replication-factor", "1")
     assert "it can be stopped for good" in millrace("brokers", "drain", "2")
-    listed = {one["broker"]: one for one in json.loads(millrace("brokers", "list", "--json"))}
-    assert (listed[1]["leaders"], listed[2]["replicas"]) == (2, 0)
+
+    def is_drained():
+        listed = {one["broker"]: one for one in json.loads(millrace("brokers", "list", "--json"))}
+        return (listed[1]["leaders"], listed[2]["replicas"]) == (2, 0)
+
+    until(is_drained)

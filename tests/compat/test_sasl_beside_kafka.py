@@ -85,14 +85,14 @@ class Beside:
         with started(self.zookeeper) as zk:
             return json.loads(zk.get(path))
 
-    def logs_in(self, mechanism, user, password):
-        """Whether Kafka authenticates a user."""
+    def logs_in(self, mechanism, user, password, timeout_s=60):
+        """Whether Kafka authenticates a user, who tries again until the time is over."""
         client = confluent.Producer({
             "bootstrap.servers": self.secured, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism,
             "sasl.username": user, "sasl.password": password, "log_level": 0,
         })  # fmt: skip
         try:
-            client.list_topics(timeout=10)
+            client.list_topics(timeout=timeout_s)
         except confluent.KafkaException:
             return False
         return True
@@ -128,7 +128,7 @@ def test_a_user_that_our_broker_makes_logs_in_at_kafka(beside, mechanism):
     describe = ("kafka-configs", "--describe", "--entity-type", "users")
     awaited(lambda: "iterations=8192" in beside.tools.run(*describe) or None, "the user is described")
     assert beside.logs_in(mechanism, "maria", PASSWORD)
-    assert not beside.logs_in(mechanism, "maria", "wrong")
+    assert not beside.logs_in(mechanism, "maria", "wrong", timeout_s=10)
 
 
 def test_a_user_that_is_made_in_zookeeper_logs_in_at_kafka_at_once(beside):
