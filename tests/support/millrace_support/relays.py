@@ -56,12 +56,12 @@ class Relay:
         return list(self._first_answers)  # at once, while the relays' thread may add to them
 
     def cut(self, sources: Collection[Source] = (None,)) -> None:
-        """Holds back what these send and are sent, until `heal`."""
-        self._loop.call_soon_threadsafe(self._cut, sources)
+        """Holds back what these send and are sent, from when it returns until `heal`."""
+        asyncio.run_coroutine_threadsafe(self._cut(sources), self._loop).result()
 
     def heal(self, *, breaks: bool = False) -> None:
         """Lets everything pass again; `breaks` ends the connections whose bytes were held back."""
-        self._loop.call_soon_threadsafe(self._heal, breaks)
+        asyncio.run_coroutine_threadsafe(self._heal(breaks), self._loop).result()
 
     async def listen(self) -> None:
         """Begins to take connections."""
@@ -77,11 +77,11 @@ class Relay:
             each.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def _cut(self, sources: Collection[Source]) -> None:
+    async def _cut(self, sources: Collection[Source]) -> None:
         for each in sources:
             self._gate(each).clear()
 
-    def _heal(self, breaks: bool) -> None:
+    async def _heal(self, breaks: bool) -> None:
         for task, source in self._connections.items():
             if breaks and not self._gate(source).is_set():
                 task.cancel()
