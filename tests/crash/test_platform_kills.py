@@ -33,7 +33,7 @@ MARKS = {
     "webserver": "dagster_webserver",
     "zookeeper": "java",
 }
-PATIENCE_S = 240
+PATIENCE_S = 900
 LOAD = "millrace/table/events"
 RUNS = (["millrace/retention"], ["millrace/compaction"])
 DECLARED = """

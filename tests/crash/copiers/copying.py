@@ -10,7 +10,7 @@ from collections import defaultdict
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 PARTITIONS = 2
-PATIENCE_S = 240
+PATIENCE_S = 600
 
 
 class Copier(threading.Thread):
