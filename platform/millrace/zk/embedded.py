@@ -54,7 +54,7 @@ admin.enableServer=false
 """
 QUORUM_SETTINGS = ("initLimit=20", "syncLimit=6")
 QUORUM_MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.02
 ANSWER_TIMEOUT_S = 2.0

@@ -14,7 +14,7 @@ from millrace.client.cluster import TRANSACTION_KEY_TYPE
 from millrace.errors import BrokerError
 from millrace.security.client_security import ClientSecurity
 
-DEADLINE_S = 180.0
+DEADLINE_S = 240.0
 PAUSE_S = 0.01
 
 
@@ -30,7 +30,7 @@ def await_brokers(ids: set[int], *told: Serving, security: ClientSecurity = Clie
     """Waits until each of the brokers `told` answers that exactly the brokers `ids` are alive.
 
     Raises:
-        AssertionError: It does not within three minutes.
+        AssertionError: It does not within four minutes.
     """
     deadline = time.monotonic() + DEADLINE_S
     for broker in told:

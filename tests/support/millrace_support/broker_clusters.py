@@ -21,7 +21,7 @@ from millrace_support.zookeeper_sessions import end_session
 
 T = TypeVar("T")
 B = TypeVar("B", bound="ServingFromDisk")
-DEADLINE_S = 180.0
+DEADLINE_S = 240.0
 PAUSE_S = 0.02
 SESSION_TIMEOUT_MS = 4000
 QUICK = {
