@@ -35,16 +35,24 @@ def topic(tmp_path_factory):
         yield broker.bootstrap
 
 
-class Killing(SilentListener):
-    """Kills a worker, and its executor, as soon as a task is done."""
+# The first of the executors starts its Python at once, all others when a worker was killed: until then a task is left.
+PYTHON_IN_TURN = """#!/bin/sh
+mkdir {folder}/first 2>/dev/null || until [ -e {folder}/killed ]; do sleep 0.1; done
+exec {python} "$@"
+"""
 
-    def __init__(self, worker):
-        self.worker, self.done_then = worker, None
+
+class Killing(SilentListener):
+    """Kills a worker, and its executor, as soon as a task is done, and notes that in a file."""
+
+    def __init__(self, worker, killed):
+        self.worker, self.killed, self.done_then = worker, killed, None
 
     def tasks_done(self, done, total, records):
-        if self.done_then is None and 0 < done < total:
+        if self.done_then is None and done:
             self.done_then = (done, total)
             self.worker.kill()
+            self.killed.touch()
 
 
 def values(table):
@@ -53,18 +61,23 @@ def values(table):
 
 
 def test_a_worker_killed_amid_the_job_changes_nothing(topic, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(PYTHON_IN_TURN.format(folder=tmp_path, python=sys.executable))
+    python.chmod(0o755)
     with SparkCluster(tmp_path / "cluster", workers=2) as cluster:
         options = LoadOptions(
             topic="events",
             table=str(tmp_path / "table"),
             bootstrap=topic,
             master=cluster.master,
-            spark_settings={"spark.executor.memory": "512m"},
+            spark_settings={"spark.executor.memory": "512m", "spark.pyspark.python": str(python)},
             max_records_per_task=1000,
         )
-        killing = Killing(cluster.workers[0])
+        killing = Killing(cluster.workers[0], tmp_path / "killed")
         report = load_topic(options, listener=killing)
-    assert killing.done_then is not None
+    done, total = killing.done_then
+    assert 0 < done < total
+    assert (tmp_path / "first").exists()
     assert report.rows == RECORDS
     assert values(options.table) == list(range(RECORDS))
     assert audit(options.table) == []

@@ -235,7 +235,7 @@ def test_of_two_loads_one_commits_and_the_other_leaves_nothing(spark, topic, opt
 
 def test_racing_commits_end_with_each_offset_once(spark, topic, typed):
     topic(0, [b'{"id": 1}', b"not json"] * 50)
-    barrier, outcomes = threading.Barrier(2, timeout=60), []
+    barrier, outcomes = threading.Barrier(2, timeout=240), []
 
     def load():
         try:

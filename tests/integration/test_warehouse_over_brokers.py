@@ -1,5 +1,7 @@
 """Loads, Spark queries and Dagster's runs go on through the death of the broker that leads what they read."""
 
+import signal
+
 import dagster as dg
 import pytest
 
@@ -11,7 +13,7 @@ from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener
+from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 from millrace_support.broker_clusters import LASTING_SESSIONS, broker_cluster
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 
@@ -43,15 +45,23 @@ def send(brokers):
 
 
 class KillsALeader(SilentListener):
-    """Kills the broker that leads a partition as soon as a task is done."""
+    """Kills the broker that leads partition 1 as soon as a task is done; it has stood still since the load was planned.
 
-    def __init__(self, brokers):
-        self.brokers = brokers
-        self.killed = None
+    So tasks are left however late that is noticed. Whoever is asked first must be another broker.
+    """
+
+    def __init__(self, brokers, leader):
+        self.brokers, self.leader = brokers, leader
+        self.done_then = None
+
+    def reached(self, step):
+        if step is Step.PLANNED:
+            self.brokers.brokers[self.leader].send_signal(signal.SIGSTOP)
 
     def tasks_done(self, done, total, records):
-        if self.killed is None and 0 < done < total:
-            self.killed = kill_leader(self.brokers, 1)
+        if self.done_then is None and done:
+            self.done_then = done, total
+            self.brokers.crash(self.leader)
 
 
 def dagsters_run(brokers, folder):
@@ -87,17 +97,21 @@ def bring_back(brokers, broker_id):
 
 def test_the_death_of_a_leader(brokers, tmp_path):
     send(brokers)
+    leader = brokers.partition(TOPIC, 1).leader
+    by_others = sorted(brokers.brokers, key=lambda each: each == leader)
     options = LoadOptions(
         topic=TOPIC,
         table=str(tmp_path / TOPIC),
-        bootstrap=brokers.bootstrap,
+        bootstrap=",".join(brokers.brokers[each].bootstrap for each in by_others),
         master=local_master(1),
         max_records_per_task=BATCH,
     )
-    listener = KillsALeader(brokers)
+    listener = KillsALeader(brokers, leader)
     with spark_session("death", local_master(1)) as spark:
         assert load_topic(options, spark=spark, listener=listener).rows == BATCHES * BATCH
-        bring_back(brokers, listener.killed)
+        done, total = listener.done_then
+        assert 0 < done < total
+        bring_back(brokers, leader)
         spark.dataSource.register(MillraceDataSource)
         query = spark.read.format("millrace").options(bootstrap=brokers.bootstrap, topic=TOPIC)
         killed = kill_leader(brokers, 0)
