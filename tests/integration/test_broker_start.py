@@ -1,24 +1,34 @@
 """What keeps a broker from starting, each in one clear line; and how it stops."""
 
+import itertools
 import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from uuid import uuid4
 
 import pytest
+from kazoo.exceptions import ConnectionLoss
 
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.sync_producer import SyncProducer
+from millrace.clock import SystemClock
 from millrace.ports import free_port
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
+from millrace.zk import patience
 from millrace.zk.codec import encode_config
 from millrace.zk.operations import SetData
+from millrace.zk.paths import broker as broker_node
 from millrace.zk.paths import topic_config
+from millrace.zk.session import ZooKeeperSession
+from millrace_broker.cluster.view import BrokerInfo
+from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.zookeeper_sessions import started
 
 LONGEST_SESSION = {"zookeeper.session.timeout.ms": "60000"}
@@ -174,3 +184,37 @@ def test_maintenance_on_request_says_what_it_did(tmp_path):
         (report,) = post(f"{broker.admin_url}/maintenance/verify")["partitions"]
         assert len(report["findings"]) == 1
         assert segment.name in str(report["findings"][0])
+
+
+def test_a_start_goes_on_where_an_answer_of_zookeeper_is_lost(zookeeper, monkeypatch):
+    """That of each of its calls in turn: the call was carried out, and then the connection broke."""
+    answered, left = ZooKeeperSession._result, [0]
+
+    def losing(session, result):
+        answer = answered(session, result)
+        if threading.current_thread() is threading.main_thread():
+            left[0] -= 1
+            if left[0] == 0:
+                raise ConnectionLoss
+        return answer
+
+    monkeypatch.setattr(ZooKeeperSession, "_result", losing)
+    monkeypatch.setattr(patience, "PAUSE_S", 0.0)
+    for number in itertools.count(1):
+        left[0] = number
+        connect = f"{zookeeper.address}/lost-answers/{uuid4().hex}"
+        store = ZooKeeperStore(connect, SystemClock(), session_timeout_ms=60_000, connection_timeout_ms=60_000)
+        try:
+            store.start(lambda _: None)
+            assert len(store.view().cluster_id) == 22
+            assert store.new_broker_id(1000) > 1000
+            store.note_new_disks(1)
+            store.register_broker(BrokerInfo(1, "localhost", 9092))
+            assert store.topics() == set()
+            has_lost, left[0] = left[0] <= 0, 0
+            assert store.session.holds(store.session.nodes([broker_node(1)])[0])
+        finally:
+            store.close()
+        if not has_lost:
+            break
+    assert number > 20

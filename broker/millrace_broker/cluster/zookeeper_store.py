@@ -5,6 +5,8 @@
     the controller elects the leaders of new partitions and writes the states of partitions
     a deleter     names the topic in `/admin/delete_topics`; the controller has its logs deleted and then its nodes
 
+What a broker does at its start is done again where the connection to ZooKeeper breaks meanwhile.
+
 A topic exists as long as its assignment does. A broker learns of topics and leaders from the controller
 (`metadata_update`), and reads only configurations from ZooKeeper itself. One that changes a configuration writes a
 notification too, and removes the notifications that are old.
@@ -17,6 +19,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from millrace.clock import Clock
@@ -31,6 +34,7 @@ from millrace.errors import (
 from millrace.security.acls import ResourcePattern
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Operation, SetData
+from millrace.zk.patience import patiently
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged
@@ -63,7 +67,7 @@ class ZooKeeperStore:
         connect: `HOST:PORT[,…][/chroot]`.
         clock: gives the timestamp of the registration.
         session_timeout_ms: how long a dead broker stays registered.
-        connection_timeout_ms: how long `start` waits for ZooKeeper.
+        connection_timeout_ms: how long a start waits for ZooKeeper.
         named: says which cluster the broker makes in an empty ZooKeeper.
         security: how the session is secured, and whether nodes belong to who makes them.
         has_acls: whether the access control lists are read, which a broker without an authorizer does not need.
@@ -96,6 +100,7 @@ class ZooKeeperStore:
             security=security,
         )
         self.broker_epoch = NO_BROKER_EPOCH
+        self._connection_timeout_s = connection_timeout_ms / 1000
         self._registration_wait_ms = session_timeout_ms + REGISTRATION_MARGIN_MS
         self._clock = clock
         self._named = named
@@ -112,9 +117,13 @@ class ZooKeeperStore:
         """Connects and reads the configurations. ZooKeeperError where nothing answers; raises as `NamedCluster`."""
         self._listener = on_change
         self.session.start()
+        patiently(self._read_all, self._connection_timeout_s)
+
+    def _read_all(self) -> None:
         for path in paths.PERSISTENT:
             self.session.ensure(path)
-        self._view = ClusterView(self._cluster_id(), -1, {}, {})
+        if not self._view.cluster_id:
+            self._view = ClusterView(self._cluster_id(), -1, {}, {})
         self._read_configs(None)
         if self._acls is not None:
             self._acls.make_folders()
@@ -135,11 +144,12 @@ class ZooKeeperStore:
 
     def new_broker_id(self, highest_told: int) -> int:
         """Returns `highest_told` plus the next version of `/brokers/seqid`, as Kafka does. ZooKeeperError."""
-        return highest_told + self.session.next_version(paths.BROKER_SEQUENCE)
+        version = patiently(partial(self.session.next_version, paths.BROKER_SEQUENCE), self._connection_timeout_s)
+        return highest_told + version
 
     def note_new_disks(self, broker_id: int) -> None:
         """Writes `/brokers/new_disks/[id]`: what partitions say of its replicas until it registers is out of date."""
-        self.session.put(paths.new_disks(broker_id), paths.COMING)
+        patiently(partial(self.session.put, paths.new_disks(broker_id), paths.COMING), self._connection_timeout_s)
 
     def register_broker(self, broker: BrokerInfo) -> None:
         """Creates `/brokers/ids/[id]`, and waits where the session of a killed process still holds it.
@@ -149,8 +159,11 @@ class ZooKeeperStore:
         registration = codec.BrokerRegistration(
             endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms()
         )
+        data = codec.encode_broker(registration)  # the same each time: the node of a session that has expired has it
+        patiently(partial(self._register, broker, data), self._connection_timeout_s)
+
+    def _register(self, broker: BrokerInfo, data: bytes) -> None:
         path = paths.broker(broker.id)
-        data = codec.encode_broker(registration)
         taken_by = self.session.register(
             path, data, wait_ms=self._registration_wait_ms, on_registered=self._note_broker_epoch
         )
@@ -170,6 +183,9 @@ class ZooKeeperStore:
 
     def topics(self) -> AbstractSet[str]:
         """Returns the names of the topics that exist and are not being deleted; not of those that can't be read."""
+        return patiently(self._topics, self._connection_timeout_s)
+
+    def _topics(self) -> AbstractSet[str]:
         names = sorted(set(self.session.children(paths.TOPICS)) - set(self.session.children(paths.DELETE_TOPICS)))
         nodes = self.session.get_many([paths.topic(name) for name in names])
         return {name for name, data in zip(names, nodes, strict=True) if data is not None and _is_topic(data)}

@@ -40,6 +40,7 @@ from millrace.errors import ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.connects import RETRY_INTERVAL_S, Connects, new_client
 from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Operation, Reason, Refused, SetData, Written
+from millrace.zk.patience import patiently
 from millrace.zk.security import UNSECURED, Access, ZooKeeperSecurity
 
 logger = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class ZooKeeperSession:
             raise ZooKeeperError(f"no ZooKeeper answers at {self._connect} (waited {waited_ms} ms){failure}")
         self._check_login()
         self._client.add_listener(self._state_changed)
-        self._make_chroot()
+        patiently(self._make_chroot, self._connection_timeout_s)
         self._worker = threading.Thread(target=self._run, name="zookeeper-session", daemon=True)
         self._worker.start()
 
