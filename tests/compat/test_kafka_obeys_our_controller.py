@@ -151,6 +151,11 @@ def await_gone(session, path):
 
 
 @within_time
+def await_unlisted(tool, topic):
+    assert topic not in tool("--list").split()
+
+
+@within_time
 def await_led(session, key, leader):
     state = await_state(session, key)
     assert state.leader == leader
@@ -202,6 +207,7 @@ def test_kafka_is_led_by_our_controller(cluster, kafka, tmp_path):
         tool("--create", "--topic", "t", "--partitions", "2", "--replication-factor", "1")
         state = await_state(session, TopicPartition("t", 1))
         assert (state.leader, state.isr, state.controller_epoch) == (KAFKAS, (KAFKAS,), 1)
+        assert read(broker.bootstrap, "t") == [], "Kafka has heard that it leads the topic"
         with Cluster(broker.bootstrap) as client:
             assert SyncProducer(client).send("t", 0, [NewRecord(value=b"first")]) == 0
         assert read(broker.bootstrap, "t") == [b"first"]
@@ -229,4 +235,4 @@ def test_kafka_is_led_by_our_controller(cluster, kafka, tmp_path):
         await_gone(session, paths.delete_topic("t"))
         assert session.tree(paths.topic("t")) == []
         assert not folder.exists()
-        assert "t" not in tool("--list").split()
+        await_unlisted(tool, "t")
