@@ -32,7 +32,7 @@ ELSEWHERE = (
 )
 OF_LIBRDKAFKA = "broker certificate could not be verified"
 AGAIN = ["confluent-kafka", "kafka-python", "kafkajs", "franz-go", *JAVA]
-PAUSE_MS, RECORDS_MORE = 20, 40
+PAUSE_MS, RECORDS_MORE = 50, 40
 SESSIONS = 2
 CLIENTS = [*AGAIN, "aiokafka"]
 

@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-const timeout = 60 * time.Second
+const timeout = 180 * time.Second
 
 type task struct {
 	Bootstrap   string `json:"bootstrap"`

@@ -35,7 +35,7 @@ class SecuredClient {
     }
 
     static void produce(JsonNode task) throws Exception {
-        Properties settings = settings(task, Map.of("linger.ms", "0", "max.block.ms", "10000"));
+        Properties settings = settings(task, Map.of("linger.ms", "0", "max.block.ms", "60000"));
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
             for (int number = 0; number < task.get("records").asInt(); number++) {

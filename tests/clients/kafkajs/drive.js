@@ -2,7 +2,7 @@
 const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = require('kafkajs')
 
 const [bootstrap, topic, task] = process.argv.slice(2)
-const kafka = new Kafka({ clientId: 'judge', brokers: [bootstrap], logLevel: logLevel.ERROR, retry: { retries: 8 } })
+const kafka = new Kafka({ clientId: 'judge', brokers: [bootstrap], connectionTimeout: 30000, logLevel: logLevel.ERROR, retry: { retries: 8 } })
 const RECORDS = 200
 const messages = () => [...Array(RECORDS).keys()].map((index) => ({
   key: `key-${index}`, value: `value-${index}`, partition: index % 2, headers: { trace: `${index}` },
@@ -44,7 +44,9 @@ const tasks = {
     const offsets = await client.fetchTopicOffsets(topic)
     const byTime = await client.fetchTopicOffsetsByTimestamp(topic, 0)
     await client.deleteTopics({ topics: [topic] })
-    return { again, partitions: topics[0].partitions.length, offsets, byTime, left: (await client.listTopics()).includes(topic) }
+    let left
+    do { left = (await client.listTopics()).includes(topic) } while (left)
+    return { again, partitions: topics[0].partitions.length, offsets, byTime, left }
   }),
   group: async () => {
     await admin((client) => client.createTopics({ topics: [{ topic, numPartitions: 2 }], waitForLeaders: true }))
@@ -78,8 +80,12 @@ const tasks = {
     await client.createTopics({ topics: [{ topic, numPartitions: 1 }], waitForLeaders: true })
     const resource = { type: ConfigResourceTypes.TOPIC, name: topic }
     await client.alterConfigs({ resources: [{ ...resource, configEntries: [{ name: 'segment.ms', value: '60000' }] }] })
-    const described = await client.describeConfigs({ resources: [{ ...resource, configNames: ['segment.ms'] }] })
-    return described.resources[0].configEntries.map((entry) => [entry.configName, entry.configValue])
+    let found
+    do {
+      const described = await client.describeConfigs({ resources: [{ ...resource, configNames: ['segment.ms'] }] })
+      found = described.resources[0].configEntries.map((entry) => [entry.configName, entry.configValue])
+    } while (found[0][1] !== '60000') // a broker hears of changes a little after its controller
+    return found
   }),
   cluster: () => admin(async (client) => {
     const { brokers, controller } = await client.describeCluster()

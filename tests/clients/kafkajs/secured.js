@@ -3,7 +3,7 @@ const fs = require('fs')
 const readline = require('readline')
 const { Kafka, logLevel } = require('kafkajs')
 
-const REAUTHENTICATE_BEFORE_END_MS = 1000
+const REAUTHENTICATE_BEFORE_END_MS = 4000
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 const sasl = ({ mechanism, user, password, token }) => {
@@ -20,6 +20,7 @@ const client = (task) => new Kafka({
   },
   sasl: sasl(task),
   reauthenticationThreshold: REAUTHENTICATE_BEFORE_END_MS,
+  connectionTimeout: 30000,
   logLevel: logLevel.NOTHING,
   retry: { retries: 3, initialRetryTime: 100 },
 })

@@ -97,7 +97,9 @@ const tasks = {
     do { found = await ask(describeTopicPartitionsV0, [{ name: topic }], 100) } while (found.topics[0].partitions.length < 3)
     const listed = (await client.listTopics()).includes(topic)
     await client.deleteTopics({ topics: [topic] })
-    return { listed, left: (await client.listTopics()).includes(topic), leaders: found.topics[0].partitions.map((one) => one.leaderId) }
+    let left
+    do { left = (await client.listTopics()).includes(topic) } while (left)
+    return { listed, left, leaders: found.topics[0].partitions.map((one) => one.leaderId) }
   }),
   configs: () => admin(async (client) => {
     await create(client)
@@ -129,9 +131,11 @@ const tasks = {
       validateOnly: false,
     })
     await alter(false)
-    const [one] = await described()
+    let one
+    do { [one] = await described() } while (!one)
     await alter(true)
-    const left = (await described()).length
+    let left
+    do { left = (await described()).length } while (left)
     const unknown = await ask(describeUserScramCredentialsV0, [{ name: 'nobody' }]).catch((error) => error.errors[0].apiId || `${error.errors[0]}`)
     return { set: Object.fromEntries(one.values.map(({ key, value }) => [key, value])), left, unknown }
   }),

@@ -2,7 +2,7 @@
 
 listener     security protocol    who gets in
 PASSWORDS    SASL_SSL             alice, by PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or a token of the token server
-SHORT        SASL_SSL             the same, who have to authenticate again every two seconds
+SHORT        SASL_SSL             the same, who have to authenticate again every six seconds
 MUTUAL       SSL                  who has a certificate of the authority
 EXPIRED      SSL                  the broker's certificate has expired
 ELSEWHERE    SSL                  the broker's certificate is made for another host
@@ -25,7 +25,7 @@ from millrace_support.sasl_brokers import SCRAM
 from millrace_support.secured_clients.task import PASSWORD, USER, Login
 from millrace_support.token_server import AUDIENCE, ISSUER, TokenServer
 
-SESSION_MS = 2_000
+SESSION_MS = 6_000
 PROTOCOLS = {
     "PASSWORDS": "SASL_SSL",
     "SHORT": "SASL_SSL",

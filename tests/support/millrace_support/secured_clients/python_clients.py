@@ -22,6 +22,7 @@ from millrace_support.secured_clients.task import Login, RefusedError, Task
 
 TIMEOUT_S = 60
 REFUSED_WITHIN_MS = 2_000
+REFUSED_WORDS = ("Authentication failed", "certificate verify failed", "socket disconnected")  # of kafka-python
 REFUSALS = (confluent_kafka.KafkaError._AUTHENTICATION, confluent_kafka.KafkaError._SSL)  # noqa: SLF001  # no public names
 FOREVER_S = 1e10
 
@@ -88,13 +89,27 @@ def with_kafka_python(task: Task) -> list[str]:
     """Does a task by kafka-python."""
     with _words_of("kafka") as said:
         try:
-            return _kafka_python_round(task, _kafka_python_settings(task.login, _Token(task.login.token)))
+            return _kafka_python_round(task, _kafka_python_settings(task.login, _Token(task.login.token)), said)
         except kafka.errors.KafkaError as error:
             raise RefusedError(f"{error} {said()}") from error
 
 
-def _kafka_python_round(task: Task, settings: dict[str, Any]) -> list[str]:
-    producer = kafka.KafkaProducer(**settings, bootstrap_timeout_ms=REFUSED_WITHIN_MS)
+def _kafka_python_producer(settings: dict[str, Any], said: Callable[[], str]) -> kafka.KafkaProducer:
+    """Returns a producer once it has reached the broker; KafkaError where it logs that it is refused.
+
+    By itself it would try again after a refusal until its time is over, which is short for a busy machine.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return kafka.KafkaProducer(**settings, bootstrap_timeout_ms=REFUSED_WITHIN_MS)
+        except kafka.errors.KafkaError:
+            if any(words in said() for words in REFUSED_WORDS) or time.monotonic() > deadline:
+                raise
+
+
+def _kafka_python_round(task: Task, settings: dict[str, Any], said: Callable[[], str]) -> list[str]:
+    producer = _kafka_python_producer(settings, said)
     try:
         sent = []
         for value in task.values:
