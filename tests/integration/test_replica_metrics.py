@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace_support.broker_clusters import LASTING_SESSIONS, awaited, broker_cluster
+from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 TOPIC = "t"
@@ -21,7 +21,7 @@ WELL = {"offline_partitions_count": 0, "offline_replica_count": 0, "unclean_lead
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory, zookeeper):
-    properties = {"min.insync.replicas": "2", "auto.leader.rebalance.enable": "false", **LASTING_SESSIONS}
+    properties = {"min.insync.replicas": "2", "auto.leader.rebalance.enable": "false", **PATIENT}
     with broker_cluster(tmp_path_factory.mktemp("metrics"), zookeeper.address, properties=properties) as started:
         yield started
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.client import Admin, Cluster
-from millrace_support.broker_clusters import LASTING_SESSIONS, awaited, broker_cluster
+from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
 
 RATE = 100_000
 RECORD_BYTES = 5_000
@@ -18,7 +18,7 @@ PROPERTIES = {
     "replica.fetch.max.bytes": "5000",
     "replica.fetch.response.max.bytes": "5000",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-    **LASTING_SESSIONS,
+    **PATIENT,
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from millrace.client import Admin, Cluster
-from millrace_support.broker_clusters import LASTING_SESSIONS, awaited, broker_cluster
+from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
 
 EVENTS = "events"
 ALL = (1, 2, 3)
@@ -15,7 +15,7 @@ ALL = (1, 2, 3)
 
 @pytest.fixture
 def brokers(tmp_path, zookeeper):
-    properties = {"min.insync.replicas": "2", **LASTING_SESSIONS}
+    properties = {"min.insync.replicas": "2", **PATIENT}
     with broker_cluster(tmp_path, zookeeper.address, properties=properties) as started:
         yield started
 
@@ -95,7 +95,7 @@ def test_a_broker_that_stops_hands_its_partitions_over(brokers):
 
 
 def test_brokers_that_all_stop_do_not_wait_for_one_another(tmp_path, zookeeper):
-    properties = {"controlled.shutdown.retry.backoff.ms": "600000", **LASTING_SESSIONS}
+    properties = {"controlled.shutdown.retry.backoff.ms": "600000", **PATIENT}
     with broker_cluster(tmp_path, zookeeper.address, properties=properties) as brokers:
         create(brokers, partitions=3)
         for each in brokers.brokers.values():

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
-from millrace_support.broker_clusters import LASTING_SESSIONS, QUICK, CrashingCluster, awaited
+from millrace_support.broker_clusters import PATIENT, QUICK, CrashingCluster, awaited
 from millrace_support.certificates import PASSWORD, Authority
 
 IDS = (1, 2, 3)
@@ -41,7 +41,7 @@ def secured(stores):
         "ssl.truststore.password": PASSWORD,
         "min.insync.replicas": "2",
         **QUICK,
-        **LASTING_SESSIONS,
+        **PATIENT,
     }
 
 

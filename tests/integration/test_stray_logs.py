@@ -8,14 +8,14 @@ import pytest
 
 from millrace.client import Admin, Cluster
 from millrace_support.await_brokers import await_brokers
-from millrace_support.broker_clusters import LASTING_SESSIONS, broker_cluster
+from millrace_support.broker_clusters import PATIENT, broker_cluster
 
 TIMEOUT_S = 120
 
 
 @pytest.fixture
 def brokers(tmp_path, zookeeper):
-    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2), properties=LASTING_SESSIONS) as started:
+    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2), properties=PATIENT) as started:
         yield started
 
 

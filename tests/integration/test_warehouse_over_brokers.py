@@ -14,14 +14,14 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener, Step
-from millrace_support.broker_clusters import LASTING_SESSIONS, broker_cluster
+from millrace_support.broker_clusters import PATIENT, broker_cluster
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 
 pytestmark = pytest.mark.usefixtures("warm_loads")
 
 TOPIC = "events"
 BATCHES, BATCH = 16, 500
-PROPERTIES = {"min.insync.replicas": "2", "auto.leader.rebalance.enable": "false", **LASTING_SESSIONS}
+PROPERTIES = {"min.insync.replicas": "2", "auto.leader.rebalance.enable": "false", **PATIENT}
 
 
 @pytest.fixture

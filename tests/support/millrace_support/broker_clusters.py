@@ -31,8 +31,8 @@ QUICK = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
-LASTING_SESSIONS = {"zookeeper.session.timeout.ms": "30000"}
-"""For tests that kill no broker but by `crash`: however busy the machine is, no broker counts as dead that is not."""
+PATIENT = {"zookeeper.session.timeout.ms": "30000", "replica.lag.time.max.ms": "30000"}
+"""For tests that kill no broker but by `crash`: on a busy machine none counts as dead, or as lagging, that is not."""
 
 
 class ServingFromDisk(Serving, Protocol):
