@@ -31,6 +31,7 @@ CONFIGS = {"resources": [{"resource_type": 2, "resource_name": "nowhere", "confi
 ADD = {"v3_and_below_transactional_id": "t", "v3_and_below_producer_id": 1, "v3_and_below_producer_epoch": 0,
        "v3_and_below_topics": [{"name": "nowhere", "partitions": [0]}]}  # fmt: skip
 DELETE = {"topic_names": ["nowhere"], "timeout": 100}
+NOT_AT_WORK_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,8 @@ def counted(tmp_path_factory):
     ) as process:
         with RawConnection(process.bootstrap) as raw:
             raw.request(ApiKey.FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
+            while raw.request(ApiKey.HEARTBEAT, 3, HEARTBEAT).error_code in NOT_AT_WORK_YET:
+                pass
         yield process
 
 

@@ -15,6 +15,7 @@ from millrace_support.raw import RawConnection
 
 NOT_SEEN_YET = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )  # fmt: skip
 LONG_MS = 120_000  # longer than a socket of these tests waits
 

@@ -104,7 +104,7 @@ class Home:
         protocols = (JoinProtocol("range", b""),)
         membership.join(
             self.coordinator, "g",
-            Join(ticket, member_id, None, "c", "/h", 10_000, 10_000, "consumer", protocols, "m-1", False, True),
+            Join(ticket, member_id, None, "c", "/h", 600_000, 600_000, "consumer", protocols, "m-1", False, True),
         )  # fmt: skip
         return ticket
 

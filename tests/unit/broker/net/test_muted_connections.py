@@ -87,10 +87,11 @@ class Home:
         return peer, (await until(lambda: self.server._connections - known)).pop()
 
 
-def play(tmp_path, scene, configs=QUOTA):
+def play(tmp_path, scene, configs=QUOTA, options=()):
     async def with_a_broker():
         broker = Broker(
-            parse_options(["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]), SystemClock()
+            parse_options(["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0", *options]),
+            SystemClock(),
         )
         await broker.start()
         try:
@@ -258,10 +259,11 @@ def test_time_is_throttled_for_one_window(tmp_path, key):
             ApiKey.API_VERSIONS: {"client_software_name": "a", "client_software_version": "1"},
             ApiKey.LIST_GROUPS: {},
         }[key])  # fmt: skip
-        assert answer.throttle_time == timedelta(seconds=1)
+        assert answer.throttle_time == timedelta(hours=1)
         assert connection._is_muted
 
-    play(tmp_path, scene, {"clients/app": {"request_percentage": "0"}})
+    an_hour = ("--set", "quota.window.size.seconds=3600")
+    play(tmp_path, scene, {"clients/app": {"request_percentage": "0"}}, an_hour)
 
 
 @pytest.mark.parametrize(("version", "codes"), [(5, [0, 0, 0]), (6, [0, 89, 89])])
