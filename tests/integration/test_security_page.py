@@ -53,7 +53,7 @@ def millrace(line, folder, **environment):
         env=os.environ | environment,
         text=True,
         capture_output=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, (line, done.stdout, done.stderr)

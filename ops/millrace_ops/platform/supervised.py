@@ -35,7 +35,7 @@ class Service:
     command: tuple[str, ...]
     is_ready: Callable[[ChildProcess], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
-    ready_timeout_s: float = 120.0
+    ready_timeout_s: float = 300.0
     stop_timeout_s: float = 20.0
     restarts: bool = False
 
