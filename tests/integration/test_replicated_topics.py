@@ -6,7 +6,8 @@ import signal
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from millrace.client import Admin, Cluster
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.records.record import NewRecord
 from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
 
 EVENTS = "events"
@@ -82,6 +83,20 @@ def test_records_outlive_the_leader_which_comes_back_as_a_follower(brokers):
     back = brokers.until(lambda one: len(one.isr) == 3, EVENTS)
     assert back.leader_epoch >= elected.leader_epoch
     brokers.equal_logs(EVENTS)
+
+
+def test_a_client_waits_until_the_session_of_a_dead_leader_has_ended(tmp_path, zookeeper):
+    """Which takes longer than the client's ten attempts at anything but an election."""
+    properties = {"min.insync.replicas": "2", **PATIENT, "zookeeper.session.timeout.ms": "8000"}
+    with (
+        broker_cluster(tmp_path, zookeeper.address, properties=properties) as brokers,
+        Cluster(brokers.bootstrap, timeout_s=120) as cluster,
+    ):
+        create(brokers)
+        producer = SyncProducer(cluster)
+        assert producer.send(EVENTS, 0, [NewRecord(b"before")]) == 0
+        brokers.brokers[brokers.partition(EVENTS).leader].kill()
+        assert producer.send(EVENTS, 0, [NewRecord(b"after")]) == 1
 
 
 def test_a_broker_that_stops_hands_its_partitions_over(brokers):

@@ -4,10 +4,9 @@
               ▲                                                        │ retriable error
               └───── forget the leader, wait, ask for metadata ◄───────┘
 
-A retry waits 50 ms, then twice as long each time up to a second; after ten attempts, or `timeout_s`, the last error
-is raised. A broker that has just started tells of no brokers and no topics until it has heard from the controller: it
-is passed over, and where there is no other, asked again until `timeout_s`. What one broker does not know of a topic,
-the others are asked.
+Requests are made again as `retries` says. A broker that has just started tells of no brokers and no topics until it has
+heard from the controller: it is passed over, and where there is no other, asked again. What one broker does not know of
+a topic, the others are asked.
 
 A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
 """
@@ -18,12 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
-
 from millrace.addresses import Address, parse_addresses
 from millrace.client.answers import check, is_retriable
 from millrace.client.connection import Connection
 from millrace.client.metadata import ClusterMetadata, metadata_of, newest_of
+from millrace.client.retries import JustStartedError, LeaderUnreachableError, is_passing, retrying
 from millrace.clock import Clock, SystemClock
 from millrace.errors import (
     AnswerLostError,
@@ -41,17 +39,10 @@ if TYPE_CHECKING:
     from millrace.wire.messages.find_coordinator import FindCoordinatorRequestFields
     from millrace.wire.messages.metadata import MetadataRequestFields, MetadataRequestTopicFields
 
-RETRY_ATTEMPTS = 10
-RETRY_WAIT_MIN_S = 0.05
-RETRY_WAIT_MAX_S = 1.0
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
 
 Result = TypeVar("Result")
-
-
-class JustStartedError(BrokerError):
-    """All brokers that answer have just started, and have not heard of their cluster yet."""
 
 
 class Cluster:
@@ -104,7 +95,7 @@ class Cluster:
         BrokerUnreachableError, at once, where none of the known brokers answers; JustStartedError where those that
         answer have just started, and still know nothing after `timeout_s`.
         """
-        return self._retrying(_is_passing, _do_nothing)(lambda: self._ask_metadata(topics, create_missing))
+        return retrying(self.timeout_s, is_passing)(lambda: self._ask_metadata(topics, create_missing))
 
     def newest_metadata(self, topics: Sequence[str]) -> ClusterMetadata:
         """Asks all live brokers for these topics, and believes the newest leader epoch of each partition.
@@ -128,15 +119,11 @@ class Cluster:
         def attempt() -> int:
             return len(self._metadata_of(topic, create_missing).topic(topic).partitions)
 
-        return self._retrying(_is_passing, _do_nothing)(attempt)
+        return retrying(self.timeout_s, is_passing)(attempt)
 
     def leader_connection(self, topic: str, partition: int, *, create_missing: bool = False) -> Connection:
         """Returns a connection to the partition's leader; UnknownTopicError, BrokerError, BrokerUnreachableError."""
-        address = self._leaders.get((topic, partition))
-        if address is None:
-            address = self._find_leader(topic, partition, create_missing)
-            self._leaders[topic, partition] = address
-        return self.connection_to(address)
+        return self.connection_to(self._leader(topic, partition, create_missing))
 
     def on_leader(
         self,
@@ -153,7 +140,13 @@ class Cluster:
         """
 
         def attempt() -> Result:
-            return action(self.leader_connection(topic, partition, create_missing=create_missing))
+            leader = self._leader(topic, partition, create_missing)
+            try:
+                return action(self.connection_to(leader))
+            except AnswerLostError:
+                raise
+            except BrokerUnreachableError as error:
+                raise LeaderUnreachableError(str(error)) from error
 
         def forget(_: object) -> None:
             self._leaders.pop((topic, partition), None)
@@ -161,7 +154,7 @@ class Cluster:
         def again(error: BaseException) -> bool:
             return is_retriable(error) and (repeatable or not isinstance(error, AnswerLostError))
 
-        return self._retrying(again, forget)(attempt)
+        return retrying(self.timeout_s, again, forget)(attempt)
 
     def broker_connection(self, broker_id: str) -> Connection:
         """Returns a connection to a live broker; BrokerError where none has this id."""
@@ -181,9 +174,9 @@ class Cluster:
             return action(self.connection_to(controller.address))
 
         def again(error: BaseException) -> bool:
-            return _is_passing(error) and not isinstance(error, UnknownTopicError)
+            return is_passing(error) and not isinstance(error, UnknownTopicError)
 
-        return self._retrying(again, _do_nothing)(attempt)
+        return retrying(self.timeout_s, again)(attempt)
 
     def on_coordinator(
         self, key: str, action: Callable[[Connection], Result], *, key_type: int = GROUP_KEY_TYPE
@@ -203,7 +196,7 @@ class Cluster:
             self._coordinators[key_type, key] = address
             return result
 
-        return self._retrying(_is_passing, _do_nothing)(attempt)
+        return retrying(self.timeout_s, is_passing)(attempt)
 
     def on_each_broker(self, action: Callable[[Connection], Result]) -> list[Result]:
         """Runs an action on the connection of every live broker."""
@@ -211,21 +204,11 @@ class Cluster:
         def attempt() -> list[Result]:
             return [action(self.connection_to(broker.address)) for broker in self._ask_metadata([]).brokers.values()]
 
-        return self._retrying(_is_passing, _do_nothing)(attempt)
+        return retrying(self.timeout_s, is_passing)(attempt)
 
     def until_it_passes(self, attempt: Callable[[], Result]) -> Result:
         """Makes an attempt, and repeats it after a retriable error."""
-        return self._retrying(is_retriable, _do_nothing)(attempt)
-
-    def _retrying(self, again: Callable[[BaseException], bool], before_retry: Callable[[object], None]) -> Retrying:
-        is_late = stop_after_delay(self.timeout_s)
-        return Retrying(
-            retry=retry_if_exception(again),
-            stop=lambda state: is_late(state) or _was_tried_enough(state),
-            wait=wait_exponential(multiplier=RETRY_WAIT_MIN_S, max=RETRY_WAIT_MAX_S),
-            before_sleep=before_retry,
-            reraise=True,
-        )
+        return retrying(self.timeout_s, is_retriable)(attempt)
 
     def _find_coordinator(self, key: str, key_type: int) -> Address:
         fields: FindCoordinatorRequestFields = {"key": key, "key_type": key_type}
@@ -234,8 +217,12 @@ class Cluster:
         check(found.error_code, f"{kind} {key}", found.error_message)
         return Address(found.host, found.port)
 
-    def _find_leader(self, topic: str, partition: int, create_missing: bool) -> Address:
-        return self._metadata_of(topic, create_missing).leader(topic, partition).address
+    def _leader(self, topic: str, partition: int, create_missing: bool) -> Address:
+        address = self._leaders.get((topic, partition))
+        if address is None:
+            address = self._metadata_of(topic, create_missing).leader(topic, partition).address
+            self._leaders[topic, partition] = address
+        return address
 
     def _metadata_of(self, topic: str, create_missing: bool) -> ClusterMetadata:
         metadata = self._ask_metadata([topic], create_missing)
@@ -254,9 +241,7 @@ class Cluster:
                 return metadata
             first = first or metadata
         if first is None:
-            raise JustStartedError(
-                ErrorCode.BROKER_NOT_AVAILABLE, "the brokers have just started and know no cluster yet"
-            )
+            raise JustStartedError
         return first
 
     def on_any(self, action: Callable[[Connection], Result]) -> Result:
@@ -304,18 +289,3 @@ def _metadata_fields(topics: Sequence[str] | None, create_missing: bool) -> Meta
         "include_cluster_authorized_operations": False,
         "include_topic_authorized_operations": False,
     }
-
-
-def _is_passing(error: BaseException) -> bool:
-    """Returns whether a cluster that answers reports a state of a moment."""
-    return is_retriable(error) and not isinstance(error, BrokerUnreachableError)
-
-
-def _was_tried_enough(state: RetryCallState) -> bool:
-    """Returns whether there were enough attempts; a cluster that starts may take as long as there is time."""
-    error = state.outcome.exception() if state.outcome is not None else None
-    return state.attempt_number >= RETRY_ATTEMPTS and not isinstance(error, JustStartedError)
-
-
-def _do_nothing(_: object) -> None:
-    """Prepares nothing before a retry."""
