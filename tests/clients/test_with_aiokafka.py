@@ -10,6 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 RECORDS = 300
 TIMEOUT_S = 120
+SESSION_MS = 30_000  # by itself a member is expelled after ten seconds
 
 
 def in_a_loop(test):
@@ -43,8 +44,9 @@ async def produce(target, topic, **settings):
 
 async def consume(target, topic, **settings):
     reader = AIOKafkaConsumer(
-        topic, bootstrap_servers=target.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False, **settings
-    )
+        topic, bootstrap_servers=target.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS, **settings,
+    )  # fmt: skip
     async with running(reader) as consumer:
         taken = [(await consumer.getone()).value for _ in range(RECORDS)]
         if settings.get("group_id"):
@@ -53,7 +55,10 @@ async def consume(target, topic, **settings):
 
 
 def member(target, name):
-    return AIOKafkaConsumer(name, bootstrap_servers=target.bootstrap, group_id=name, heartbeat_interval_ms=300)
+    return AIOKafkaConsumer(
+        name, bootstrap_servers=target.bootstrap, group_id=name, heartbeat_interval_ms=300,
+        session_timeout_ms=SESSION_MS,
+    )  # fmt: skip
 
 
 def values():

@@ -124,6 +124,7 @@ def test_aiokafka_transactions(target, name, topics):
         consumer = aiokafka.AIOKafkaConsumer(
             source, bootstrap_servers=target.bootstrap, group_id=name, enable_auto_commit=False,
             auto_offset_reset="earliest", isolation_level="read_committed", request_timeout_ms=60_000,
+            session_timeout_ms=30_000,
         )  # fmt: skip
         producer = aiokafka.AIOKafkaProducer(bootstrap_servers=target.bootstrap, transactional_id=name)
         async with consumer, producer:

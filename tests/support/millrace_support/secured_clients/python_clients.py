@@ -25,6 +25,7 @@ REFUSED_WITHIN_MS = 2_000
 REFUSED_WORDS = ("Authentication failed", "certificate verify failed", "socket disconnected")  # of kafka-python
 REFUSALS = (confluent_kafka.KafkaError._AUTHENTICATION, confluent_kafka.KafkaError._SSL)  # noqa: SLF001  # no public names
 FOREVER_S = 1e10
+SESSION_MS = 30_000  # of aiokafka, whose members are expelled after ten seconds by themselves
 
 
 def with_confluent_kafka(task: Task) -> list[str]:
@@ -174,7 +175,7 @@ async def _aiokafka_round(task: Task, settings: dict[str, Any]) -> list[str]:
             await producer.send_and_wait(task.topic, value.encode())
             await asyncio.sleep(task.pause_ms / 1000)
     async with aiokafka.AIOKafkaConsumer(
-        task.topic, **settings, group_id=task.topic, auto_offset_reset="earliest"
+        task.topic, **settings, group_id=task.topic, auto_offset_reset="earliest", session_timeout_ms=SESSION_MS
     ) as consumer:
         found = [(await consumer.getone()).value.decode() for _ in task.values]
     return sorted(found, key=int)
