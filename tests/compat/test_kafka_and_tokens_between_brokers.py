@@ -17,7 +17,7 @@ KAFKA, MILLRACE = Software
 LISTENER, SECRET, LIFE_S = "SASL_PLAINTEXT", "between us", 8
 ALICE = {"security.protocol": LISTENER, "sasl.mechanism": "PLAIN"}
 TOKENS, RENEWALS = 4, 2
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ def test_committed_reads_leave_out_what_was_aborted_or_is_open(spark, kafka, tmp
     assert audit(everything.table) == []
     ledger = read_ledger(options.table)
     committed = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": load_topic(options, spark=spark).group})
-    places = committed.committed([TopicPartition("transactions", partition) for partition in PARTITIONS], 30)
+    places = committed.committed([TopicPartition("transactions", partition) for partition in PARTITIONS], 120)
     committed.close()
     assert {place.partition: place.offset for place in places} == {
         partition: entry.next_offset for partition, entry in ledger.partitions.items()

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 WAIT_S = 120
 PAUSE_S = 0.01
 QUIET = {"log_level": 2}
+PATIENT = {"transaction.timeout.ms": 600_000}  # a coordinator that moves aborts no transaction, however long it takes
 GROUP = TRANSACTIONAL_ID = "rolling"
 
 
@@ -144,7 +145,7 @@ class RollingLoad:
             raise KafkaException(failed[0])
 
     def _commit(self) -> None:
-        producer = Producer({**self._writing, "transactional.id": TRANSACTIONAL_ID})
+        producer = Producer({**self._writing, "transactional.id": TRANSACTIONAL_ID, **PATIENT})
         producer.init_transactions(WAIT_S)
         number = 0
         while not self._ends.is_set():
