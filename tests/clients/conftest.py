@@ -154,8 +154,8 @@ def name(request):
     return request.node.originalname.removeprefix("test_").replace("_", "-")
 
 
-NODE_TIMEOUT_S = 120
-NPM_TIMEOUT_S = 120
+NODE_TIMEOUT_S = 300
+NPM_TIMEOUT_S = 600
 GO_TIMEOUT_S = 600  # where Go's own library has not been compiled before
 
 

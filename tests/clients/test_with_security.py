@@ -11,7 +11,7 @@ from millrace_support.sasl_brokers import MECHANISMS, PASSWORD, USER, client_jaa
 
 MECHANISM = "SCRAM-SHA-512"
 TOKENS_TOOL = "org.apache.kafka.tools.DelegationTokenCommand"
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 PROPERTIES = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": f"User:{USER}",

@@ -4,6 +4,7 @@ const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = require('kafk
 const [bootstrap, topic, task] = process.argv.slice(2)
 const kafka = new Kafka({ clientId: 'judge', brokers: [bootstrap], connectionTimeout: 30000, logLevel: logLevel.ERROR, retry: { retries: 8 } })
 const RECORDS = 200
+const TIMEOUT_MS = 60000
 const messages = () => [...Array(RECORDS).keys()].map((index) => ({
   key: `key-${index}`, value: `value-${index}`, partition: index % 2, headers: { trace: `${index}` },
 }))
@@ -36,27 +37,27 @@ const consume = (groupId, count) => withClient(kafka.consumer({ groupId, session
 
 const tasks = {
   topics: () => admin(async (client) => {
-    await client.createTopics({ topics: [{ topic, numPartitions: 2 }], waitForLeaders: true })
-    const again = await client.createTopics({ topics: [{ topic, numPartitions: 2 }] })
+    await client.createTopics({ timeout: TIMEOUT_MS, topics: [{ topic, numPartitions: 2 }], waitForLeaders: true })
+    const again = await client.createTopics({ timeout: TIMEOUT_MS, topics: [{ topic, numPartitions: 2 }] })
     const { topics } = await client.fetchTopicMetadata({ topics: [topic] })
     await produce()
     await produce({}, CompressionTypes.GZIP)
     const offsets = await client.fetchTopicOffsets(topic)
     const byTime = await client.fetchTopicOffsetsByTimestamp(topic, 0)
-    await client.deleteTopics({ topics: [topic] })
+    await client.deleteTopics({ timeout: TIMEOUT_MS, topics: [topic] })
     let left
     do { left = (await client.listTopics()).includes(topic) } while (left)
     return { again, partitions: topics[0].partitions.length, offsets, byTime, left }
   }),
   group: async () => {
-    await admin((client) => client.createTopics({ topics: [{ topic, numPartitions: 2 }], waitForLeaders: true }))
+    await admin((client) => client.createTopics({ timeout: TIMEOUT_MS, topics: [{ topic, numPartitions: 2 }], waitForLeaders: true }))
     await produce({ idempotent: true, maxInFlightRequests: 1 })
     const first = await consume(topic, RECORDS)
     await produce({ idempotent: true, maxInFlightRequests: 1 })
     return { first, second: await consume(topic, RECORDS) }
   },
   groups: () => admin(async (client) => {
-    await client.createTopics({ topics: [{ topic, numPartitions: 2 }], waitForLeaders: true })
+    await client.createTopics({ timeout: TIMEOUT_MS, topics: [{ topic, numPartitions: 2 }], waitForLeaders: true })
     await produce()
     await consume(topic, RECORDS)
     const { groups } = await client.listGroups()
@@ -70,14 +71,14 @@ const tasks = {
     }
   }),
   partitions: () => admin(async (client) => {
-    await client.createTopics({ topics: [{ topic, numPartitions: 2 }], waitForLeaders: true })
-    await client.createPartitions({ topicPartitions: [{ topic, count: 3 }] })
+    await client.createTopics({ timeout: TIMEOUT_MS, topics: [{ topic, numPartitions: 2 }], waitForLeaders: true })
+    await client.createPartitions({ timeout: TIMEOUT_MS, topicPartitions: [{ topic, count: 3 }] })
     let topics
     do { ({ topics } = await client.fetchTopicMetadata({ topics: [topic] })) } while (topics[0].partitions.length < 3)
     return topics[0].partitions.length
   }),
   configs: () => admin(async (client) => {
-    await client.createTopics({ topics: [{ topic, numPartitions: 1 }], waitForLeaders: true })
+    await client.createTopics({ timeout: TIMEOUT_MS, topics: [{ topic, numPartitions: 1 }], waitForLeaders: true })
     const resource = { type: ConfigResourceTypes.TOPIC, name: topic }
     await client.alterConfigs({ resources: [{ ...resource, configEntries: [{ name: 'segment.ms', value: '60000' }] }] })
     let found
@@ -92,7 +93,7 @@ const tasks = {
     return { brokers: brokers.map((broker) => broker.nodeId), controller }
   }),
   reassignments: () => admin(async (client) => {
-    await client.createTopics({ topics: [{ topic, numPartitions: 1 }], waitForLeaders: true })
+    await client.createTopics({ timeout: TIMEOUT_MS, topics: [{ topic, numPartitions: 1 }], waitForLeaders: true })
     await client.alterPartitionReassignments({ topics: [{ topic, partitionAssignment: [{ partition: 0, replicas: [1] }] }] })
     return client.listPartitionReassignments({})
   }),

@@ -8,6 +8,7 @@ import {
 
 const [bootstrap, topic, task] = process.argv.slice(2)
 const bootstrapBrokers = [bootstrap]
+const patience = { timeout: 60000, connectTimeout: 60000 } // five seconds by themselves, which a busy machine may take
 const RECORDS = 200
 const [host, port] = bootstrap.split(':')
 const asText = (_, value) => typeof value === 'bigint' ? `${value}` : value
@@ -16,11 +17,11 @@ async function withClient (client, use) {
   try { return await use(client) } finally { await client.close() }
 }
 
-const admin = (use) => withClient(new Admin({ clientId: 'judge', bootstrapBrokers }), use)
+const admin = (use) => withClient(new Admin({ clientId: 'judge', bootstrapBrokers, ...patience }), use)
 
 // One request of the client's own functions, on a connection of its own.
 async function ask ({ api }, ...fields) {
-  const connection = new Connection('judge')
+  const connection = new Connection('judge', { connectTimeout: patience.connectTimeout })
   await connection.connect(host, Number(port))
   return withClient(connection, () => api.async(connection, ...fields))
 }
@@ -28,7 +29,7 @@ async function ask ({ api }, ...fields) {
 const create = (client, partitions = 2) => client.createTopics({ topics: [topic], partitions, replicas: 1 })
 
 const produce = (settings = {}) => withClient(
-  new Producer({ clientId: 'judge', bootstrapBrokers, serializers: stringSerializers, ...settings }),
+  new Producer({ clientId: 'judge', bootstrapBrokers, ...patience, serializers: stringSerializers, ...settings }),
   (producer) => producer.send({
     acks: -1,
     messages: [...Array(RECORDS).keys()].map((index) => ({
@@ -38,7 +39,7 @@ const produce = (settings = {}) => withClient(
 
 // Values once so many have come; their offsets are committed.
 const consume = (settings = {}) => withClient(
-  new Consumer({ clientId: 'judge', groupId: topic, bootstrapBrokers, deserializers: stringDeserializers, ...settings }),
+  new Consumer({ clientId: 'judge', groupId: topic, bootstrapBrokers, ...patience, deserializers: stringDeserializers, ...settings }),
   async (consumer) => {
     const stream = await consumer.consume({ topics: [topic], mode: 'earliest', autocommit: false, sessionTimeout: 30000, heartbeatInterval: 500 })
     const values = []

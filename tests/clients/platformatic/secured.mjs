@@ -15,7 +15,7 @@ const asText = (_, value) => typeof value === 'bigint' ? `${value}` : value
 // One request on a connection of its own.
 async function ask ({ api }, ...fields) {
   const sasl = { mechanism: 'SCRAM-SHA-512', username: 'alice', password: 'pen"cil\\' }
-  const connection = new Connection('judge', { sasl })
+  const connection = new Connection('judge', { sasl, connectTimeout: 60000 })
   await connection.connect(host, Number(port))
   try { return await api.async(connection, ...fields) } finally { await connection.close() }
 }
