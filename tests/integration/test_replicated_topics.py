@@ -2,11 +2,16 @@
 
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from millrace.client import Admin, Cluster, SyncProducer
+from millrace.addresses import parse_address
+from millrace.client import Admin, Cluster, Groups, SyncProducer
+from millrace.client.groups import GroupOffset
 from millrace.records.record import NewRecord
 from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
 
@@ -85,18 +90,28 @@ def test_records_outlive_the_leader_which_comes_back_as_a_follower(brokers):
     brokers.equal_logs(EVENTS)
 
 
-def test_a_client_waits_until_the_session_of_a_dead_leader_has_ended(tmp_path, zookeeper):
-    """Which takes longer than the client's ten attempts at anything but an election."""
-    properties = {"min.insync.replicas": "2", **PATIENT, "zookeeper.session.timeout.ms": "8000"}
-    with (
-        broker_cluster(tmp_path, zookeeper.address, properties=properties) as brokers,
-        Cluster(brokers.bootstrap, timeout_s=120) as cluster,
-    ):
-        create(brokers)
-        producer = SyncProducer(cluster)
-        assert producer.send(EVENTS, 0, [NewRecord(b"before")]) == 0
-        brokers.brokers[brokers.partition(EVENTS).leader].kill()
-        assert producer.send(EVENTS, 0, [NewRecord(b"after")]) == 1
+def test_clients_wait_until_the_session_of_a_dead_broker_has_ended(tmp_path, zookeeper):
+    """It led a partition, coordinated a group and was the controller; ten attempts take less time than its session."""
+    properties = PATIENT | {"offsets.topic.replication.factor": "3", "zookeeper.session.timeout.ms": "8000"}
+    with ExitStack() as opened:
+        brokers = opened.enter_context(broker_cluster(tmp_path, zookeeper.address, properties=properties))
+        create(brokers, partitions=3)
+        dead = brokers.controller()
+        led = next(index for index in range(3) if brokers.partition(EVENTS, index).leader == dead)
+        own = [opened.enter_context(Cluster(brokers.bootstrap, timeout_s=120)) for _ in range(3)]
+        producer, groups, admin = SyncProducer(own[0]), Groups(own[1]), Admin(own[2])
+        address = parse_address(brokers.brokers[dead].bootstrap)
+        group = next(one for one in map(str, count()) if own[1].on_coordinator(one, lambda to: to.address) == address)
+        assert producer.send(EVENTS, led, [NewRecord(b"before")]) == 0
+        groups.commit(group, {(EVENTS, led): GroupOffset(1, "")})
+        brokers.brokers[dead].kill()
+        with ThreadPoolExecutor() as pool:
+            sent = pool.submit(producer.send, EVENTS, led, [NewRecord(b"after")])
+            committed = pool.submit(groups.offsets, group)
+            created = pool.submit(admin.create_topic, "later", 1, 2)
+        assert sent.result() == 1
+        assert committed.result()[EVENTS, led].offset == 1
+        assert created.result() is None
 
 
 def test_a_broker_that_stops_hands_its_partitions_over(brokers):

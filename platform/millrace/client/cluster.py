@@ -140,13 +140,7 @@ class Cluster:
         """
 
         def attempt() -> Result:
-            leader = self._leader(topic, partition, create_missing)
-            try:
-                return action(self.connection_to(leader))
-            except AnswerLostError:
-                raise
-            except BrokerUnreachableError as error:
-                raise LeaderUnreachableError(str(error)) from error
+            return self._on(self._leader(topic, partition, create_missing), action)
 
         def forget(_: object) -> None:
             self._leaders.pop((topic, partition), None)
@@ -171,7 +165,7 @@ class Cluster:
             controller = metadata.brokers.get(metadata.controller_id)
             if controller is None:  # a cluster that hides its controller takes such requests anywhere
                 return action(self.on_any(lambda connection: connection))
-            return action(self.connection_to(controller.address))
+            return self._on(controller.address, action)
 
         def again(error: BaseException) -> bool:
             return is_passing(error) and not isinstance(error, UnknownTopicError)
@@ -189,7 +183,7 @@ class Cluster:
         def attempt() -> Result:
             address = self._coordinators.get((key_type, key)) or self._find_coordinator(key, key_type)
             try:
-                result = action(self.connection_to(address))
+                result = self._on(address, action)
             except MillraceError:
                 self._coordinators.pop((key_type, key), None)
                 raise
@@ -209,6 +203,15 @@ class Cluster:
     def until_it_passes(self, attempt: Callable[[], Result]) -> Result:
         """Makes an attempt, and repeats it after a retriable error."""
         return retrying(self.timeout_s, is_retriable)(attempt)
+
+    def _on(self, leader: Address, action: Callable[[Connection], Result]) -> Result:
+        """Runs an action on the connection of a leader, coordinator or controller that another broker has named."""
+        try:
+            return action(self.connection_to(leader))
+        except AnswerLostError:
+            raise
+        except BrokerUnreachableError as error:
+            raise LeaderUnreachableError(str(error)) from error
 
     def _find_coordinator(self, key: str, key_type: int) -> Address:
         fields: FindCoordinatorRequestFields = {"key": key, "key_type": key_type}

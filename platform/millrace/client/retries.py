@@ -28,7 +28,7 @@ ELECTION_CODES = frozenset(
 
 
 class LeaderUnreachableError(BrokerUnreachableError):
-    """A partition's leader does not answer; where another broker does, it tells of the next leader in time."""
+    """A leader, coordinator or controller does not answer; another broker tells of the next one in time."""
 
 
 class JustStartedError(BrokerError):
@@ -54,7 +54,9 @@ def retrying(
 
 def is_passing(error: BaseException) -> bool:
     """Returns whether a cluster that answers reports a state of a moment."""
-    return is_retriable(error) and not isinstance(error, BrokerUnreachableError)
+    if isinstance(error, BrokerUnreachableError):
+        return isinstance(error, LeaderUnreachableError)
+    return is_retriable(error)
 
 
 def _was_tried_enough(state: RetryCallState) -> bool:
