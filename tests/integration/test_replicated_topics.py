@@ -200,8 +200,7 @@ def test_a_wiped_replica_that_comes_back_before_all_others_does_not_lead(brokers
     create(brokers)
     produce(brokers, 0, 1000)
     wiped = brokers.controller()
-    for each in brokers.brokers:
-        brokers.crash(each)
+    brokers.crash(*ALL)
     shutil.rmtree(brokers.brokers[wiped].data_dir)
     brokers.brokers[wiped].start()
     awaited(lambda: True if brokers.controller() == wiped else None, "it is the controller")

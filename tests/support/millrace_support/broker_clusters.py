@@ -164,10 +164,12 @@ class CrashingCluster(BrokerCluster[BrokerProcess]):
         super().__init__(brokers)
         self.zookeeper = zookeeper
 
-    def crash(self, broker_id: int) -> None:
-        """Kills a broker, and ends its session with ZooKeeper, whose timeout nobody has to wait for."""
-        self.brokers[broker_id].kill()
-        end_session(self.zookeeper, broker_id)
+    def crash(self, *broker_ids: int) -> None:
+        """Kills brokers, none of which sees another one go, and ends their sessions, which nobody has to wait for."""
+        for each in broker_ids:
+            self.brokers[each].kill()
+        for each in broker_ids:
+            end_session(self.zookeeper, each)
 
 
 def end(broker: BrokerProcess) -> None:
