@@ -14,9 +14,9 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import paths
 from millrace.zk.operations import Delete
+from millrace_support.broker_properties import LASTING_SESSION
 from millrace_support.zookeeper_sessions import started
 
-LASTING = {"zookeeper.session.timeout.ms": "60000"}  # a session that ends while its broker lives begins an epoch
 CUT_AT, READ = 10, 20
 PATIENCE_S = 60
 
@@ -26,7 +26,7 @@ class CrashingBroker(BrokerProcess):
 
     def __init__(self, folder, zookeeper):
         self.zookeeper = zookeeper
-        properties = LASTING if zookeeper else {}
+        properties = LASTING_SESSION if zookeeper else {}
         super().__init__(folder / "one", more_data_dirs=[folder / "two"], zookeeper=zookeeper, properties=properties)
 
     def kill(self):

@@ -18,11 +18,11 @@ from millrace.testing.broker import BrokerProcess
 from millrace.uuids import encode_id
 from millrace_support.await_brokers import await_brokers
 from millrace_support.broker_clusters import QUICK, BrokerCluster, broker_cluster, end
+from millrace_support.broker_properties import LASTING_SESSION
 
 TIMEOUT_S = 120
-UNBROKEN = {"zookeeper.session.timeout.ms": "60000"}  # no session's end is waited for here
 REPLICATED = {
-    **UNBROKEN,
+    **LASTING_SESSION,
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -191,7 +191,7 @@ def test_a_topic_was_deleted_and_made_again_while_a_broker_was_away(tmp_path, zo
         command = [warm_millrace, *arguments, "--bootstrap", cluster.bootstrap]
         subprocess.run(command, check=True, timeout=TIMEOUT_S, capture_output=True)
 
-    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2), properties=UNBROKEN) as cluster:
+    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2), properties=LASTING_SESSION) as cluster:
         first, second = cluster.brokers[1], cluster.brokers[2]
         with Cluster(cluster.bootstrap) as client:
             Admin(client).create_topic("t", 1, replication_factor=2)

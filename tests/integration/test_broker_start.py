@@ -29,9 +29,8 @@ from millrace.zk.paths import topic_config
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.view import BrokerInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_support.broker_properties import LASTING_SESSION
 from millrace_support.zookeeper_sessions import started
-
-LONGEST_SESSION = {"zookeeper.session.timeout.ms": "60000"}
 
 
 def run(*arguments):
@@ -106,7 +105,7 @@ def test_no_zookeeper_is_said(tmp_path):
 
 def test_a_second_broker_with_the_id_is_refused(tmp_path, zookeeper):
     address = f"{zookeeper.address}/second-id"
-    with BrokerProcess(tmp_path / "one", zookeeper=address, properties=LONGEST_SESSION) as first:
+    with BrokerProcess(tmp_path / "one", zookeeper=address, properties=LASTING_SESSION) as first:
         status, stderr = run(
             "--zookeeper", address, "--data", tmp_path / "two", "--listen", "127.0.0.1:0", "--id", 1,
             "--set", "zookeeper.session.timeout.ms=10000",

@@ -18,6 +18,7 @@ from millrace_pipelines.defs.recovery.assets import recovery_check_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.retention.assets import retention_asset
 from millrace_pipelines.http import ServiceUnreachableError
+from millrace_support.broker_properties import ON_REQUEST
 from millrace_support.held_brokers import HeldDoor
 from millrace_support.warm_python import cold_programs
 
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
 VALUE = b"v" * 1000
 retention, compaction, recovery_check = retention_asset("lake"), compaction_asset("lake"), recovery_check_asset("lake")
 TOKEN = "hush"
-ON_REQUEST = {"maintenance.request.interval.ms": "3600000"}  # the broker's own timers stand back
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_support.broker_properties import ON_REQUEST
 
 SMALL = {"segment.bytes": "1000", "file.delete.delay.ms": "0"}
 DELETED = SMALL | {"retention.bytes": "3000"}
 COMPACTED = SMALL | {"cleanup.policy": "compact"}
 CHECK_INTERVAL = "log.retention.check.interval.ms"
 REQUEST_INTERVAL = "maintenance.request.interval.ms"
-ON_REQUEST = {REQUEST_INTERVAL: "3600000"}  # the broker's own timers stand back
 
 
 @pytest.fixture

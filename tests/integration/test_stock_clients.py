@@ -7,10 +7,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.testing.broker import BrokerProcess
+from millrace_support.broker_properties import KEEPS_ALL
 
 RECORDS = {None: 100_000, "gzip": 20_000, "snappy": 20_000, "lz4": 20_000, "zstd": 20_000}
 BASE_TIMESTAMP_MS = 1_700_000_000_000
-KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 
 
 @pytest.fixture(scope="module")

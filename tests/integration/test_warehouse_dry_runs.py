@@ -31,11 +31,11 @@ from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, read_failed_loads
 from millrace_pipelines.warehouse.tables.open import TableChanges
+from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.unchanged import contents, unchanged
 
 FS = OsFileSystem()
 DAY_MS = 86_400_000
-KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 names = (f"topic-{number}" for number in count())
 
 

@@ -43,12 +43,12 @@ from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 from millrace_support.broker_clusters import awaited
+from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.loads import Loads
 
 FS = OsFileSystem()
 SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
-KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 names = (f"topic-{number}" for number in count())
 run = CommandRunner().invoke
 

@@ -31,6 +31,7 @@ from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.pages import blocks
 
@@ -42,7 +43,6 @@ SCHEMA = {"fields": [{"name": "id", "type": "long", "nullable": False}]}
 ROWS = {0: 2998, 1: 500}
 ERRORS = {"not a JSON object: Expecting value at character 0": 1, "field id: expected number, found string": 1}
 TIMEOUT_S = 240
-KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of weeks ago, which retention would delete after five minutes
 # A program of its own, since a JVM takes jars in at its start only.
 READS_DELTA = """
 import sys

@@ -38,10 +38,10 @@ from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables import evolve as evolve_module
 from millrace_pipelines.warehouse.tables.open import open_tables
 from millrace_pipelines.warehouse.tables.query import spark_table
+from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.schema_registry import SchemaRegistryServer
 
-KEEPS_ALL = {"log.retention.ms": "-1"}  # of records of years ago, which retention would delete after five minutes
 KINDS = {pa.int64(): "long", pa.string(): "string"}
 run = CommandRunner().invoke
 

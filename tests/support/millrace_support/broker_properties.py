@@ -1,0 +1,10 @@
+"""Properties of brokers that several tests have in common."""
+
+KEEPS_ALL = {"log.retention.ms": "-1"}
+"""Records of years ago stay; retention would delete them five minutes after the broker's start."""
+
+LASTING_SESSION = {"zookeeper.session.timeout.ms": "60000"}
+"""No session ends while its broker lives, however busy the machine is."""
+
+ON_REQUEST = {"maintenance.request.interval.ms": "3600000"}
+"""Maintenance is done where a test asks for it, as the broker's own timers stand back."""
