@@ -113,7 +113,7 @@ def served(client, task):
 
 
 def refused(client, task):
-    """What the client says once the broker has heard of the token's end; None until then."""
+    """Returns what the client says when its token is refused; None while the broker still takes the token."""
     try:
         client(task)
     except RefusedError as error:

@@ -383,7 +383,7 @@ def test_kafkas_console_consumer_reads_by_the_new_protocol_and_kafkas_tool_descr
 
 @pytest.fixture
 def forgetful_broker(tmp_path):
-    """A broker that soon takes a member for dead."""
+    """Yields a broker that takes a member for dead after five seconds without a heartbeat."""
     with BrokerProcess(tmp_path / "forgetful", properties=FORGETFUL) as process:
         yield process
 

@@ -104,7 +104,7 @@ def described_by_kafka(tool, topic):
 
 
 def until(is_so):
-    """Waits until something is so: brokers hear of changes a little after the controller, or the one that was told."""
+    """Waits until `is_so` returns true: brokers hear of a change after the controller or the broker that made it."""
     deadline = time.monotonic() + TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -126,7 +126,7 @@ def await_drained(millrace, broker):
 
 
 def is_spread(found):
-    """Whether all brokers have all partitions, in sync, and lead as many as each other."""
+    """Returns whether each broker has all partitions in sync, and leads one or two of the four."""
     leads = sorted(one["leader"] for one in found) in ([1, 1, 2, 3], [1, 2, 2, 3], [1, 2, 3, 3])
     return leads and all(
         sorted(one["replicas"]) == sorted(one["isr"]) == [1, 2, 3] and one["state"] == [] for one in found

@@ -40,7 +40,7 @@ def millrace(warm_millrace, bootstrap):
 
 
 def until(is_so):
-    """Waits until something is so: brokers hear of changes a little after their controller."""
+    """Waits until `is_so` returns true: brokers hear of a change after their controller has made it."""
     awaited(lambda: is_so() or None, "all brokers know of it")
 
 

@@ -86,7 +86,7 @@ class Beside:
             return json.loads(zk.get(path))
 
     def logs_in(self, mechanism, user, password, timeout_s=60):
-        """Whether Kafka authenticates a user, who tries again until the time is over."""
+        """Returns whether Kafka authenticates a user, who tries again until the time is over."""
         client = confluent.Producer({
             "bootstrap.servers": self.secured, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism,
             "sasl.username": user, "sasl.password": password, "log_level": 0,

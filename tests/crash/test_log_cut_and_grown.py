@@ -12,10 +12,8 @@ from millrace.client.sync_producer import SyncProducer
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.zk import paths
-from millrace.zk.operations import Delete
 from millrace_support.broker_properties import LASTING_SESSION
-from millrace_support.zookeeper_sessions import started
+from millrace_support.zookeeper_sessions import end_session
 
 CUT_AT, READ = 10, 20
 PATIENCE_S = 60
@@ -32,9 +30,7 @@ class CrashingBroker(BrokerProcess):
     def kill(self):
         status = super().kill()
         if self.zookeeper:
-            with started(self.zookeeper) as session:
-                refused = session.transact([Delete(paths.broker(1)), Delete(paths.CONTROLLER)])
-            assert refused is None
+            end_session(self.zookeeper, 1)
         return status
 
 

@@ -44,7 +44,7 @@ FOUND = {
 
 
 def findings_beside(tmp_path, fault, roles, counts, wanted=None):
-    """What is wrong with a history, which goes on until it shows the anomaly that is wanted, if one is.
+    """Returns what is wrong with a history, which goes on until it shows the anomaly `wanted`, if one is given.
 
     A fault may need several clients at the same moment. What cuts the log does so after a kill.
     """
@@ -64,7 +64,7 @@ def findings_beside(tmp_path, fault, roles, counts, wanted=None):
 
 
 def anomalies_so_far(history):
-    """What is wrong with a history that is being written, but for what nobody has read yet."""
+    """Returns what is wrong with a history that is being written, leaving out what nobody has read yet."""
     lines = history.read_text().splitlines(keepends=True)
     return anomalies_of(check(read_history(line for line in lines if line.endswith("\n")))) - {Anomaly.UNSEEN}
 
@@ -106,7 +106,7 @@ def test_a_leader_that_waits_for_no_follower_is_found(zookeeper, tmp_path):
 
 
 def killed_behind_a_cut(cluster, recorder):
-    """A leader that is killed once more was sent while it was cut off; returns when the others have gone on."""
+    """Cuts a leader off, kills it after it took records, and returns its id once the others go on."""
     broker = awaited(lambda: leader_beside_controller(cluster), "a broker leads that is not the controller")
     cluster.cut_between(broker, others(cluster, broker))
     assert recorder.await_done({Action.SEND: 10}, PATIENCE_S), cluster.read_log()[-4000:]
@@ -117,7 +117,7 @@ def killed_behind_a_cut(cluster, recorder):
 
 
 def leader_beside_controller(cluster):
-    """A leader that is not the controller, which confirms its own changes of the ISR; None where all would be it."""
+    """Returns a leader that is not the controller, which confirms its own changes of the ISR; None without one."""
     controller = cluster.controller()
     found = next((leader for leader in leaders(cluster) if leader != controller), None)
     if found is None:

@@ -104,13 +104,13 @@ class FlushWatch:
             self.look()
 
     def flushed_s(self):
-        """Until when, at least, all is flushed that was acknowledged; None where that is not known yet."""
+        """Returns a time before which all that was acknowledged is flushed; None where none is known yet."""
         last_count = self.looks[-1][1]
         return max((asked_s for asked_s, count in self.looks if count + ENOUGH_FLUSHES <= last_count), default=None)
 
 
 def produce_until(producer, acknowledged, deadline, records_per_s, watch=None):
-    """Until the time is over, something was acknowledged, and, with a watch, some of it is flushed by now."""
+    """Produces until the deadline, and until a record is acknowledged and, with a watch, some are flushed."""
     start_s, sent_before, count_before = time.monotonic(), acknowledged.sent, acknowledged.count
 
     def has_come_far():
@@ -269,7 +269,7 @@ def test_the_disk_forgets_what_was_not_synced(new_disk):
 
 
 def test_a_disk_is_restored_though_another_mount_namespace_has_it_still(new_disk):
-    """As it does where the test of a small disk runs beside this one."""
+    """The test of a small disk has one, and may run beside this test."""
     with new_disk() as disk:
         command = ["unshare", "--mount", "sh", "-c", "echo; read -r _"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as beside:

@@ -39,7 +39,7 @@ def load(directory, offset):
 
 
 def whole_lines(trace):
-    """The lines of a trace without the threads' ids, calls that others came between put together where they end."""
+    """Yields each call as one line without its thread's id; strace splits a call in two where another comes between."""
     begun = {}
     for line in trace.read_text(errors="replace").splitlines():
         thread, _, text = line.partition(" ")

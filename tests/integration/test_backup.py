@@ -70,7 +70,7 @@ def read(bootstrap):
 
 
 def copied_while_records_come(producing, data_dir, copy):
-    """How many records were acknowledged before the copy; it is made again where none was acknowledged meanwhile."""
+    """Copies until a record is acknowledged meanwhile; returns how many were acknowledged before that copy."""
     while True:
         before = producing.acknowledged
         backup_broker(data_dir, copy)

@@ -99,7 +99,7 @@ def warm(monkeypatch, warm_programs, warm_spark):
 
 
 def test_checks_of_loads_are_measured(warm, monkeypatch):
-    """What is measured second does more; the milliseconds of a busy machine need not say so."""
+    """The second figure is that of more checks; their times are not compared, as a busy machine mixes them up."""
     evaluated, evaluate = [], dagster_checks.evaluate
 
     def noting(table, checks, *others):

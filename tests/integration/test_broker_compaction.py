@@ -20,7 +20,7 @@ ON_REQUEST_ALONE = {"log.cleaner.backoff.ms": "3600000"}
 
 @pytest.fixture
 def broker(tmp_path):
-    """A broker that compacts nothing by its own chore."""
+    """Yields a broker that compacts only where a test asks for it."""
     with BrokerProcess(tmp_path / "broker", properties=ON_REQUEST_ALONE) as process:
         yield process
 

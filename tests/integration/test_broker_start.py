@@ -186,7 +186,7 @@ def test_maintenance_on_request_says_what_it_did(tmp_path):
 
 
 def test_a_start_goes_on_where_an_answer_of_zookeeper_is_lost(zookeeper, monkeypatch):
-    """That of each of its calls in turn: the call was carried out, and then the connection broke."""
+    """The connection breaks after each call of the start in turn, which ZooKeeper has carried out by then."""
     answered, left = ZooKeeperSession._result, [0]
 
     def losing(session, result):

@@ -367,7 +367,7 @@ def test_leases_go_by_the_timeout_that_zookeeper_grants(connect, asked_ms, grant
 
 @within_time
 def granted_and_confirmed(connect, asked_ms):
-    """The timeout of a session, and whether it is confirmed; one that ZooKeeper does not answer in time is none."""
+    """Returns a session's timeout and whether it is confirmed; ZooKeeperError where there is no answer in time."""
     session = ZooKeeperSession(
         connect,
         session_timeout_ms=asked_ms,

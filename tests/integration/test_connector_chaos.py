@@ -334,7 +334,7 @@ def kill_and_replace(group, killed, others):
 
 
 def await_leader(group, ensemble):
-    """The server that leads, once one says so: on a busy machine it may not answer, or another is being elected."""
+    """Returns the server that leads, once one says so; none may answer on a busy machine or in an election."""
     found = []
 
     def is_found():

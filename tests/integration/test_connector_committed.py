@@ -78,7 +78,7 @@ def until(holds):
 
 
 def read_all(stream, count):
-    """What comes until, after so many messages, which may take their time, nothing comes for a while."""
+    """Waits for `count` values, reads on until nothing comes for a while, and returns them all."""
     values = []
 
     def has_come():
@@ -93,7 +93,7 @@ def read_all(stream, count):
 
 
 def has_begun(stream, topic):
-    """Whether the stream knows where it begins to read."""
+    """Returns whether the stream has got the offset of the first message that it will read."""
     feed = stream.connector._consumer._feeds.get(Partition(topic, 0))
     return feed is not None and feed.fetch_offset is not None
 

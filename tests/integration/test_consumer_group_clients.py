@@ -95,7 +95,7 @@ def share(*members):
 
 
 def describe(broker, group):
-    """A group as its coordinator describes it, once that has read it."""
+    """Returns a group as its coordinator describes it, once that has loaded it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -107,7 +107,7 @@ def describe(broker, group):
 
 
 def until_it_is(broker, group, state, *members):
-    """The group as it is described in a state, of which its members' clients may know before, or not wait for."""
+    """Waits until the coordinator tells of a state, which it may do later than the clients; returns the group."""
     poll_until(lambda: describe(broker, group).state is state, *members)
     return describe(broker, group)
 

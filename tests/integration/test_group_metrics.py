@@ -51,7 +51,7 @@ def values(broker):
 
 
 def until(broker, expected):
-    """Waits for values; those of an answer may be of different moments, as the broker does other work between them."""
+    """Waits for all values in one answer; the broker may do other work while it writes one."""
     deadline = time.monotonic() + DEADLINE_S
     while not expected.items() <= (found := values(broker)).items():
         assert time.monotonic() < deadline, found

@@ -35,7 +35,7 @@ def first(connect, tmp_path_factory):
 
 @pytest.fixture
 def second(connect, tmp_path, first):
-    """Starts a second broker; both know of each other then, and the first one of its end in the end."""
+    """Yields a second broker; both know of each other; waits at the end until the first knows of its end."""
     started = []
 
     def start():

@@ -91,7 +91,7 @@ def test_records_outlive_the_leader_which_comes_back_as_a_follower(brokers):
 
 
 def test_clients_wait_until_the_session_of_a_dead_broker_has_ended(tmp_path, zookeeper):
-    """It led a partition, coordinated a group and was the controller; ten attempts take less time than its session."""
+    """The broker leads a partition, coordinates a group and is the controller; its session outlasts ten attempts."""
     properties = PATIENT | {"offsets.topic.replication.factor": "3", "zookeeper.session.timeout.ms": "8000"}
     with ExitStack() as opened:
         brokers = opened.enter_context(broker_cluster(tmp_path, zookeeper.address, properties=properties))

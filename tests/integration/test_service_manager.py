@@ -63,7 +63,7 @@ def told(manager):
 
 
 def failure_of(broker):
-    """What /healthz says of a broker that has failed; None before, as while it has not come to a write."""
+    """Returns what /healthz says of a broker that has failed; None while it has not tried to write yet."""
     try:
         urllib.request.urlopen(f"{broker.admin_url}/healthz", timeout=60).close()
     except urllib.error.HTTPError as failed:

@@ -164,7 +164,7 @@ def test_aiokafka(broker, files):
 
 
 def refusal_of(config, expected):
-    """What librdkafka says of a broker that it can't use, until it has said what is expected."""
+    """Waits until librdkafka reports what is expected of a broker that it can't use; returns all that it reports."""
     errors = []
     client = Producer({**config, "error_cb": lambda error: errors.append(str(error).lower())})
     for _ in range(WAIT_S * 10):

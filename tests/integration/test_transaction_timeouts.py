@@ -62,7 +62,7 @@ def first_committed(broker):
 
 
 def known(raw):
-    """The state of each transactional id, once the broker has loaded them."""
+    """Returns the state of each transactional id, once the broker has loaded them."""
     fields = {"state_filters": [], "producer_id_filters": []}
     listed = raw.request(ApiKey.LIST_TRANSACTIONS, 0, fields)
     while listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

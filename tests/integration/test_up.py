@@ -77,13 +77,13 @@ def await_well(process, *parts):
 
 
 def await_serving(zookeeper, directory=None):
-    """Waits until a ZooKeeper answers, which may take it longer than it is given at a time."""
+    """Waits until a ZooKeeper answers; a single look waits two seconds only."""
     host, port = zookeeper.split(":")
     awaited(lambda: is_serving(host, int(port), directory) or None, "ZooKeeper answers")
 
 
 def brokers_known_to(address):
-    """The addresses of the brokers that one of them knows of, by their ids; none where it has just started."""
+    """Returns the addresses of the brokers that a broker knows, by their ids; none where it has just started."""
     with suppress(MillraceError), Cluster(address) as cluster:
         return {one.id: str(one.address) for one in cluster.metadata([]).brokers.values()}
     return {}

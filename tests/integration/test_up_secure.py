@@ -58,7 +58,7 @@ def as_user(platform, name):
 
 
 def brokers_known_to(platform, broker):
-    """The ids of the brokers that one of them knows of; none where it has just started."""
+    """Returns the ids of the brokers that a broker knows; none where it has just started."""
     security = read_client_security(platform.client_config("admin"))
     with suppress(MillraceError), Cluster(broker.broker, security=security) as cluster:
         return set(cluster.metadata([]).brokers)

@@ -39,7 +39,7 @@ def secured_by(properties):
 
 
 def refused(address, security, waits_ms=SOON_MS):
-    """Why a session does not start, whose connection is waited for so long."""
+    """Returns why a session does not start within `waits_ms`."""
     opening = started(address, connection_timeout_ms=waits_ms, security=security)
     with pytest.raises(ZooKeeperError) as raised, opening:
         pass
@@ -47,7 +47,7 @@ def refused(address, security, waits_ms=SOON_MS):
 
 
 def refused_because(reason, address, security):
-    """Why a session does not start, once a handshake has ended within the time that its connection is waited for."""
+    """Returns why a session does not start, once that names the reason; a slow handshake is tried again."""
 
     def look():
         message = refused(address, security)
@@ -57,7 +57,7 @@ def refused_because(reason, address, security):
 
 
 def refused_login(address, security):
-    """Why a session does not start whose login is refused, which is said as soon as it is."""
+    """Returns why a session does not start whose login is refused, which needs no wait for a limit."""
     return refused(address, security, waits_ms=WAIT_S * 1000)
 
 

@@ -41,7 +41,7 @@ class JustStartedError(BrokerError):
 def retrying(
     timeout_s: float, again: Callable[[BaseException], bool], before_retry: Callable[[object], None] | None = None
 ) -> Retrying:
-    """Returns what makes attempts for `timeout_s`, as long as `again` says so of their errors; raises the last one."""
+    """Returns what repeats attempts for `timeout_s` after errors of which `again` is true, and raises the last one."""
     is_late = stop_after_delay(timeout_s)
     return Retrying(
         retry=retry_if_exception(again),
@@ -53,7 +53,7 @@ def retrying(
 
 
 def is_passing(error: BaseException) -> bool:
-    """Returns whether a cluster that answers reports a state of a moment."""
+    """Returns whether the cluster answers, and the error is one that soon passes by itself."""
     if isinstance(error, BrokerUnreachableError):
         return isinstance(error, LeaderUnreachableError)
     return is_retriable(error)

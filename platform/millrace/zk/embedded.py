@@ -269,7 +269,7 @@ def mode_of(host: str, port: int) -> str | None:
 
 
 def _ask(host: str, port: int, word: bytes) -> str:
-    """Returns an answer, whose end is that of the connection; a server that starts may leave that open."""
+    """Returns an answer, which ends with the connection; a server that is starting may leave the connection open."""
     with socket.create_connection((host, port), ANSWER_TIMEOUT_S) as connection:
         connection.sendall(word)
         answer = b""

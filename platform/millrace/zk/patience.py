@@ -22,7 +22,7 @@ UNANSWERED = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
 
 
 def patiently(work: Callable[[], T], limit_s: float) -> T:
-    """Returns what the work returns, which can be done again; ZooKeeperError where it breaks off after the limit."""
+    """Returns what `work` returns, and repeats it for `limit_s` where it gets no answer; then raises ZooKeeperError."""
     again = Retrying(
         retry=retry_if_exception(_has_no_answer),
         stop=stop_after_delay(limit_s),

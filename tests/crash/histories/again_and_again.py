@@ -45,7 +45,7 @@ class AgainAndAgain(threading.Thread):
                 raise
 
     def attempt(self):
-        """Does it; returns whether it was done, None where it was not."""
+        """Calls `do_once` and returns what that returns; notes a MillraceError, and returns None then."""
         try:
             return self.do_once()
         except MillraceError as error:
@@ -60,7 +60,7 @@ class AgainAndAgain(threading.Thread):
             self.alarms.append(said)
 
     def do_last(self):
-        """Stops, and does it once more, which a broker whose session ends may hold up for a while, and nothing else."""
+        """Stops, and calls `do_once` until it has done all; it may only fail while a broker has lost its session."""
         self.stopping.set()
         self.join()
         awaited(lambda: self.alarms or self.attempt(), f"{self.name} do the last", lambda: str(self.ends))

@@ -51,7 +51,7 @@ def await_coordinators(broker: Serving) -> None:
     """Waits until a broker coordinates groups and transactions, for whose topics Apache Kafka has no need before.
 
     Raises:
-        BrokerError: It does not within a minute.
+        BrokerError: It does not within four minutes.
     """
     deadline = time.monotonic() + DEADLINE_S
     with Cluster(broker.bootstrap) as cluster:

@@ -48,9 +48,9 @@ class HeldDoor:
 
     @property
     def is_reached(self) -> bool:
-        """Whether a thread of the broker waits, or has waited."""
+        """Returns whether a thread of the broker has come to the door."""
         return self._reached.exists()
 
     def open(self) -> None:
-        """Lets the broker go on, from now on without a stop."""
+        """Lets the waiting thread go on; no thread waits after that."""
         self._held.unlink()

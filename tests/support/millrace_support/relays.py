@@ -56,7 +56,7 @@ class Relay:
         return list(self._first_answers)  # at once, while the relays' thread may add to them
 
     def cut(self, sources: Collection[Source] = (None,)) -> None:
-        """Holds back what these send and are sent, from when it returns until `heal`."""
+        """Holds back what these send and are sent until `heal`; returns once it does."""
         asyncio.run_coroutine_threadsafe(self._cut(sources), self._loop).result()
 
     def heal(self, *, breaks: bool = False) -> None:

@@ -9,7 +9,7 @@ from millrace_support.until import until
 
 
 def test_who_has_gone_when_the_time_is_over_is_not_cut_off(tmp_path, caplog):
-    """No time at all stands for a process that stood still while its connections were being closed."""
+    """A limit of 0 s stands for a process that stood still until its time was over."""
 
     async def scene():
         arguments = ["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
