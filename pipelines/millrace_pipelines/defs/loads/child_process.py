@@ -25,6 +25,7 @@ import dagster as dg
 from dagster_pipes import PipesContextData
 
 from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace_pipelines.defs.loads.message_file import MessageFile
 from millrace_pipelines.runs.failures import Failed, unreported
 from millrace_pipelines.runs.jobs import Job, Report
 from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, Work, read_report
@@ -110,9 +111,11 @@ class ChildProcess:
     def messages(self) -> Iterator[Message]:
         """Starts the process, and yields what it tells until it has ended; ends it where its reader goes."""
         extras = WORK.dump_python(self._work, mode="json")
-        with _pipes(self._context, extras) as session:
+        reader = MessageFile()
+        with _pipes(self._context, reader, extras) as session:
             seen = 0
             for _ in self._poll(session.get_bootstrap_env_vars()):
+                reader.read()
                 told = session.get_custom_messages()[seen:]
                 seen += len(told)
                 yield from map(MESSAGE.validate_python, told)
@@ -130,19 +133,9 @@ class ChildProcess:
                     return
 
 
-class MessageReader(dg.PipesTempFileMessageReader):
-    """Reads the messages of one process from a file."""
-
-    @property
-    def expected_writer_count(self) -> int:
-        """One, as in Dagster's own, which warns on each use that it is a preview."""
-        return 1
-
-
 @contextmanager
-def _pipes(context: Context, extras: Mapping[str, object]) -> Iterator[dg.PipesSession]:
+def _pipes(context: Context, reader: MessageFile, extras: Mapping[str, object]) -> Iterator[dg.PipesSession]:
     """Opens a session of Pipes that only passes extras on and takes logs and custom messages; it reports no asset."""
-    reader = MessageReader()
     handler = dg.PipesMessageHandler(context, reader)
     data = PipesContextData(
         asset_keys=None, code_version_by_asset_key=None, provenance_by_asset_key=None, partition_key=None,
