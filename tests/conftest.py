@@ -23,10 +23,11 @@ from hypothesis import HealthCheck, settings
 
 from millrace.java import class_archive_flags
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import Kafka
+from millrace.testing.kafka import Kafka, KafkaBroker
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_support.warm_brokers import WarmBrokers
 from millrace_support.warm_commands import warm_commands
+from millrace_support.warm_kafka import WarmKafka
 from millrace_support.warm_python import START, warm_python
 from millrace_support.warm_tools import WarmTools
 
@@ -57,7 +58,7 @@ def pytest_configure(config):
     Spark's JVMs take their classes from the archive that `make test` creates, and fork their Python workers from a
     daemon of tests (millrace_support.spark_daemon), which starts warm where programs do; those of executors, and those
     that make the commands of others, compile quickly, as those of drivers do. Brokers are forked, too
-    (millrace_support.warm_brokers), and Kafka's tools share a JVM (millrace_support.warm_tools).
+    (millrace_support.warm_brokers), and Kafka's brokers and tools share JVMs (millrace_support.warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])
@@ -69,6 +70,9 @@ def pytest_configure(config):
     config.add_cleanup(brokers.close)
     config.add_cleanup(gc.unfreeze)
     BrokerProcess.start_process = brokers.start
+    kafka_brokers = WarmKafka()
+    config.add_cleanup(kafka_brokers.close)
+    KafkaBroker.start_process = kafka_brokers.start
     tools = WarmTools()
     config.add_cleanup(tools.close)
     Kafka.run = lambda kafka, *words, stdin=b"": tools.run(kafka, *words, stdin=stdin)

@@ -17,7 +17,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,6 +104,19 @@ def find_kafka(version: str, peers: Path | None = None) -> Kafka:
     return replace(kafka, java_flags=(*JAVA_FLAGS, *class_archive_flags(kafka.class_archive)))
 
 
+def start_with_lifeline(kafka: Kafka, properties: str, log: Path) -> subprocess.Popen[bytes]:
+    """Starts a broker by its file of properties in its own session; it ends with this process (`millrace.lifeline`)."""
+    command = kafka.command("kafka.Kafka", properties, flags=LOG_FLAGS)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            with_lifeline(command),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
 class KafkaBroker:
     """A broker of Apache Kafka as a process; the constructor returns when it serves.
 
@@ -122,10 +135,14 @@ class KafkaBroker:
     Attributes:
         bootstrap: `HOST:PORT` of the first listener, which is in plain text unless `properties` say otherwise.
         addresses: `HOST:PORT` of the further listeners, by name.
+        start_process: Starts a broker of a version by its file of properties, with its log; by default
+            `start_with_lifeline`.
 
     Raises:
         SetupError: Kafka does not start; the message has the end of its log.
     """
+
+    start_process: Callable[[Kafka, str, Path], subprocess.Popen[bytes]] = staticmethod(start_with_lifeline)
 
     def __init__(
         self,
@@ -189,15 +206,7 @@ class KafkaBroker:
         if self._needs_format and not (self.data_dir / "meta.properties").exists():
             users = [part for user in self._users.items() for part in ("--add-scram", _scram(*user))]
             self._kafka.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings), *users)
-        command = self._kafka.command("kafka.Kafka", str(settings), flags=LOG_FLAGS)
-        with self._log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                with_lifeline(command),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._process = self.start_process(self._kafka, str(settings), self._log_file)
         try:
             self._await_started()
         except BaseException:

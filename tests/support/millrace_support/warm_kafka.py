@@ -1,0 +1,126 @@
+"""Starts brokers of Apache Kafka in JVMs that stay: `KafkaBroker.start_process = WarmKafka().start`.
+
+A broker then starts in a sixth of the processor time. A JVM runs one broker at a time; one that was stopped in good
+order leaves its JVM to the next broker of the same version and the same flags. A broker that is killed, or ends by
+itself, ends its JVM.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+
+from millrace.testing.kafka import LOG_FLAGS, Kafka
+from millrace_support.java_programs import with_program
+
+PROGRAM = Path(__file__).with_name("KafkaBrokers.java")
+MAX_IDLE = 2  # each holds a quarter of a gigabyte
+STOPPED = 128 + signal.SIGTERM  # the exit status of a JVM after SIGTERM
+
+
+class BrokerInJvm(subprocess.Popen[bytes]):
+    """A broker in a JVM that others share after it, as `KafkaBroker` sees its process."""
+
+    def __init__(self, jvm: subprocess.Popen[bytes], properties: str, log: Path, kept: WarmKafka, key: Kafka) -> None:
+        self._child_created = False  # what Popen asks when it is collected
+        self._jvm, self._kept, self._key = jvm, kept, key
+        self._is_stopping = False
+        self.args: Sequence[str] = ("kafka.Kafka", properties)
+        self.pid, self.stdin, self.stdout, self.stderr = jvm.pid, None, None, None
+        self.returncode = None
+        _write(jvm, f"{properties}\t{log}\n")
+
+    def send_signal(self, sig: int) -> None:
+        """Stops the broker where the signal is SIGTERM; any other one goes to the JVM."""
+        if sig == signal.SIGTERM and self.poll() is None:
+            self._is_stopping = True
+            _write(self._jvm, "\n")
+        else:
+            self._jvm.send_signal(sig)
+
+    def kill(self) -> None:
+        """Kills the JVM."""
+        self._jvm.kill()
+
+    def poll(self) -> int | None:
+        """Returns the exit status that the broker would have as a process; None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end and returns the exit status; raises TimeoutExpired."""
+        if self.returncode is None and self._is_stopping and self._has_stopped(timeout):
+            self.returncode = STOPPED
+            self._kept.keep(self._key, self._jvm)
+        if self.returncode is None:
+            self.returncode = self._jvm.wait(timeout)
+            _close(self._jvm)
+        return self.returncode
+
+    def _has_stopped(self, timeout: float | None) -> bool:
+        """Waits for the answer to a stop; false where the JVM has ended instead. Raises TimeoutExpired."""
+        assert self._jvm.stdout is not None
+        if not select.select([self._jvm.stdout], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return bool(self._jvm.stdout.readline())
+
+
+class WarmKafka:
+    """The JVMs of brokers; those that are idle end with `close`, or with this process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._idle: list[tuple[Kafka, subprocess.Popen[bytes]]] = []
+
+    def start(self, kafka: Kafka, properties: str, log: Path) -> subprocess.Popen[bytes]:
+        """Starts what `start_with_lifeline` of `millrace.testing.kafka` starts with these arguments."""
+        with self._lock:
+            found = next((one for one in self._idle if one[0] == kafka), None)
+            if found is not None:
+                self._idle.remove(found)
+        jvm = _new_jvm(kafka) if found is None else found[1]
+        log.write_bytes(b"")  # so that it can be read before the JVM opens it
+        return BrokerInJvm(jvm, properties, log, self, kafka)
+
+    def keep(self, kafka: Kafka, jvm: subprocess.Popen[bytes]) -> None:
+        """Keeps a JVM whose broker was stopped; ends the one that has been idle for the longest where too many are."""
+        with self._lock:
+            self._idle.append((kafka, jvm))
+            surplus = self._idle.pop(0)[1] if len(self._idle) > MAX_IDLE else None
+        if surplus is not None:
+            _end(surplus)
+
+    def close(self) -> None:
+        """Ends the idle JVMs."""
+        with self._lock:
+            while self._idle:
+                _end(self._idle.pop()[1])
+
+
+def _new_jvm(kafka: Kafka) -> subprocess.Popen[bytes]:
+    command = with_program(kafka, PROGRAM).command(PROGRAM.stem, flags=LOG_FLAGS)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def _write(jvm: subprocess.Popen[bytes], line: str) -> None:
+    assert jvm.stdin is not None
+    jvm.stdin.write(line.encode())
+    jvm.stdin.flush()
+
+
+def _end(jvm: subprocess.Popen[bytes]) -> None:
+    """Ends a JVM, which the end of its standard input tells."""
+    _close(jvm)
+    jvm.wait()
+
+
+def _close(jvm: subprocess.Popen[bytes]) -> None:
+    for pipe in (jvm.stdin, jvm.stdout):
+        assert pipe is not None
+        pipe.close()
