@@ -12,6 +12,7 @@ once in each process.
 """
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -147,6 +148,15 @@ def rounds(request):
     if is_long and "minutes" in kwargs:
         return count()
     return iter(range(kwargs["soak_rounds" if is_long else "rounds"]))
+
+
+@pytest.fixture
+def without_logs():
+    """Lets nothing be logged, where what is logged of each of many inputs is no news."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(level)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Files of a data folder, damaged in any way: a start gives true records or a typed error, and never anything else."""
 
-import logging
 import uuid
 from contextlib import suppress
 from random import Random
@@ -117,9 +116,9 @@ def use(log: Log) -> None:
 WHOLE = values_of(start(GOOD.after_kill()).create(T, T_ID, SETTINGS))
 
 
+@pytest.mark.usefixtures("without_logs")
 @pytest.mark.soak(rounds=400, minutes=4)
-def test_a_start_on_damaged_files_gives_true_records_or_a_typed_error(rounds, monkeypatch, record_property):
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+def test_a_start_on_damaged_files_gives_true_records_or_a_typed_error(rounds, record_property):
     outcomes = {"opened": 0, "refused": 0}
     for seed in rounds:
         chance = Random(seed)

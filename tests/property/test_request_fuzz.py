@@ -5,7 +5,6 @@ exception is seen with its input.
 """
 
 import asyncio
-import logging
 import resource
 import time
 from collections import Counter, deque
@@ -126,18 +125,10 @@ def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-@pytest.fixture
-def quiet():
-    """What the broker logs of each request is no news here."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(level)
-
-
+@pytest.mark.usefixtures("without_logs")
 @pytest.mark.timeout(1800)
 @pytest.mark.soak(rounds=4, minutes=15)
-def test_a_random_request_is_answered_or_refused(tmp_path, rounds, record_property, quiet):
+def test_a_random_request_is_answered_or_refused(tmp_path, rounds, record_property):
     options = [
         "--standalone",
         "--data",
