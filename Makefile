@@ -13,12 +13,14 @@ CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 .DEFAULT_GOAL := help
 # Tests start over a thousand Python processes, and each would compile Millrace's modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# Two processes for each core (tests/conftest.py), four at most, each with a file of tests at a time; ARGS="-n 0" for one.
-PROCESSES := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Two processes for each core and one more (tests/conftest.py), five at most, each with a file of tests at a time; ARGS="-n 0" for one.
+PROCESSES := -n auto --maxprocesses 5 --dist loadfile --no-loadscope-reorder
 # Apache Kafka's versions that tests and benchmarks compare with: folder and version.
 KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
 PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete
+
+ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
 .PHONY: help demo up test browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
 
@@ -31,10 +33,10 @@ demo: $(VENV)/.installed-all ## A year of flights from a producer into a warehou
 up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="--dir DIR" for its state
 	@$(BIN)/millrace up $(ARGS)
 
-test: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa peers-if-possible ## All tests; ARGS="-k word" for some
+test: $(VENV)/.installed-dev $(ARCHIVES) peers-if-possible ## All tests; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(PROCESSES) $(ARGS)
 
-browser: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa chromium ## Clicks through the pages of the console and of Dagster in Debian's Chromium
+browser: $(VENV)/.installed-dev $(ARCHIVES) chromium ## Clicks through the pages of the console and of Dagster in Debian's Chromium
 	$(BIN)/python -m pytest -rs tests/integration/test_console_browser.py tests/integration/test_dagster_browser.py $(ARGS)
 
 chromium:
@@ -83,9 +85,9 @@ peers-if-possible:
 	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
 	@touch $@
 
-# The classes of a load, with which the JVMs of tests start in two thirds of the time.
-$(VENV)/spark-classes.jsa: tests/support/millrace_support/class_archives.py $(VENV)/.installed-dev
-	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives spark $@
+# The classes of a load and of ZooKeeper, with which the JVMs of tests start in two thirds of the time.
+$(VENV)/%-classes.jsa: tests/support/millrace_support/class_archives.py $(VENV)/.installed-dev
+	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives $* $@
 
 # Spark's own Kafka source, and what it needs of a jar that no registry has, compiled by the compiler that PySpark carries.
 .peers/spark-kafka/.complete: tests/peers/spark-kafka/pom.xml tests/peers/spark-kafka/NoTokens.scala | $(VENV)/.installed-dev

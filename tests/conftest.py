@@ -6,7 +6,7 @@ with `--soak` for M minutes, or, where it is marked with `soak_rounds` instead, 
 
 `broker` is the plugin's own fixture (docs/testing.md).
 
-`make test` runs two processes for each core, since tests mostly wait for servers, but four at most (pytest-xdist). The
+`make test` runs two processes for each core and one more, since tests often wait for servers, but five at most. The
 tests of a file run in one process, in their order, so fixtures of a module are made once; those of a session are made
 once in each process.
 """
@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, settings
 from millrace.java import class_archive_flags
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import Kafka, KafkaBroker
+from millrace.zk import embedded
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_support.warm_brokers import WarmBrokers
 from millrace_support.warm_commands import warm_commands
@@ -60,15 +61,16 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
-    Spark's JVMs take their classes from the archive that `make test` creates, and fork their Python workers from a
-    daemon of tests (millrace_support.spark_daemon), which starts warm where programs do; those of executors, and those
-    that make the commands of others, compile quickly, as those of drivers do. Brokers are forked, too
-    (millrace_support.warm_brokers), and Kafka's brokers and tools share JVMs (millrace_support.warm_kafka, warm_tools).
+    The JVMs of Spark and of ZooKeeper take their classes from the archives that `make test` creates, and those of Spark
+    fork their Python workers from a daemon of tests (millrace_support.spark_daemon), which starts warm where programs
+    do; those of executors, and those that make the commands of others, compile quickly, as those of drivers do. Brokers
+    are forked, too (millrace_support.warm_brokers), and Kafka's brokers and tools share JVMs (warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *SPARK_OPTIONS, f'"{executor}"'])
     os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
+    embedded.JAVA_FLAGS += class_archive_flags(Path(sys.prefix, "zookeeper-classes.jsa"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     brokers = WarmBrokers()
@@ -109,7 +111,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    return 2 * (os.cpu_count() or 1)
+    return 2 * (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

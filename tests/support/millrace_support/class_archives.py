@@ -1,7 +1,8 @@
 """Archives of the classes that a JVM loads, with which later ones start in two thirds of the time (JEP 350).
 
-    python -m millrace_support.class_archives kafka 3.9     part of `make peers`; millrace.testing.kafka takes it
-    python -m millrace_support.class_archives spark FILE    part of `make test`; tests/conftest.py hands it to each JVM
+    python -m millrace_support.class_archives kafka 3.9         part of `make peers`; millrace.testing.kafka takes it
+    python -m millrace_support.class_archives spark FILE        part of `make test`; tests/conftest.py hands it to JVMs
+    python -m millrace_support.class_archives zookeeper FILE    the same
 
 The JVM writes its archive when it ends. One that can't (a Java without an archive of its own) leaves tests slower, no
 more. A JVM of another build, or with other jars, starts without the archive. Benchmarks start Kafka without it.
@@ -17,6 +18,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from kazoo.client import KazooClient
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
@@ -72,6 +75,19 @@ def archive_spark(archive: Path) -> None:
         _keep(unfinished, archive)
 
 
+def archive_zookeeper(archive: Path) -> None:
+    """Starts a server, writes a node and stops it."""
+    with TemporaryDirectory() as directory:
+        unfinished = Path(directory, "classes.jsa")
+        with EmbeddedZooKeeper(Path(directory, "data"), java_flags=(_archive_at_exit(unfinished),)) as server:
+            client = KazooClient(server.address)
+            client.start()
+            client.create("/classes")
+            client.stop()
+            client.close()
+        _keep(unfinished, archive)
+
+
 def _archive_at_exit(archive: Path) -> str:
     return f"-XX:ArchiveClassesAtExit={archive}"
 
@@ -88,5 +104,7 @@ if __name__ == "__main__":
     what, which = sys.argv[1:]
     if what == "kafka":
         archive_kafka(which)
-    else:
+    elif what == "spark":
         archive_spark(Path(which))
+    else:
+        archive_zookeeper(Path(which))
