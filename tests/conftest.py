@@ -47,7 +47,7 @@ SPARK_OPTIONS = (
 KAFKA_SOURCE = Path(__file__).parents[1] / ".peers" / "spark-kafka" / "libs"
 TOGETHER = ("tests/clients/",)  # folders whose last file looks at what the others did
 QUICK = ("tests/property/", "tests/simulation/", "tests/unit/")  # folders of tests that wait for nothing
-WAITING_SHARE = 0.9  # of a run, in which all files whose tests wait are begun
+WAITING_SHARE = 0.8  # of a run, in which all files whose tests wait are begun
 
 settings.register_profile("no timed assertions", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no timed assertions")
@@ -98,12 +98,16 @@ def pytest_collection():
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Spreads the files of tests that wait for nothing among those whose tests wait, where processes share the work."""
+    """Spreads the files of tests that wait for nothing among those whose tests wait, where processes share the work.
+
+    Of the former those with few tests come last, so that all processes end at about the same time.
+    """
     if not hasattr(config, "workerinput"):
         return
     files = [list(file) for _, file in groupby(items, lambda item: item.path)]
     quick = [file for file in files if file[0].nodeid.startswith(QUICK)]
     waiting = [file for file in files if not file[0].nodeid.startswith(QUICK)]
+    quick.sort(key=len, reverse=True)
     placed = [((number + 1) / len(quick), file) for number, file in enumerate(quick)]
     placed += [(WAITING_SHARE * number / len(waiting), file) for number, file in enumerate(waiting)]
     items[:] = [item for _, file in sorted(placed, key=itemgetter(0)) for item in file]
