@@ -18,7 +18,7 @@ from importlib import import_module
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.security.acls.acl_authorizer import AclAuthorizer, super_users
-from millrace_broker.security.acls.authorizer import Authorizer
+from millrace_broker.security.acls.authorizer import Authorizer, PluggableAuthorizer
 
 NAME = "authorizer.class.name"
 ACLS = (
@@ -47,7 +47,8 @@ def _own(name: str, properties: Mapping[str, str]) -> Authorizer:
     if not attribute:
         raise InvalidConfigError(f"{NAME}={name}: Invalid value, expected {ACLS[0]}, {ACLS[1]} or MODULE:CLASS")
     try:
-        authorizer: Authorizer = getattr(import_module(module), attribute)(properties)
+        authorizer_class: PluggableAuthorizer = getattr(import_module(module), attribute)
+        authorizer = authorizer_class(properties)
     except Exception as error:  # whatever the operator's own class raises
         raise InvalidConfigError(f"{NAME}={name}: Invalid value, it can't be made: {error!r}") from error
     missing = [one for one in NEEDS if not callable(getattr(authorizer, one, None))]

@@ -20,7 +20,6 @@ from millrace_broker.properties.sasl_config import JAAS, SASL_CONFIG, SaslConfig
 from millrace_broker.security.authentication.token_rules import TokenRules, token_rules
 
 ENABLED = "sasl.enabled.mechanisms"
-MAX_REAUTH_MS = "connections.max.reauth.ms"
 USER_OPTION = "user_"
 
 
