@@ -1,8 +1,8 @@
 """The component that Dagster loads from a `defs.yaml`: `type: millrace_pipelines.MillraceComponent`.
 
 Its state is the topics that the cluster had when it was last asked (`declaration.state`). A code server that starts
-asks the cluster for more, and goes on with what it has where no broker answers in CLIENT_TIMEOUT_S; the sensor of the
-topics finds what comes and goes afterwards. A run never asks: it has the definitions of the state alone.
+asks the cluster for new topics, and keeps the state as it is where no broker answers in CLIENT_TIMEOUT_S. Afterwards
+the sensor of the topics finds new and deleted ones. A run never asks: its definitions are made of the state alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MillraceComponent(dg.StateBackedComponent):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Returns the model of the attributes. Its fields take no templates but texts, so errors name their line."""
+        """Returns the model of the file as it is written, so that errors name lines; only texts can be templates."""
         return ClusterDeclaration
 
     @classmethod
@@ -118,7 +118,7 @@ class MillraceComponent(dg.StateBackedComponent):
         )
 
     def groups(self) -> ConsumerGroupResource:
-        """Returns what feeds the cluster's downstream jobs."""
+        """Returns the resource of the cluster's downstream jobs."""
         declared = self.declaration
         return ConsumerGroupResource(
             zookeeper=self._zookeeper(),
@@ -140,7 +140,7 @@ class MillraceComponent(dg.StateBackedComponent):
             raise PlatformError(f"{WEBHOOK}: {error}") from error
 
     def _client_config(self) -> str:
-        """Returns the place of the client properties, "" for none; Spark's tasks are told it, whatever they inherit."""
+        """Returns the place of the client properties, "" for none, for Spark's tasks, which may lack the variable."""
         return self.declaration.client_config or os.environ.get(CLIENT_CONFIG, "")
 
     def _zookeeper(self) -> str:

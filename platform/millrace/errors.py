@@ -25,11 +25,11 @@
     │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
-    │   ├── UnknownTopicError  TopicExistsError  TopicBeingDeletedError  InvalidTopicError  TopicDeletionDisabledError
-    │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
+    │   ├── UnknownTopicError  UnknownTopicIdError  InvalidTopicError  TopicExistsError  TopicBeingDeletedError
+    │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidReplicaAssignmentError  InvalidConfigError
     │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
     │   ├── InconsistentTopicIdError   the topic of this name has another id
-    │   └── NotLeaderError
+    │   └── NotLeaderError  FencedLeaderEpochError  UnknownLeaderEpochError  TopicDeletionDisabledError
     ├── InvalidRequestError    a request that can be read and makes no sense
     ├── PolicyViolationError   the topic's configuration forbids it
     ├── GroupError             a group can't be served here and now, or refuses what its member asks
@@ -52,7 +52,7 @@
     │   └── UnsupportedVersionError    an API key or version that is not served
     ├── ClusterError
     │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
-    │   ├── ZooKeeperError             can't be reached, or the session is lost
+    │   ├── ZooKeeperError             can't be reached, or the session is lost; DamagedNodeError: a node is unreadable
     │   ├── NotControllerError         another broker is the controller
     │   ├── MetadataTimeoutError       a change is not seen in time; it may still come
     │   ├── StaleControllerEpochError  a request of a former controller

@@ -95,7 +95,7 @@ class DelegationTokenOwnerMismatchError(DelegationTokenError):
 
 
 class DelegationTokenRequestNotAllowedError(DelegationTokenError):
-    """A client asks for a token that has not authenticated, or only by a token."""
+    """A client that has not authenticated, or only by a token, asks for a token."""
 
     code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 

@@ -1,11 +1,11 @@
-"""Tells systemd that a service serves, that it lives and that it stops: datagrams to a socket (sd_notify(3)).
+"""Tells systemd that a service is ready, alive or stopping, by datagrams to a socket (sd_notify(3)).
 
     NOTIFY_SOCKET   where they go: a path, or @NAME for one without a file
-    WATCHDOG_USEC   microseconds without word after which the service is killed and started again
+    WATCHDOG_USEC   microseconds without a message after which the service is killed and started again
     WATCHDOG_PID    the process that this is for
 
-Without NOTIFY_SOCKET nobody is told. The variables are taken out of the environment, so that no child speaks for the
-service.
+Without NOTIFY_SOCKET nothing is sent. The variables are removed from the environment, so that no child process sends
+messages in the service's name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEND_TIMEOUT_S = 1.0
 
 
 class ServiceManager:
-    """What started this process, or nobody. `watchdog_ms` is how often it is to hear `alive`; None: it need not."""
+    """The service manager of this process, or none. `watchdog_ms` is how often it expects `alive`; None for never."""
 
     def __init__(self, address: str | None, watchdog_ms: int | None = None) -> None:
         self.watchdog_ms = watchdog_ms
@@ -30,14 +30,14 @@ class ServiceManager:
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str], pid: int) -> Self:
-        """Returns the one that the environment names, and removes it there."""
+        """Returns the service manager that the environment names, and removes its variables there."""
         address = environment.pop(NOTIFY_SOCKET, None)
         limit_us, process = environment.pop(WATCHDOG_USEC, ""), environment.pop(WATCHDOG_PID, str(pid))
         is_watched = address is not None and limit_us.isdigit() and process == str(pid)
-        return cls(address, max(int(limit_us) // 2_000, 1) if is_watched else None)  # twice in the time, as it advises
+        return cls(address, max(int(limit_us) // 2_000, 1) if is_watched else None)  # half the limit, as it advises
 
     def ready(self, status: str) -> None:
-        """Tells that the service serves, and what to show beside its name."""
+        """Tells that the service is ready, and what status to show beside its name."""
         self._tell("READY=1", f"STATUS={status}")
 
     def alive(self) -> None:

@@ -29,7 +29,7 @@ class TraceContext(NamedTuple):
 
 
 def sampled_context(traceparent: bytes | None) -> TraceContext | None:
-    """Returns the span that a header names; None where its trace is not sampled, and for what is no such header."""
+    """Returns the span that a header names; None where its trace is not sampled, or the header is absent or invalid."""
     found = FORMAT.fullmatch(traceparent or b"")
     if found is None or found[1] == b"ff" or (found[1] == b"00" and found[5]):
         return None

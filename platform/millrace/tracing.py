@@ -1,11 +1,11 @@
-"""The door to OpenTelemetry: spans about records, in the traces of those who produced them (docs/tracing.md).
+"""The door to OpenTelemetry: spans of work on records, in the traces of their producers (docs/tracing.md).
 
     no sampled trace context     no span
-    one                          a span that is its child
-    several                      a span of a trace of its own, with a link to each
+    one such context             a span that is its child
+    several such contexts        a span in a new trace, with a link to each
 
 The environment variables of OpenTelemetry say whether there are spans and where they go. Without them nothing of its
-SDK is imported. A span is recorded when what it is about has ended, so that nothing has to be carried along meanwhile.
+SDK is imported. A span is recorded once its work has ended, so that no open span has to be passed along meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Attributes = Mapping[str, str | int]
 
 
 class Span(NamedTuple):
-    """What is recorded of something that has ended; `error` is the name of the error with which it has failed."""
+    """Work that has ended; `error` is the name of the error with which it failed, None where it succeeded."""
 
     name: str
     started_ns: int
@@ -55,7 +55,7 @@ class Tracing:
         self._tracer = provider.get_tracer("millrace", __version__)
 
     def record(self, span: Span, contexts: Sequence[TraceContext]) -> TraceContext:
-        """Makes a span about records that have these contexts, at least one, and returns its own context."""
+        """Makes a span of work on records with these contexts, at least one; returns the span's own context."""
         from opentelemetry.trace import Link, SpanKind, Status, StatusCode  # noqa: PLC0415
 
         is_child = len(contexts) == 1
@@ -75,14 +75,14 @@ class Tracing:
         return TraceContext(own.trace_id, own.span_id)
 
     def close(self) -> None:
-        """Exports what is recorded; it waits for the exporter."""
+        """Exports the recorded spans, and waits for the exporter."""
         self._provider.shutdown()
 
 
 def traces_exporter(environ: Mapping[str, str]) -> str | None:
     """Returns where the environment has spans exported, `otlp` or `console`; None for nowhere.
 
-    Raises SetupError for an exporter or a protocol that there is not.
+    Raises SetupError for an exporter or a protocol that is not served.
     """
     is_given = any(environ.get(name) for name in ENDPOINTS)
     exporter = environ.get(EXPORTER) or (OTLP if is_given else NONE)
@@ -98,14 +98,15 @@ def traces_exporter(environ: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def tracing_of(environ: Mapping[str, str], service: str) -> Iterator[Tracing | None]:
-    """Yields what records spans, None where the environment asks for none; exports them at the end.
+    """Yields a `Tracing`, or None where the environment asks for no spans; exports the spans at the end.
 
     Args:
         environ: The process's environment, in which the SDK reads further variables.
         service: The name of the service, unless the environment names it.
 
     Raises:
-        SetupError: The environment asks for what there is not, or the extra is not installed.
+        SetupError: The environment asks for an exporter or a protocol that is not served, or the extra `tracing` is not
+            installed.
     """
     exporter = traces_exporter(environ)
     if exporter is None:
@@ -148,7 +149,7 @@ def _remote(context: TraceContext) -> SpanContext:
 
 
 def _context(parent: TraceContext | None) -> Context:
-    """Returns the context in which the child of a span begins; for None one of no span."""
+    """Returns the context in which a child of `parent` begins; for None, that of the first span of a trace."""
     from opentelemetry.context import Context  # noqa: PLC0415
     from opentelemetry.trace import NonRecordingSpan, set_span_in_context  # noqa: PLC0415
 

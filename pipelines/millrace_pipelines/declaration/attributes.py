@@ -12,7 +12,7 @@
         - pattern: orders-.*
           mode: upsert
 
-A value that can't be is refused with its file, line and field: Dagster adds them to what these models raise.
+An invalid value is refused with its file, line and field: Dagster adds them to what these models raise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TEMPLATE = "{{"
 
 
 def _duration(value: object) -> timedelta:
-    """Returns the duration of a text such as `90s`, `15m`, `6h` or `1d`; one that is a duration already stays it."""
+    """Returns the duration of a text such as `90s`, `15m`, `6h` or `1d`; returns a timedelta as it is."""
     if isinstance(value, timedelta):
         return value
     found = DURATION.fullmatch(value) if isinstance(value, str) else None
@@ -79,9 +79,9 @@ def _tags(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def webhook_url(value: str) -> str:
-    """Returns the address of a webhook as it is; ValueError, which does not show it, where it is none.
+    """Returns the address of a webhook as it is; ValueError, which does not show it, where it is no http(s) URL.
 
-    A template of the file, `{{ env.NAME }}`, passes: what it stands for is looked at later.
+    A template of the file, `{{ env.NAME }}`, passes here, and is checked again once it is resolved.
     """
     if TEMPLATE not in value and not _is_http_url(value):
         raise ValueError("expected an http or https URL, such as https://hooks.example.org/services/T0/B0/key")
@@ -124,8 +124,8 @@ class TableDeclaration(_Declared):
 
     Attributes:
         topic: The topic's name; either this or `pattern`.
-        pattern: A regular expression (of Python's `re`); it counts where no
-            declaration names the topic, and the first that fits does.
+        pattern: A regular expression (of Python's `re`). It applies to topics that no declaration names; of several
+            patterns that match a topic, the first applies.
         partitions: How many partitions the topic is created with; only for a topic by name.
         config: The topic's settings, such as `retention.ms`.
         table: The table's folder, or s3://bucket/path, by default WAREHOUSE/TOPIC; `{topic}` stands for the name.
@@ -201,7 +201,7 @@ class ClusterDeclaration(_Declared):
         master: Spark's master; by default MILLRACE_SPARK_MASTER.
         spark: Settings of Spark, for every load.
         load_metrics: A folder, for a file of metrics for each table whose loads fail or succeed; none by default.
-        webhook: The http(s) URL that hears of what fails, which may be a secret; by default MILLRACE_WEBHOOK.
+        webhook: The http(s) URL to which failures are reported, which may be a secret; by default MILLRACE_WEBHOOK.
         reload_since: The first day that can be reloaded by partition.
         undeclared_topics: Whether topics that no declaration fits are ignored, shown, or loaded as raw records.
         tables: The declarations.

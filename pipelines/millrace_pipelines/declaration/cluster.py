@@ -1,7 +1,7 @@
 """A cluster as it is declared: which table each topic becomes.
 
-That is the table of its declaration by name, else of the first pattern that fits it. What becomes of other topics,
-`undeclared_topics` says.
+That is the table of the declaration that names the topic, else of the first pattern that matches it. What becomes of
+all other topics is said by `undeclared_topics`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DeclaredCluster:
 
     Attributes:
         name: The first part of the asset keys, the name of the resource, and the beginning of all other names.
-        known_topics: The topics that the cluster has, as far as it was asked.
+        known_topics: The topics that the cluster had when it was last asked.
         tables: By the names of the topics.
         reload_since: The first day that can be reloaded by partition.
         has_zookeeper: Whether its brokers run with ZooKeeper, so that there may be groups in it.
@@ -63,7 +63,10 @@ class DeclaredCluster:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags of its jobs that have no assets: other names may begin with the cluster's, too."""
+        """The tags of jobs without assets, which name the cluster.
+
+        The name of a job does not: that of another cluster's job may begin with this cluster's name, too.
+        """
         return {CLUSTER_TAG: self.name}
 
     @property

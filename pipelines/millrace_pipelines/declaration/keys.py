@@ -1,7 +1,7 @@
 """The asset keys of a cluster: `CLUSTER/KIND/NAME`, where KIND is topic, table, dead_letters or reload.
 
-Dagster derives identifiers from keys, in which `.`, `-` and `_` are the same. Topics whose names differ in nothing
-else have a checksum of their name behind it, so that both can be loaded.
+Dagster derives identifiers from keys, in which `.`, `-` and `_` are the same. Where the names of topics differ in these
+characters alone, each key's name ends with a checksum of the topic's name, so that all of them can be loaded.
 """
 
 from __future__ import annotations

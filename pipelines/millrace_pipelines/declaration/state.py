@@ -1,4 +1,4 @@
-"""The topics of a cluster as it was last asked: the component's state, so that definitions load without a broker.
+"""The topics that a cluster had when it was last asked: the component's state, with which definitions need no broker.
 
     {"version": 1, "topics": ["flights", "orders-eu"]}
 
@@ -24,7 +24,7 @@ def topics_there(cluster: Cluster) -> frozenset[str]:
 
 
 def write_topics(path: Path, topics: Iterable[str]) -> None:
-    """Writes the topics, so that a reader sees the old file or the new one; OSError passes."""
+    """Writes the topics, so that a reader sees the old file or the new one; raises OSError where that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     written.write_text(json.dumps({"version": VERSION, "topics": sorted(topics)}), encoding="utf-8")

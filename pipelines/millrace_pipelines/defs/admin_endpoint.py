@@ -106,7 +106,7 @@ class VerifyReport(TypedDict):
 class AdminEndpoint(NamedTuple):
     """The endpoint at `url`, `http://HOST:PORT`, and the token that it asks for, "" for none.
 
-    By TLS it is `https://HOST:PORT`, and `context` says whom to trust; None trusts the authorities of the system.
+    With TLS it is `https://HOST:PORT`, and `context` says whom to trust; None trusts the authorities of the system.
 
     Several brokers are several URLs with commas between. Each of them does what is asked, one after the other, and the
     report has all their partitions.
@@ -179,7 +179,7 @@ class AdminEndpoint(NamedTuple):
 
 
 def _pattern(topic: str) -> str:
-    """Returns a pattern for a name alone: a broker refuses names that it has no log of, which another one may have."""
+    """Returns a pattern that matches this name alone: a broker refuses a name that it has no log of, not a pattern."""
     return f"[{topic[:1]}]{topic[1:]}" if TOPIC_NAME.fullmatch(topic) else topic
 
 
@@ -192,7 +192,7 @@ def _together(reports: list[dict[str, Json]]) -> dict[str, Json]:
 
 
 def _error_of(content: bytes) -> str | None:
-    """Returns the sentence of an answer that refuses; None where it has none."""
+    """Returns the error message in a refusal; None where it has none."""
     try:
         answer = json.loads(content)
     except ValueError:

@@ -4,7 +4,7 @@
     retention   compaction   recovery_check   table_upkeep     in the group CLUSTER_maintenance
     reload/…    a target for each table, by the day            in the group CLUSTER_reload
 
-All names begin with the cluster's, so that two clusters in one instance have nothing in common but the pool of Spark.
+All names begin with the cluster's, so that two clusters in one instance share nothing but the pool of Spark.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def cluster_definitions(
 
     Args:
         cluster: What is declared, and the topics that are known.
-        resources: The cluster's addresses, and what feeds its downstream jobs.
-        state: The file that the sensor of the topics keeps.
-        webhook: The address that hears of what fails; None for none.
+        resources: By name, the cluster's resource and that of its downstream jobs.
+        state: The file in which the sensor of the topics keeps the known topics.
+        webhook: The address to which failures are reported; None for none.
     """
     name = cluster.name
     maintenance = [retention_asset(name), compaction_asset(name), recovery_check_asset(name), table_upkeep_asset(name)]

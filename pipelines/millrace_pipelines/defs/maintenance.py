@@ -39,7 +39,7 @@ def maintenance_group(cluster: str) -> str:
 
 @contextmanager
 def failures_in_words() -> Iterator[None]:
-    """Turns an error into a failure of the step that says what the error says; only what may pass is retried."""
+    """Turns an error of Millrace into a failure of the step with the same message; only a retriable one is retried."""
     try:
         yield
     except MillraceError as error:

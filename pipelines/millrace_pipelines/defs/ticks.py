@@ -1,4 +1,4 @@
-"""What a tick says: what it counted, or one sentence where it fails, which Dagster counts as a failed tick."""
+"""The texts that ticks of sensors show: numbers with their nouns, and the one sentence of a tick that fails."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from millrace.errors import MillraceError
 def failing_in_words() -> Iterator[None]:
     """Makes an error of Millrace the failure of a tick, as its sentence alone.
 
-    Of any other exception Dagster shows the frames, its own included. This one is Dagster's own for an error that
-    another process has put into words, which it shows as it is.
+    For any other exception Dagster shows the traceback, with its own frames. DagsterUserCodeProcessError is for an
+    error of which another process has sent the text, and Dagster shows that text alone.
     """
     try:
         yield

@@ -2,9 +2,9 @@
 
     workers      several processes that share the topic's partitions, until the output has all that was there
     __main__     one of these processes
-    assignment   what it is told, and what it says
+    assignment   what such a process is given, and what it reports
     consume      one member of the group: takes records, has the output commit them, lets the group's offsets follow
-    limits       what the log says of the output's offsets: what is lost, and where nothing is left
+    limits       what the log says of the output's offsets: which were deleted, and where no record is left to process
     output       the Delta table: what a batch changes, and the offsets, in one commit
     pending      the records that wait for the next commit, and when it is due
     job          what a job is: its function, its topic, its columns, its bounds

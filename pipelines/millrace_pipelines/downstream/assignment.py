@@ -1,4 +1,4 @@
-"""What a worker process is told, and what it says: JSON objects.
+"""What a worker process is given, and what it reports: JSON objects.
 
 Its one argument is an `Assignment`. To the stdout that it was started with it writes a `Line` for each commit, with
 `version` and `spans`, and one as its last, with `is_complete` or with `error` and `retriable`.
@@ -31,7 +31,7 @@ class Assignment(TypedDict):
 
 
 class Line(TypedDict, total=False):
-    """What a worker says in one line."""
+    """What a worker reports in one line."""
 
     version: int
     spans: list[tuple[int, int, int, int]]

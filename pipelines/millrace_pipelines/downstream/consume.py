@@ -47,9 +47,9 @@ class RunOptions:
         client_config: The file with Kafka's client properties of security, or env:NAME.
         output: The folder or bucket of the output's table.
         group: The group's name; the job's by default.
-        max_seconds: When a worker ends although there is more.
+        max_seconds: After how long a worker ends although there is more.
         accept_lost_offsets: Whether the job goes on behind offsets that retention deleted before it had them.
-        session_timeout_ms: When a silent worker's partitions go to the others.
+        session_timeout_ms: How long a worker may be silent before its partitions go to the others.
     """
 
     zookeeper: str

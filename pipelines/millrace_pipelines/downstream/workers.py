@@ -75,7 +75,7 @@ def run_workers(
         job: The job, an attribute of a module that the processes can import.
         options: Where and how long.
         workers: The number of processes.
-        on_line: Called with a worker's number, from 0, and what it says.
+        on_line: Called with a worker's number, from 0, and each line that it reports.
         fs: The disk of the output.
         clock: The time.
 
@@ -125,7 +125,7 @@ def start_worker(job: MicroBatchJob, options: RunOptions, targets: Mapping[int, 
 
 
 def records_in(line: Line) -> int:
-    """Returns how many records the commit processed that a worker tells of; 0 for another line."""
+    """Returns how many records were processed by the commit that a line reports; 0 for another line."""
     return sum(records for *_, records in line.get("spans", ()))
 
 

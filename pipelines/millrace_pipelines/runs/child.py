@@ -1,10 +1,10 @@
 """The process that does the jobs of a run: `python -m millrace_pipelines.runs.child`, under Dagster's Pipes.
 
-    for each job:  tell that it begins ─ do it ─ tell its report, or why it failed; the next follows in either case
+    for each job:  report that it begins ─ do it ─ send its report, or why it failed; the next follows in either case
 
-The Spark session starts when the first job has something to read. Where Spark's JVM has ended, so does the process,
-once it has told of the job: what is left is for another process. SIGINT stops the running job, whose files and lease
-are removed, and ends the process.
+The Spark session starts when the first job has something to read. Where Spark's JVM has ended, the process reports the
+job and ends, too; another process does the jobs that are left. SIGINT stops the running job, whose files and lease are
+removed, and ends the process.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PipesListener:
 
 
 def main() -> None:
-    """Does the jobs of a Pipes context, and tells of each."""
+    """Does the jobs of a Pipes context, and reports each."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process has inherited
     with open_dagster_pipes() as context, suppress(KeyboardInterrupt), tracing_of(os.environ, SERVICE) as tracing:
         _do_jobs(context, WORK.validate_python(context.extras), tracing)
@@ -69,7 +69,7 @@ def _do_jobs(context: PipesContext, work: Work, tracing: Tracing | None) -> None
 
 
 def outcome_of(job: Job, session: SharedSession, listener: PipesListener, tracing: Tracing | None) -> Message:
-    """Does one job, and returns what to tell of it; the traceback of an error goes to stderr."""
+    """Does one job, and returns the message of its outcome; the traceback of an error goes to stderr."""
     try:
         report = do(job, session, listener, tracing)
     except Exception as error:  # noqa: BLE001  one job's failure stops no other
@@ -86,7 +86,7 @@ def do(job: Job, session: SharedSession, listener: LoadListener, tracing: Tracin
 
 
 def _failed(error: Exception) -> Failed:
-    """Returns why a job failed; an error that a dead JVM may have caused waits for the JVM's end."""
+    """Returns why a job failed; where a dead JVM may be the cause, waits a moment to see whether it has ended."""
     may_be_spark = isinstance(error, LoadFailedError) or not isinstance(error, MillraceError)
     status = jvm_status(KILLED_JVM_TIMEOUT_S) if may_be_spark else None
     return failure_of(error) if status is None else jvm_ended(status)

@@ -1,7 +1,7 @@
-"""Why a job failed, in words: the sentence of its error, and the option that goes on.
+"""Why a job failed, in words: the sentence of its error, and the option with which a load goes on in spite of it.
 
-The sentence is the one that the command line prints, with the option as a configuration spells it. Where the process,
-or Spark's, has ended instead, the sentence says how.
+The sentence is the one that the command line prints, with the option as a configuration spells it. Where the job's
+process, or Spark's JVM, has ended instead, the sentence says how.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Failed:
         sentence: What is wrong, and how to go on.
         error: The name of the error's class; PROCESS_ENDED where a process ended.
         may_pass: Whether another attempt may succeed, by the rule of continuous loads (`is_retriable`).
-        option: The option that goes on, if there is one.
+        option: The option with which a load goes on in spite of the error, if there is one.
     """
 
     sentence: str
@@ -44,12 +44,12 @@ def failure_of(error: Exception) -> Failed:
 
 
 def jvm_ended(status: int) -> Failed:
-    """Returns the failure of a job during which Spark's process ended; another attempt gets another one."""
+    """Returns the failure of a job during which Spark's JVM ended; another attempt starts another JVM."""
     return Failed(sentence=f"Spark's JVM {ending(status)}; {GOES_ON}", error=PROCESS_ENDED, may_pass=True)
 
 
 def unreported(status: int, *, has_begun: bool) -> Failed:
-    """Returns the failure of a job that its process told nothing of; what was killed may pass."""
+    """Returns the failure of a job whose process ended without a report; it may pass if a signal ended the process."""
     when = "without a report" if has_begun else "before it began"
     sentence = f"the process of the load {ending(status)} {when}; {GOES_ON}"
     return Failed(sentence=sentence, error=PROCESS_ENDED, may_pass=status < 0)

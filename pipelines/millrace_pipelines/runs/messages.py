@@ -1,4 +1,4 @@
-"""What a child process is given, as the extras of Dagster's Pipes, and what it tells, as its custom messages.
+"""What a child process is given, as the extras of Dagster's Pipes, and what it reports, as custom messages of Pipes.
 
     {"jobs": [{"kind": "load", "key": …, "options": {…}}, …], "master": …, "spark_settings": {…}}
     {"key": …}                    the job begins
@@ -37,7 +37,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """What the child tells of a job: it begins, or, with one of the two fields, has ended."""
+    """What the child reports of a job: it has ended if `report` or `failed` is given, else it begins."""
 
     key: str
     report: Mapping[str, object] | None = None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
-    """Returns the bindings that a filter finds, sorted. SECURITY_DISABLED is a BrokerError, as every other error."""
+    """Returns the bindings that a filter finds, sorted. Every error, SECURITY_DISABLED included, is a BrokerError."""
 
     def action(connection: Connection) -> list[AclBinding]:
         answer = connection.request(DESCRIBE_ACLS, _filter(wanted))
@@ -48,7 +48,7 @@ def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
 
 
 def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
-    """Creates bindings; those that are there stay. BrokerError of the first that is refused; others may be created."""
+    """Creates bindings that don't exist yet; BrokerError for the first that is refused: others may be created."""
     fields: CreateAclsRequestFields = {
         "creations": [
             {
@@ -74,7 +74,7 @@ def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
 
 
 def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
-    """Deletes what filters find, and returns it, sorted. BrokerError of the first that could not be deleted."""
+    """Deletes the bindings that filters find, and returns them, sorted; BrokerError for the first that is refused."""
     fields: DeleteAclsRequestFields = {"filters": [_filter(one) for one in wanted]}
 
     def action(connection: Connection) -> list[AclBinding]:

@@ -4,9 +4,9 @@
               ▲                                                        │ retriable error
               └───── forget the leader, wait, ask for metadata ◄───────┘
 
-Requests are made again as `retries` says. A broker that has just started tells of no brokers and no topics until it has
-heard from the controller: it is passed over, and where there is no other, asked again. What one broker does not know of
-a topic, the others are asked.
+Requests are made again as `retries` says. A broker that has just started names no brokers and no topics until it has
+heard from the controller: another broker is asked instead, or the same one again where there is no other. Where one
+broker does not know a topic, the others are asked.
 
 A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
 """

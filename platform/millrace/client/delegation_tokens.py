@@ -1,7 +1,7 @@
 """Delegation tokens of a cluster (KIP-48): made, renewed, ended and listed.
 
-Brokers deal with tokens only for somebody who has logged in, and not with another token. To renew or end a token, its
-secret has to be shown: it is asked for by the token's id, as owners and renewers may see it.
+Brokers serve these requests only to clients that have authenticated, by other means than a token. A request to renew or
+end a token carries the token's secret, which is looked up by the token's id: its owner and its renewers may see it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DelegationTokens:
         renewers: Sequence[TokenPrincipal] = (),
         max_lifetime_ms: int = BY_BROKER,
     ) -> TokenInformation:
-        """Returns a new token of somebody, of oneself unless an owner is given."""
+        """Creates a token of the owner, by default of this client's own user, and returns it."""
         fields: CreateDelegationTokenRequestFields = {
             "renewers": [
                 {"principal_type": one.principal_type, "principal_name": one.principal_name} for one in renewers
@@ -118,7 +118,7 @@ class DelegationTokens:
         return self._cluster.on_any(action)
 
     def list(self, owners: Sequence[TokenPrincipal] | None = None) -> list[TokenInformation]:
-        """Returns the tokens of some owners, or of all, that one may see: one's own, and those allowed."""
+        """Returns the tokens of some owners, or of all, that this client's user may see."""
         fields: DescribeDelegationTokenRequestFields = {
             "owners": None
             if owners is None
@@ -129,7 +129,7 @@ class DelegationTokens:
         return sorted(map(_information, answer.tokens), key=lambda one: (one.issue_ms, one.token_id))
 
     def find(self, token_id: str) -> TokenInformation:
-        """Returns a token. DelegationTokenNotFoundError where there is none that one may see."""
+        """Returns a token; DelegationTokenNotFoundError where there is none that this client's user may see."""
         for one in self.list():
             if one.token_id == token_id:
                 return one

@@ -4,7 +4,7 @@
     of each leader: earliest, latest[, latest committed]   sent one behind the other, to all leaders before any answers
 
 So a look waits for as many round trips as the leader with the most partitions gets requests, and one for the metadata:
-10,000 partitions of one leader take six. An error of a partition is its answer, and leaves the others theirs.
+10,000 partitions of one leader take six. An error of one partition is that partition's answer, and spoils no other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PARTITIONS_PER_REQUEST = 2000  # an answer of 54 kB: the answers to all question
 class LogOffsets(NamedTuple):
     """A partition's log start offset, the offset after its last readable record, and where the log itself ends.
 
-    The last two differ by open transactions, which a committed read waits for; `high_watermark` None says the same.
+    `end_offset` is below `high_watermark` where a committed read waits for open transactions; where `high_watermark` is
+    None, the two are equal.
     `leader_epoch` is that of the leader that answered, -1 where it tells none (before Kafka 2.1).
     """
 

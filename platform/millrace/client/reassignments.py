@@ -72,7 +72,7 @@ class Reassignments:
         return self._cluster.on_controller(action)
 
     def alter(self, targets: Mapping[Partition, Sequence[int]]) -> dict[Partition, str]:
-        """Begins reassignments; returns why partitions were refused, which leaves the others theirs.
+        """Begins reassignments; returns why partitions were refused, which does not stop those of the others.
 
         A partition that is being reassigned already gets the new target instead of its former one.
         """

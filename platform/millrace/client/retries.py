@@ -1,8 +1,8 @@
 """When a request to a cluster is made again, and until when.
 
 A retry waits 50 ms, then twice as long each time up to a second. After ten attempts, or when the time is over, the last
-error is raised. Where an election is waited for, the time alone counts: a dead leader leads on until its session with
-ZooKeeper has ended, which takes longer than ten attempts do.
+error is raised. Where an election is waited for, the time alone counts: a dead broker remains the leader until its
+session with ZooKeeper has ended, which takes longer than ten attempts do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ELECTION_CODES = frozenset(
 
 
 class LeaderUnreachableError(BrokerUnreachableError):
-    """A leader, coordinator or controller does not answer; another broker tells of the next one in time."""
+    """A leader, coordinator or controller does not answer; another broker will name its successor."""
 
 
 class JustStartedError(BrokerError):

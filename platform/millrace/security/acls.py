@@ -5,8 +5,8 @@
                  an operation, or ALL; allow or deny
     binding      an entry on a resource
 
-A filter finds bindings that are equal to it in all that it names. As a pattern type, ANY finds both, and MATCH finds
-what decides about a literal name: the name itself, `*`, and the prefixes of the name.
+A filter finds the bindings that are equal to it in every field that it sets. The pattern type ANY finds literal and
+prefixed resources, and MATCH finds every resource that covers a literal name: the name itself, `*`, and its prefixes.
 The numbers are those of the protocol. ZooKeeper and commands have the names without underscores, in any case.
 """
 
@@ -34,7 +34,7 @@ class _Named(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns the member of a name in either form and any case. ValueError."""
+        """Returns the member with this name, in either form and any case; ValueError where there is none."""
         wanted = text.strip().replace("_", "").lower()
         for one in cls:
             if one.name.replace("_", "").lower() == wanted:
@@ -66,7 +66,7 @@ class PatternType(_Named):
 
 
 class AclOperation(_Named):
-    """What somebody may do, or not; ANY is for filters, ALL stands for every operation."""
+    """What an entry allows or denies; ANY is for filters, ALL stands for every operation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -95,7 +95,7 @@ class PermissionType(_Named):
 
 
 class ResourcePattern(NamedTuple):
-    """A resource, or all resources whose names begin alike."""
+    """A resource, or, where it is PREFIXED, all resources whose names begin with `name`."""
 
     resource_type: ResourceType
     name: str
@@ -122,7 +122,7 @@ Acls = Mapping[ResourcePattern, frozenset[Acl]]
 
 
 class AclFilter(NamedTuple):
-    """Which bindings are meant; None, and ANY, stand for all."""
+    """Selects bindings; None, and ANY, leave a field open."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -133,7 +133,7 @@ class AclFilter(NamedTuple):
     permission: PermissionType = PermissionType.ANY
 
     def finds_resource(self, pattern: ResourcePattern) -> bool:
-        """Returns whether the filter means a resource."""
+        """Returns whether the filter finds a resource."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -147,7 +147,7 @@ class AclFilter(NamedTuple):
         return pattern.name == WILDCARD
 
     def finds_acl(self, acl: Acl) -> bool:
-        """Returns whether the filter means an entry, on whatever resource."""
+        """Returns whether the filter finds an entry, whatever resource the entry is on."""
         return (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
@@ -156,7 +156,7 @@ class AclFilter(NamedTuple):
         )
 
     def named_resources(self) -> tuple[ResourcePattern, ...]:
-        """Returns the resources that the filter names outright, of which it finds no others; none if it searches."""
+        """Returns the only resources that the filter can find, if it names them; none if it has to search."""
         if self.resource_type is ResourceType.ANY or self.name is None or self.pattern_type is PatternType.MATCH:
             return ()
         if self.pattern_type is PatternType.ANY:
@@ -166,7 +166,7 @@ class AclFilter(NamedTuple):
         return tuple(ResourcePattern(self.resource_type, self.name, one) for one in types)
 
     def found(self, acls: Acls) -> Iterator[AclBinding]:
-        """Yields the bindings that the filter means, those of one resource together."""
+        """Yields the bindings that the filter finds, those of one resource together."""
         for pattern, entries in acls.items():
             if self.finds_resource(pattern):
                 for acl in sorted(entries):

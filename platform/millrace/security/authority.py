@@ -3,8 +3,8 @@
     authority = Authority.new(now_ms)            a key, and a certificate that it has signed itself
     authority.issue(("localhost",), now_ms)      a key store for a server by these names: a new key, its certificate
 
-Everything is PEM. A key store has the key and then its certificates, as Kafka reads a key store of the type PEM; the
-authority's own is one, too. Who has it can make certificates that its clients trust.
+Everything is PEM. A key store has a key and then its certificates, as Kafka reads a key store of the type PEM. So has
+the authority's own: whoever has that key store can make certificates that the authority's clients trust.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Authority(NamedTuple):
 
     @classmethod
     def new(cls, now_ms: int) -> Self:
-        """Returns an authority that nobody knows yet."""
+        """Returns an authority with a new key, which no client trusts yet."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name.from_rfc4514_string(f"CN={NAME}")
         usage = x509.KeyUsage(
@@ -54,7 +54,7 @@ class Authority(NamedTuple):
 
     @classmethod
     def from_pem(cls, text: str) -> Self:
-        """Returns the authority of a key store that `key_store` has made. InvalidConfigError."""
+        """Returns the authority whose `key_store` this text is; InvalidConfigError where it can't be read."""
         try:
             key = load_pem_private_key(text.encode(), None)
             certificate = x509.load_pem_x509_certificate(text.encode())
@@ -66,12 +66,12 @@ class Authority(NamedTuple):
 
     @property
     def key_store(self) -> str:
-        """Its key and its certificate."""
+        """The authority's key and certificate, as PEM."""
         return _key_store(self.key, self.certificate)
 
     @property
     def trusted(self) -> str:
-        """Its certificate, which clients trust."""
+        """The authority's certificate, as PEM, for the trust stores of clients."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(self, hosts: Iterable[str], now_ms: int) -> str:

@@ -22,9 +22,9 @@ USUAL = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def split_suites(text: str) -> tuple[Sequence[str], bool]:
-    """Returns OpenSSL's names of the suites of TLS 1.2 in a list, and whether those of TLS 1.3 are in it.
+    """Returns OpenSSL's names of a list's suites of TLS 1.2, and whether the list has the suites of TLS 1.3.
 
-    InvalidConfigError for a list with some of those of TLS 1.3.
+    Raises InvalidConfigError for a list with some, but not all, of the suites of TLS 1.3.
     """
     names = [one.strip() for one in text.split(",") if one.strip()]
     newest = OF_TLS_1_3.intersection(names)
@@ -37,7 +37,7 @@ def split_suites(text: str) -> tuple[Sequence[str], bool]:
 
 
 def openssl_name(name: str) -> str:
-    """Returns OpenSSL's name of a suite of TLS 1.2; a name that is OpenSSL's already, as it is."""
+    """Returns OpenSSL's name of a suite of TLS 1.2; returns a name that is OpenSSL's already as it is."""
     exchange, separator, cipher = name.removeprefix("TLS_").partition("_WITH_")
     if not separator:
         return name

@@ -1,11 +1,11 @@
-"""Where a client's security is written down, and how its parts are put together; the later wins.
+"""Where a client's security is written down, and how these places are put together: a later one wins.
 
     a file           a path, or `env:NAME` for an environment variable that holds such a file's text
     the environment  MILLRACE_SECURITY_PROTOCOL, MILLRACE_SASL_…, MILLRACE_SSL_…: the property's name, `_` for `.`
     options          properties given by a program
 
-A path or the name of a variable may be shown, sent and stored; what is written there is read where it is used, and
-never travels. The format is that of Java's properties, as Kafka's own tools take it by `--command-config`.
+The path of a file or the name of a variable may be shown, sent and stored. The content never is: each process reads it
+where it uses it. The format is that of Java's properties, as Kafka's own tools take it by `--command-config`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ VARIABLE_PREFIX = "MILLRACE_"
 
 @dataclass(frozen=True, slots=True)
 class SecuritySource:
-    """Where a client's security is to be read. It may travel and be shown: its options hold no secrets."""
+    """Where to read a client's security. It may be sent and shown, since its options hold no secrets."""
 
     client_config: str | None = None
     options: tuple[tuple[str, str], ...] = ()
 
     def read(self) -> ClientSecurity:
-        """Returns the security, by the files and the environment of this process; InvalidConfigError."""
+        """Returns the security by this process's files and environment; raises as `read_client_security`."""
         return read_client_security(self.client_config, dict(self.options))
 
 
@@ -48,8 +48,8 @@ def read_client_security(
 
     Args:
         client_config: the path of a file, or `env:NAME`; None or "" for the file that MILLRACE_CLIENT_CONFIG names.
-        options: properties that win over all others; other properties than those of security are left alone.
-        environment: the variables.
+        options: properties that win over all others; those that are not about security are ignored.
+        environment: the environment variables.
     """
     properties: dict[str, str] = {}
     origins: dict[str, str] = {}

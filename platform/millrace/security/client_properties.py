@@ -5,7 +5,7 @@
     sasl.*                the mechanism and its credentials
 
 Kafka's names for Java clients are the canonical ones; `SYNONYMS` and `COMPOSED` are librdkafka's, which are rewritten.
-What begins with another word is none of our business: a file for Kafka's tools may have more in it. No message has a
+Properties with other prefixes are ignored, since a file for Kafka's tools may have them, too. No error message has a
 secret in it.
 """
 
@@ -82,14 +82,14 @@ class PropertyError(InvalidConfigError):
 
 
 def is_of_security(name: str) -> bool:
-    """Returns whether a property is one of security by its name, known or not."""
+    """Returns whether a property's name has a prefix of security, whether or not the property is known."""
     return name.startswith(PREFIXES)
 
 
 def canonical(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties of security under Kafka's own names, checked; PropertyError names the one that is wrong.
 
-    Files of certificates and keys are there and can be read, but what is in them is not looked at.
+    It checks that the files of certificates and keys can be read, and does not parse them.
     """
     given = {name: value.strip() for name, value in properties.items() if is_of_security(name)}
     for name, value in given.items():
@@ -180,7 +180,7 @@ def _contradictions() -> Iterator[tuple[str, str]]:
 
 
 def _take_pem_files(given: dict[str, str]) -> None:
-    """Puts certificate and key of librdkafka's two files where Kafka has the text of both."""
+    """Rewrites librdkafka's values as Kafka's: the text of its two PEM files, and "" for the identification `none`."""
     if given.get(IDENTIFICATION, "").lower() == "none":
         given[IDENTIFICATION] = ""
     for name, to in ((CERTIFICATE_FILE, CHAIN), (KEY_FILE, KEY)):
@@ -217,7 +217,7 @@ def jaas_of(mechanism: str, username: str, password: str) -> str:
 
 
 def login_module(mechanism: str) -> str:
-    """Returns the class that logs in by a mechanism, by its name in Java."""
+    """Returns the name of the Java class that logs in by a mechanism."""
     from millrace.security.sasl.mechanisms import LOGIN_MODULES  # noqa: PLC0415 -- loaded where SASL is used
 
     return LOGIN_MODULES[mechanism]

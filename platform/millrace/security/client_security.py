@@ -4,8 +4,8 @@
     socket   = security.secure(connected, "kafka-1")          the TLS handshake, where the protocol asks for it
     security.new_mechanism()                                  the client's side of one authentication by SASL
 
-Certificates and credentials are checked when it is made. It is never pickled, so that no secret gets into what is sent
-to other processes or shown: these get the name of a file (`client_config`). What TLS needs is loaded when it is used.
+Certificates and credentials are checked when the value is made. It can't be pickled, and its representation hides
+secrets: other processes get the name of a file instead (`client_config`). Modules for TLS are loaded when first used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HIDDEN = "[hidden]"
 
 
 class ClientSecurity:
-    """The security of a client's connections. `PLAINTEXT` is none at all.
+    """The security of a client's connections. `PLAINTEXT` secures nothing.
 
     Attributes:
         protocol: `security.protocol`.
@@ -55,9 +55,9 @@ class ClientSecurity:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], *, origins: Mapping[str, str] | None = None) -> Self:
-        """Returns the security that the properties ask for; those of other matters are left alone.
+        """Returns the security that the properties ask for; those that are not about security are ignored.
 
-        InvalidConfigError names the property, and where it was found: `origins` has that for properties of files.
+        InvalidConfigError names the property, and where it was found if `origins` says so.
         """
         found_at = origins or {}
         try:
@@ -82,7 +82,7 @@ class ClientSecurity:
     def secure(self, connected: socket.socket, host: str) -> socket.socket:
         """Returns the socket over which to talk to a host: after the TLS handshake, or as it is.
 
-        TlsError where the host does not prove that it is the one, or does not take this client; OSError.
+        TlsError where the host does not prove its identity, or refuses this client; OSError where the connection fails.
         """
         if self.context is None:
             return connected
@@ -92,7 +92,7 @@ class ClientSecurity:
             raise self.explained(error, host) or error from error
 
     def explained(self, error: OSError, peer: str) -> MillraceError | None:
-        """Returns the error of TLS behind a failed call of a socket, in words; None where it is another's."""
+        """Returns the TlsError that explains a failed call of a socket; None where TLS is not the cause."""
         if self.context is None:
             return None
         from millrace.security.tls_errors import tls_error  # noqa: PLC0415 -- loaded where it is used
@@ -114,7 +114,7 @@ ClientSecurity.PLAINTEXT = ClientSecurity({PROTOCOL: SecurityProtocol.PLAINTEXT.
 
 
 def _checked_context(properties: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Returns what TLS needs, and has the mechanism look at its credentials."""
+    """Checks the mechanism's credentials, and returns what TLS needs; None where the protocol has no TLS."""
     protocol = SecurityProtocol[properties[PROTOCOL]]
     if protocol.uses_sasl:
         _check_login(properties)

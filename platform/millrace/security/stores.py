@@ -2,8 +2,8 @@
 
     type PEM      a file, or the property itself (KIP-651): certificates, and a private key in PKCS8 in a key store
     type PKCS12   a file with a password
-    type JKS      Kafka's default; Java reads PKCS12 under this name, too, and so is a file that is PKCS12 inside read
-                  here. Java's older format is refused by its name.
+    type JKS      Kafka's default. As in Java, a file that is PKCS12 inside is read under this name, too; a file in
+                  Java's older format is refused.
 
 In a property a PEM may stand on one line, with blanks in place of the ends of lines. No error repeats a secret.
 """
@@ -107,7 +107,7 @@ def _check_is_pem(store: str, properties: Mapping[str, str], given: str) -> None
 
 
 def _read(name: str, location: str) -> tuple[str, bytes]:
-    """Returns how errors name the file, and what it has."""
+    """Returns the name of the file for errors, and its content."""
     place = f"{name}={location}"
     try:
         return place, Path(location).read_bytes()

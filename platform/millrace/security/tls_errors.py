@@ -1,4 +1,4 @@
-"""What went wrong in TLS, as seen by the client, in words that say which property helps."""
+"""Errors of TLS, as a client sees them, explained in messages that name the property to look at."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
     /config/topics/[topic]    {"version":1,"config":{…}}; /config/brokers/[id] the same
     /config/changes/[change]  {"version":2,"entity_path":"topics/[topic]"}
 
-Those of the controller are in `controller_codec`.
+The nodes of the controller are in `controller_codec`.
 
 The 22 characters are the URL-safe base64 of an id's 16 bytes, without padding. Decoders take any version
 whose fields they know, and raise ZooKeeperError for other documents.
@@ -72,7 +72,7 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """The leader and the in-sync replicas of a partition; no leader is -1, while the topic is deleted -2.
+    """The in-sync replicas of a partition and its leader, which is -1 for none, and -2 while the topic is deleted.
 
     `leader_recovery_state` is 1 from an unclean election until the leader has recovered (KIP-704).
     """

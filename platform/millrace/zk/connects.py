@@ -1,10 +1,10 @@
-"""Kazoo's client as a session has it, and what becomes of its connects.
+"""Kazoo's client as a session uses it, and the outcome of its attempts to connect.
 
-What is changed in kazoo, which has no other way to it:
+These changes are made inside of kazoo, since its interface has no place for them:
 
-    TLS              the session's own context, made once; kazoo would make one for each connect, of files alone
-    a connect        waits for its answer for a third of the session's timeout; kazoo waits for all of it
-    its outcome      the timeout that ZooKeeper grants, and why the last connect failed, are kept
+    TLS              uses the session's own context, made once; kazoo would make one for each attempt, of files alone
+    an attempt       waits for its answer for a third of the session's timeout; kazoo waits for all of it
+    its outcome      is kept: the timeout that ZooKeeper granted, and why the last attempt failed
     a later login    that ends without an answer is tried again: its server may be stopping; kazoo gives the session up
 """
 
@@ -47,9 +47,9 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
 
 
 class Connects:
-    """The connects of a client: the timeout that the last one was granted, and why the last one that failed did.
+    """Keeps the timeout that was last granted to a client, and why its last failed attempt to connect failed.
 
-    A login that is refused before any was granted ends the client; `login_refused` is true before that.
+    A login that is refused before ZooKeeper has accepted any ends the client; `login_refused` is set before that.
     """
 
     def __init__(self, client: KazooClient, timeout_s: float) -> None:

@@ -35,7 +35,7 @@ NETTY_JARS = tuple(
     for one in ("buffer", "common", "codec-base", "handler", "resolver", "transport", "transport-classes-epoll",
                 "transport-native-unix-common")
 )  # fmt: skip
-NEED_NETTY = ("secureClientPort=", "authProvider.")  # settings whose classes don't load without it
+NEED_NETTY = ("secureClientPort=", "authProvider.")  # settings whose classes don't load without Netty
 JAVA_FLAGS = (
     *("-Xms16m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k"),
     "-Dzookeeper.jmx.log4j.disable=true",
@@ -185,7 +185,7 @@ class EmbeddedZooKeeper:
 
 
 class EmbeddedEnsemble:
-    """Several servers that agree, in the folders DIR/1, DIR/2 …; they serve while most of them run.
+    """An ensemble of servers, in the folders DIR/1, DIR/2 …; it serves while a majority of them runs.
 
     `servers[n]` can be killed and started again by itself.
     """

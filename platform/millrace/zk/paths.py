@@ -3,6 +3,7 @@
 /cluster/id                                   the cluster's id, created once
 /brokers/ids/[id]                             ephemeral: a live broker
 /brokers/seqid                                its version counts the ids that brokers were given
+/brokers/new_disks/[id]                       a broker that has begun with a new data directory; not Kafka's
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /config/topics/[topic]                        the topic's own configuration

@@ -1,7 +1,7 @@
-"""Does again what a broken connection to ZooKeeper has cut off, for work that has to be done before all else.
+"""Repeats calls that ZooKeeper has not answered, for work without which nothing else can be done.
 
-A process that stands still for as long as its session, as on a busy machine, finds it expired, and the calls under way
-have no answer. Kazoo makes another session by itself.
+A process that stands still for its session's timeout, as on a busy machine, finds the session expired, and its calls
+under way get no answer. Kazoo then makes another session by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNANSWERED = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
 
 
 def patiently(work: Callable[[], T], limit_s: float) -> T:
-    """Returns what `work` returns, and repeats it for `limit_s` where it gets no answer; then raises ZooKeeperError."""
+    """Returns what `work` returns; repeats it while it gets no answer, for up to `limit_s`, then raises its error."""
     again = Retrying(
         retry=retry_if_exception(_has_no_answer),
         stop=stop_after_delay(limit_s),

@@ -5,7 +5,7 @@ a client certificate (scheme `x509`). So the nodes of a secured cluster have thi
 
     a node         may be changed by its creator's identity alone, and read by everyone
     SENSITIVE      these nodes, and those below them, are read by that identity alone: they hold secrets
-    /consumers     stays open, since members of groups write there who have no identity
+    /consumers     stays open, since members of groups that have no identity write there
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSecurity:
-    """What a session needs: the context of its TLS, its login, and whether nodes belong to who makes them."""
+    """What a session needs: the context of its TLS, its login, and whether the nodes that it makes restrict access."""
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None

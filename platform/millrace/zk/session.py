@@ -1,7 +1,7 @@
 """A session with ZooKeeper, over kazoo's client (`connects`).
 
-What it adds to that: every call ends in bounded time; a server that takes a connection and answers nothing on it, as
-one does that is starting, does not use up the session's timeout; ephemeral nodes registered here are made again after
+It adds to kazoo's client: every call ends in bounded time; a server that accepts a connection without answering on it,
+as a starting server does, does not use up the session's timeout; ephemeral nodes registered here are made again after
 the session has expired; the listener is told what to read again; each node is made with the access that
 `millrace.zk.security` says.
 
@@ -82,7 +82,7 @@ class Node(NamedTuple):
 
 
 class _Registration:
-    """An ephemeral node that the session holds, and who is told when it was created."""
+    """An ephemeral node that the session holds, and the function that is called when it was created."""
 
     def __init__(self, data: bytes, on_registered: OnRegistered) -> None:
         self.data = data
@@ -91,7 +91,7 @@ class _Registration:
         self._telling = threading.Lock()
 
     def tell(self, created_zxid: int) -> None:
-        """Tells of a node that was not told of yet; that of an older session is not told of any more."""
+        """Reports a node by the transaction that created it, unless that one, or a later one, was reported already."""
         with self._telling:
             if created_zxid > self._told_zxid:
                 self._on_registered(created_zxid)
@@ -220,7 +220,7 @@ class ZooKeeperSession:
         return answers
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
-        """Returns whether there is a node; with `watch` its creation, its end and each change of its data are told."""
+        """Returns whether there is a node; with `watch` its next creation, deletion or change of data is reported."""
         watcher = self._node_changed if watch else None
         return self._wait(self._client.exists_async(path, watch=watcher), path) is not None
 
@@ -258,16 +258,13 @@ class ZooKeeperSession:
         return Access.OPEN if permissions > READ else Access.CREATORS if permissions else Access.SECRET
 
     def set_access(self, path: str, access: Access) -> bool:
-        """Says who may do what with a node that is there; its creator is then this session's identity.
-
-        Returns whether it is there.
-        """
+        """Sets who may do what with a node, with this session's identity as its creator; returns whether it exists."""
         return self._wait(self._client.set_acls_async(path, ACLS[access]), path, missing_ok=True) is not None
 
     def age_ms(self, path: str) -> int | None:
         """Returns the milliseconds since a node was made; None without the node.
 
-        They are the difference between this machine's clock and ZooKeeper's.
+        The time now is that of this machine's clock, the time when the node was made that of ZooKeeper's.
         """
         stat = self._wait(self._client.exists_async(path), path)
         return None if stat is None else self._clock.now_ms() - stat.ctime

@@ -4,7 +4,7 @@ zookeeper.ssl.NAME                 ssl.NAME (`millrace.security.tls`)
 zookeeper.ssl.keystore.password    also that of an encrypted key in a PEM
 no type of a store                 the ending of its file tells it: .pem and .crt are PEM, all others PKCS12
 
-A refusal names the property as the file of properties does.
+An error names the property by its name in the file of properties.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads from an instance what may be told: evaluations of a cluster's checks, and runs of it that failed.
+"""Reads the events of an instance that may be reported: evaluations of a cluster's checks, and its failed runs.
 
 The event log numbers all events, so that one number says how far a look came. A run belongs to the cluster if one of
 its assets or checked assets does; a run without assets does if its tag `millrace/cluster` names the cluster.
@@ -19,7 +19,7 @@ from millrace_pipelines.defs.alerts.news import Evaluation, Event, FailedRun, Se
 
 EVENTS_AT_ONCE = 1000
 TYPES = (DagsterEventType.ASSET_CHECK_EVALUATION, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED)
-# Dagster's run monitoring has no other sign for a run that it cancels; where that run still fails, that is told.
+# Only this message marks a run that Dagster's run monitoring cancels. If that run fails then, its failure is reported.
 TOO_LONG = "Canceling due to exceeding maximum runtime"
 JOB_OF_SCHEDULE = "__anonymous_asset_job_"
 
@@ -43,15 +43,15 @@ def look_after(instance: dg.DagsterInstance, cluster: str, position: int) -> Loo
     """
     begin = min(position, newest_position(instance))
     found: dict[int, dg.EventLogEntry] = {}
-    complete: list[int] = []
+    cut_off_at: list[int] = []
     for of_type in TYPES:
         entries = instance.event_log_storage.get_logs_for_all_runs_by_log_id(
             after_cursor=begin, dagster_event_type=of_type, limit=EVENTS_AT_ONCE
         )
         found |= entries
         if len(entries) == EVENTS_AT_ONCE:
-            complete.append(max(entries))
-    end = min(complete, default=max(found, default=begin))
+            cut_off_at.append(max(entries))
+    end = min(cut_off_at, default=max(found, default=begin))
     read = [(at, found[at]) for at in sorted(found) if at <= end]
     return Look((event for at, entry in read if (event := _event(instance, cluster, at, entry)) is not None), end)
 
@@ -125,7 +125,7 @@ def _step_sentence(event: dg.DagsterEvent) -> str:
 
 
 def _sentence(error: SerializableErrorInfo | None) -> str:
-    """Returns the message of the error that Dagster's own is about."""
+    """Returns the message of the error that caused Dagster's own."""
     while error is not None and error.cause is not None:
         error = error.cause
     return "" if error is None else error.message.strip()

@@ -1,7 +1,8 @@
-"""Decides what is told: each failed run, and a check when it begins to fail, fails for another reason, or passes again.
+"""Decides what is reported: failed runs, and checks that begin to fail, fail for another reason, or pass again.
 
-A failed check is known by its severity and its description. The descriptions of freshness and lag have a number that
-grows from one evaluation to the next; their numbers don't count, so that a table that stays late is told once.
+Two failures of a check are the same if they have the same severity and description. The descriptions of freshness and
+lag have numbers that grow from one evaluation to the next, which are not compared: a table that stays late is reported
+once.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ Event: TypeAlias = Evaluation | FailedRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """What is told; the fields are those of the event, where it has them."""
+    """What is reported of an event; a field that the event does not have is None."""
 
     kind: Kind
     severity: Severity
@@ -96,11 +97,11 @@ class Alert:
 
 
 class Seen(NamedTuple):
-    """What was told so far.
+    """What was reported so far.
 
     Attributes:
         position: The last event that was looked at.
-        failing: By asset and check, a digest of the failure that was told last; checks that pass are left out.
+        failing: By asset and check, a digest of the failure that was reported last; checks that pass are left out.
     """
 
     position: int
@@ -108,7 +109,7 @@ class Seen(NamedTuple):
 
 
 def alert_of(event: Event, seen: Seen) -> tuple[Alert | None, Seen]:
-    """Returns the alert of an event, None where there is nothing to tell, and what is known after it."""
+    """Returns the alert of an event, None where nothing is to be reported, and what was reported after that."""
     if isinstance(event, FailedRun):
         return _run_alert(event), seen._replace(position=event.position)
     key = f"{event.asset}:{event.check}"
@@ -147,7 +148,7 @@ def _digest(failed: Evaluation) -> str:
 
 
 def cursor_of(seen: Seen) -> str:
-    """Returns the cursor that says what was told."""
+    """Returns the cursor that says what was reported."""
     return pack_cursor({"position": seen.position, "failing": dict(seen.failing)})
 
 

@@ -1,9 +1,9 @@
 """The sensor that tells a webhook of what failed.
 
 A tick sends at most MAX_ALERTS, for no longer than SENDING_S, as Dagster ends ticks after a minute; the next tick sends
-the rest. An alert that is not taken is sent again by the next tick, with what follows it. The tick fails where that is
-its first alert. Where others were sent before, it must not: Dagster forgets the cursor of a failed tick, and they
-would be sent again.
+the rest. An alert that the webhook does not take is sent again by the next tick, before the alerts that follow it. If
+it is the first alert of its tick, the tick fails. If others were sent before it, the tick must not fail: Dagster
+forgets the cursor of a failed tick, and they would be sent again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SENDING_S = 30.0
 
 
 class Told(NamedTuple):
-    """What a tick told: how many alerts it sent, what is known after them, and why the rest waits, "" for no rest."""
+    """What a tick did: how many alerts it sent, what was reported by then, and why the rest waits, "" for no rest."""
 
     alerts: int
     seen: Seen
@@ -63,11 +63,11 @@ def alerts_sensor(cluster: DeclaredCluster, url: str) -> dg.SensorDefinition:
 
 
 def tell(look: Look, seen: Seen, send: Callable[[Alert], None], clock: Callable[[], float]) -> Told:
-    """Sends what is new, and returns what was told; ServiceUnreachableError where the first alert is not taken.
+    """Sends what is new, and returns what was sent; ServiceUnreachableError where the first alert is not taken.
 
     Args:
         look: The events since the last tick.
-        seen: What was told before.
+        seen: What was reported before.
         send: Sends one alert.
         clock: Returns the seconds of a clock.
     """

@@ -26,7 +26,7 @@ class Webhook:
 
     Attributes:
         url: Its address, which may be a secret: nothing shows more of it than its host.
-        cluster: The cluster that is spoken of.
+        cluster: The name of the cluster, which messages begin with.
         dagster_url: The webserver, for links to runs; "" for none.
     """
 

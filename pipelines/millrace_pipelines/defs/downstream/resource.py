@@ -11,7 +11,7 @@ from millrace_pipelines.downstream.consume import DEFAULT_SESSION_TIMEOUT_MS
 
 
 def groups_resource(cluster: str) -> str:
-    """Returns the name of a cluster's resource of this kind."""
+    """Returns the name of a cluster's `ConsumerGroupResource`."""
     return f"{cluster}_consumer_groups"
 
 
@@ -23,7 +23,7 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
         bootstrap: `HOST:PORT` of a broker.
         client_config: The file with Kafka's client properties of security, or env:NAME; "" for none.
         output_dir: The folder with the table of each job, `<output_dir>/<job>`.
-        session_timeout_ms: When the partitions of a worker that is silent go to the others.
+        session_timeout_ms: How long a worker may be silent before its partitions go to the others.
     """
 
     zookeeper: str

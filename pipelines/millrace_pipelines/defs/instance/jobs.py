@@ -1,6 +1,6 @@
 """The job that keeps Dagster's instance small, and its schedule.
 
-They are of the instance and not of a cluster: a code location has them once.
+They belong to the instance and not to a cluster: a code location has them once.
 """
 
 import dagster as dg

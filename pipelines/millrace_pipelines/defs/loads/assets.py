@@ -4,8 +4,8 @@
                                             │
                                             one run loads all selected tables in one process and one Spark session
 
-A table reports by itself, and its failure stops no other. The step is one of the run's, so that Dagster would run all
-of it again: another attempt, and a re-execution from the failure, load the tables that failed (`failed_tables`).
+Each table is reported by itself, and its failure stops no other. Dagster repeats a step as a whole, and one step loads
+all tables: so another attempt, or a re-execution from the failure, loads only those that failed (`failed_tables`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The checks of a cluster's tables. They read the tables and ask the topics, not what Dagster remembers.
+"""The checks of a cluster's tables. They read the tables and ask the brokers, and rely on nothing that Dagster keeps.
 
 After each load, all but one look at what it added, in time that does not grow with the table; every night, one reads
 whole tables. They are a step of their own: where a blocking check of a load fails, the other tables are loaded anyway,
@@ -20,7 +20,7 @@ from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, Boun
 
 
 def table_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
-    """Returns the checks of all tables. Each table has its own step: Dagster's time grows with the square of one's."""
+    """Returns the checks of all tables, in a step for each: Dagster's time grows with the square of a step's checks."""
     return [_checks_of_table(cluster.name, table) for table in cluster.loaded]
 
 
@@ -60,7 +60,8 @@ def newest_materialization(
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
     """Returns the materialization that a check made now belongs to.
 
-    Without it, Dagster compares times, of which SQLite keeps the seconds: a check in the same second would be too old.
+    Without it, Dagster compares times, which SQLite keeps in whole seconds: a check made in the same second as the
+    materialization would count as older.
     """
     for newest in instance.fetch_materializations(asset_key, limit=1).records:
         return AssetCheckEvaluationTargetMaterializationData(

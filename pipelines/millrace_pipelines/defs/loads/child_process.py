@@ -1,10 +1,11 @@
-"""The run's side of the process that loads (`millrace_pipelines.runs`): it starts it, hears of each job, and ends it.
+"""Starts the process that does a run's jobs (`millrace_pipelines.runs`), reads what it reports, and ends it.
 
     for key, outcome in run_jobs(context, [LoadJob(key="table/events", options=…), …], master="local[2,3]"):
         …
 
-A process that ends early fails the job that it was at, and another process does those that it had not begun. Whatever
-ends the run, its worker killed included, ends the process and Spark's JVM: at a cancel they have STOP_TIMEOUT_S.
+Where the process ends early, the job that it was doing has failed, and another process does the jobs that were not
+begun. Whatever ends the run also ends the process and Spark's JVM, even where the run's own process is killed. When a
+run is cancelled, they have STOP_TIMEOUT_S to end by themselves.
 
 Dagster's own client of Pipes would wait for a cancelled process without end, and makes every asset of a step required,
 also one for which there is nothing new.
@@ -100,7 +101,7 @@ class ChildProcess:
     """A process that does the jobs of a step.
 
     Attributes:
-        status: How it ended, as subprocess gives it, once all of its messages have been yielded.
+        status: The exit status, negative for a signal; it is known once all messages have been yielded.
     """
 
     def __init__(self, context: Context, work: Work) -> None:
@@ -109,7 +110,7 @@ class ChildProcess:
         self.status = 0
 
     def messages(self) -> Iterator[Message]:
-        """Starts the process, and yields what it tells until it has ended; ends it where its reader goes."""
+        """Starts the process, and yields its messages until it has ended; ends it where the caller stops reading."""
         extras = WORK.dump_python(self._work, mode="json")
         reader = MessageFile()
         with _pipes(self._context, reader, extras) as session:

@@ -13,11 +13,11 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger
 REQUESTS_PER_TICK = 20
 
 TableLedger: TypeAlias = Ledger | WarehouseError | None
-"""What a table says: its ledger, the error for which it can't be read, or None where there is no table."""
+"""A table's ledger, the error for which it can't be read, or None where there is no table."""
 
 
 class Standing(NamedTuple):
-    """How a table stands to its topic.
+    """How far a table is behind its topic, and whether a load is due.
 
     `lag` is the number of offsets that a load would read now, None where it can't be told; `is_due` says whether a load
     has something to load, or to report: a topic that was created again, a log that was cut, a damaged table.
@@ -33,7 +33,7 @@ class Standing(NamedTuple):
 
 
 def standing(offsets: TopicOffsets, ledger: TableLedger) -> Standing:
-    """Returns how a table stands to its topic; the ledger must have been read before the offsets."""
+    """Compares a table's ledger with its topic's offsets; the ledger must have been read before the offsets."""
     if ledger is None:
         return Standing(offsets.records, offsets.is_ahead_of({}))
     if isinstance(ledger, WarehouseError) or (offsets.topic_id and offsets.topic_id != ledger.topic_id):
@@ -55,7 +55,7 @@ class LoadDecision(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """How many topics are where, in one line: "12 topics: 9 up to date, 3 with a load that waits or runs"."""
+        """The number of topics in each list, in a line: "12 topics: 9 up to date, 3 with a load that waits or runs"."""
         parts = {
             "requested": self.requested,
             "up to date": self.up_to_date,

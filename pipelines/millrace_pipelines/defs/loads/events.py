@@ -1,7 +1,7 @@
 """What the outcomes of a step's jobs are to Dagster: materializations, observations, and at the end its failure.
 
-A job that committed something is a materialization of its asset. One that found nothing new is an observation, so that
-nothing downstream takes it for news. After all of them the step fails if a job failed, with the sentence of each.
+A job that committed something is a materialization of its asset. One that found nothing new is an observation, which
+updates nothing downstream. After all of them the step fails if a job failed, with the sentence of each that failed.
 
 The step asks for its retries itself, and therefore has no retry policy: with one, Dagster would also retry a step that
 a user has cancelled, and its error would read "Exceeded max_retries".
@@ -51,7 +51,7 @@ def asset_events(context: Context, outcomes: Iterable[tuple[str, Outcome]]) -> I
 
 
 def _event(context: Context, asset_key: dg.AssetKey, outcome: Outcome) -> Event | Failed:
-    """Returns the event of an outcome, or a failure; a table that can't be shown is one, and its commit stands."""
+    """Returns the event of an outcome, or a failure, as where a job has committed but its table can't be read."""
     if isinstance(outcome, Failed):
         return outcome
     report = outcome.report
@@ -65,7 +65,7 @@ def _event(context: Context, asset_key: dg.AssetKey, outcome: Outcome) -> Event 
 
 
 def topic_of(context: Context, asset_key: dg.AssetKey) -> dg.AssetKey | None:
-    """Returns the asset that a table is loaded from, the only one upstream of it; None where it has not just one."""
+    """Returns the asset that a table is loaded from, the only one upstream of it; None where there is not just one."""
     upstream = context.assets_def.asset_deps.get(asset_key, frozenset()) if context.has_assets_def else frozenset()
     return next(iter(upstream)) if len(upstream) == 1 else None
 

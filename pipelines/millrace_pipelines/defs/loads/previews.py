@@ -21,7 +21,7 @@ PREVIEW = "a dry run: nothing was changed"
 def load_previews(
     context: Context, jobs: Sequence[LoadJob | ReloadJob], fs: FileSystem
 ) -> Iterator[dg.AssetObservation]:
-    """Yields what each job would do now; raises dg.Failure, after all, with what those that would fail say."""
+    """Yields what each job would do now; at the end raises dg.Failure with the sentences of those that would fail."""
     failed: dict[str, Failed] = {}
     for job in jobs:
         try:

@@ -1,4 +1,4 @@
-"""The sensors of loads: one reports the lag of tables, one has tables loaded that lack records."""
+"""The sensors of loads: one reports the lag of tables, the other requests loads of the tables that lack records."""
 
 from __future__ import annotations
 

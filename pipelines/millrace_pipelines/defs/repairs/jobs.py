@@ -181,7 +181,7 @@ def _mend_each(
     tables: list[DeclaredTable],
     mend: Callable[[DeclaredTable], Logged],
 ) -> None:
-    """Mends each table and logs what was done; raises dg.Failure, after all, with what those that failed say."""
+    """Mends each table and logs what was done; at the end raises dg.Failure with the sentences of those that failed."""
     failed: dict[str, Failed] = {}
     for table in tables:
         try:

@@ -1,4 +1,4 @@
-"""What a look at the topics is to their assets: an event for each topic that moved."""
+"""The events that a look at the topics gives their assets: one for each topic that moved."""
 
 from __future__ import annotations
 

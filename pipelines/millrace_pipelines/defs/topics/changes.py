@@ -1,7 +1,7 @@
-"""What changed since the sensor's last look at the topics: cursor and look give the changes and the next cursor.
+"""What changed since the sensor's last look at the topics, decided from its cursor and the newest look alone.
 
 A topic is gone once two looks in a row lack it, so that a broker which once answers without its topics deletes nothing.
-A topic that can't be looked at is there, and stays what it was.
+A topic whose offsets can't be read counts as present and unchanged.
 """
 
 from __future__ import annotations

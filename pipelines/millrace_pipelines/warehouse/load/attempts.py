@@ -4,9 +4,8 @@ millrace_table_load_attempts_total{table,topic}          loads, those that faile
 millrace_table_load_failures_total{table,topic,error}    loads that failed, by the name of the error
 millrace_table_load_failing{table,topic,error}           1 for the error of the newest load, 0 for those of earlier ones
 
-What a load commits, the table says itself (`load.textfile`), and that its newest load failed, a file beside it
-(`tables.failed_loads`); neither counts loads. Each load is a process of its own, so the file keeps the counts from one
-to the next.
+Other files say what a table holds (`load.textfile`), and which of its newest loads failed (`tables.failed_loads`), but
+count no loads that succeeded. A load may be a process of its own, so this file keeps the counts from one to the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many rows of some ranges a table's history claims, which are not always as many as there are.
 
-It is asked while a commit is made that replaces these rows. A replay, or another rewrite, that commits rows between the
-version that is replaced and the look at the dead letters makes that commit fail, and it is made and asked again.
+The commit that replaces these rows is prepared with this number. If a replay, or another rewrite, commits rows after
+the version that is replaced and before the dead letters are read, that commit fails, and is prepared again.
 """
 
 from __future__ import annotations

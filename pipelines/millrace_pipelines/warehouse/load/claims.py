@@ -3,10 +3,12 @@
 The history has the number of a range's records, not their offsets. So it says of a part of the offsets only how many
 records it has at least and at most:
 
-    a load of offsets inside the part       its records
-    one of others, too                      those that have no room outside, up to those that have room inside
-    a reload of offsets inside the part     less what it said to be absent
-    one of others, too, and an erasure      less none of that, up to all of it
+    a load of offsets inside the part       all of its records
+    a load of other offsets, too            at least its records less its offsets outside of the part,
+                                            at most as many as it has offsets inside
+    a reload of offsets inside the part     less the offsets that it says are absent
+    a reload of other offsets, too          less none to all of them; any number if it read uncommitted records
+    an erasure                              less none to all of the offsets that it says are absent
 
 The number of records that are there lies between the two, unless something other than Millrace removed or added some.
 """

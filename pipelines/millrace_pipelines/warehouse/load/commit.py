@@ -1,4 +1,4 @@
-"""How what the tasks wrote comes into the tables: two commits, which a load and a reload each make in their own way.
+"""The two commits by which the files that tasks wrote enter the tables; a load and a reload make them differently.
 
     dead letters    first, so that a crash between the two leaves no row without the letters of its range
     rows            with the ledger, and with the lineage that says what was read

@@ -2,8 +2,8 @@
 
 Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
 it goes on without (`lost`); `ledger` names the ledger that it moved. A reload is a load of the ranges that it
-backfilled; those that it replaced move no ledger. Commits from before kinds are loads. Where a
-scheduler's run loaded, `run_id` names it.
+backfilled; those that it replaced move no ledger. A commit without a kind, which an older version wrote, is a load.
+Where a scheduler's run loaded, `run_id` names it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Looking and planning change nothing (`load.look`); opening creates the tables th
 
 A crash at any point leaves each table as it was, or with the whole commit; files that no commit names are garbage. Of
 two operations that exclude each other one commits, and the other raises StaleLedgerError, its files removed. What is
-published after the commit (the rows of skipped ranges, the group's offsets) follows from the table, and is made up for
-by the next load.
+published after the commit (the rows of skipped ranges, the group's offsets) follows from the table, so the next load
+publishes what this one could not.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class RangeLoader:
         return committed
 
     def publish(self) -> Published:
-        """Tells others what the table says now: the rows of skipped ranges, and the offsets of a group."""
+        """Publishes what follows from the table: the rows of skipped ranges, and the offsets of a group."""
         options, table = self.options, Table.load(self._location, self.fs)
         publish_skipped(table, self.fs)
         entries = ledger_of(table).partitions

@@ -2,8 +2,9 @@
 
     declared schema ─► topic ─► tables, and with them the ledger ─► ends of the logs
 
-The ledger is read before the logs' ends, so that a log that ends below it was not overtaken: it was truncated, or a
-former leader tells of it. Plans are made from this alone, those of a load and a reload as well as their dry runs.
+The ledger is read before the logs' ends: so if a log ends below the ledger, no load has moved the ledger meanwhile, but
+the log was truncated, or a former leader has answered. All plans are made from this alone, those of loads and reloads
+and those of their dry runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from millrace_pipelines.warehouse.tables.open import FoundTables, LoadTable, loo
 class Found(NamedTuple):
     """What a plan is made from: the topic, where its logs start and end, and the tables.
 
-    The description has the epochs of the leaders that told the offsets.
+    The description has the epochs of the leaders that gave the offsets.
     """
 
     description: TopicDescription
@@ -56,7 +57,7 @@ def look(options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load) 
 
 
 def _planned_epochs(log: Mapping[int, LogOffsets], ledger: Ledger) -> dict[int, int]:
-    """Returns the epochs of the leaders that told the offsets; none where the leader lacks what the table has."""
+    """Returns the epochs of the leaders that gave the offsets; none where the leader lacks what the table has."""
     return {
         partition: offsets.leader_epoch
         for partition, offsets in log.items()

@@ -1,4 +1,4 @@
-"""A loop of loads in numbers, for Prometheus.
+"""Metrics of a continuous load, for Prometheus.
 
 millrace_load_lag_records{topic,partition}     readable offsets that the table lacks
 millrace_load_rows_total                       rows committed
@@ -20,7 +20,7 @@ BOUNDS_S = (*Histogram.DEFAULT_BUCKETS[:-1], 30.0, 60.0, 120.0, 300.0, 600.0, 18
 
 
 class LoadMetrics:
-    """Counts what a loop of loads reports, in its own registry."""
+    """The metrics of a continuous load, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -44,7 +44,7 @@ class LoadMetrics:
         return int(server.server_port)
 
     def loaded(self, report: LoadReport) -> None:
-        """Counts a load."""
+        """Notes a load's lag and, if it committed something, what it committed."""
         for partition, lag in report.lag.items():
             self._lag.labels(report.topic, str(partition)).set(lag)
         if report.version is not None:

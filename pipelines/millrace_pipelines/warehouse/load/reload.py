@@ -10,8 +10,8 @@ reported, and its rows stay.
 A table of newest records (upsert) is reloaded up to its ledger's end only, by applying the records again; where a load
 moves that end meanwhile, the reload is refused.
 
-A crash leaves the table as it was, or whole; between its two commits the dead letters are replaced already, and another
-reload does the rest.
+A crash leaves the table as it was, or with the whole reload. After a crash between the two commits only the dead
+letters are replaced, and another reload does the rest.
 """
 
 from __future__ import annotations

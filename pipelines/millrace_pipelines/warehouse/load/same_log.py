@@ -1,12 +1,12 @@
 """Whether a topic's logs are those that its table was loaded from, before a load and while it reads.
 
-The cluster is asked three things: the topic's id, the offsets of each partition with the epoch of the leader that tells
-them, and where the log ends in the leader epoch of the last batch that was loaded (KIP-101). A log that was cut and has
-grown again past the ledger gives itself away by the last one alone.
+The cluster is asked three things: the topic's id, the offsets of each partition with the epoch of the leader that gave
+them, and where the log ends in the leader epoch of the last batch that was loaded (KIP-101). Only the last one shows
+that a log was cut if it has grown past the ledger again.
 
-A leader is judged by the epoch that goes with its offsets: metadata may name an older one, or a newer one. A former
-leader that has not heard of its successor lacks what the successor has taken, and was not cut for that. Before a log
-is said to be cut, all brokers are asked who leads it, and the newest leader is judged.
+The epoch of a leader is the one that came with its offsets, since metadata may name an older or a newer one. A former
+leader that has not heard of its successor lacks the successor's records, and yet its log was not cut. So before a log
+counts as cut, all brokers are asked who leads it, and the newest leader's log is the one that counts.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _agreed_ends(brokers: Brokers, topic: str, ledger: Ledger, log: Mapping[int,
         if entry.leader_epoch != NO_LEADER_EPOCH and partition in log
     }
     ends = brokers.epoch_ends(topic, known)
-    older = {  # the leader that knows no such epoch may be another one than the leader that told the offsets
+    older = {  # the leader that knows no such epoch may be another one than the leader that gave the offsets
         partition
         for partition, epoch in known.items()
         if partition not in ends and NO_LEADER_EPOCH < log[partition].leader_epoch < epoch

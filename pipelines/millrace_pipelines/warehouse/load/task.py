@@ -41,7 +41,7 @@ class LoadSpec:
 
     `known_letters` has, by partition, offsets that are dead letters already, by a load that stopped before its rows;
     `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files; where
-    `is_traced`, a task tells the trace contexts of its records.
+    `is_traced`, a task reports the sampled trace contexts of its records.
     """
 
     load_id: str
@@ -82,12 +82,12 @@ class TaskResult:
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> str:
-        """Returns it as the text that travels to the driver."""
+        """Returns the result as the text that is sent to the driver."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> TaskResult:
-        """Returns the result that such a text says."""
+        """Returns the result in a text that `to_json` has written."""
         fields = json.loads(text)
         fields["range"] = OffsetRange(*fields["range"])
         for name in ("files", "dead_letter_files"):

@@ -1,4 +1,4 @@
-"""Tables in numbers, for Prometheus: a file for the textfile collector of its `node_exporter`.
+"""Metrics of tables, for Prometheus: a file for the textfile collector of its `node_exporter`.
 
 millrace_table_rows{table,topic}                          rows
 millrace_table_dead_letters{table,topic}                  dead letters; of tables that have a table of them

@@ -3,8 +3,8 @@
     process TOPIC      from the load's first task to the end of its commit
     └ commit TOPIC     the commit of rows and offsets
 
-Tasks take the header `traceparent` from the records that they load, MAX_CONTEXTS different sampled ones at most. The
-driver records the spans, none where no record has one.
+Each task collects the headers `traceparent` of the records that it loads: at most MAX_CONTEXTS different ones whose
+trace is sampled. The driver records the spans; it records none where no task found such a header.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LoadTrace:
 
     @contextmanager
     def committing(self, report: LoadReport, traces: Sequence[str]) -> Iterator[None]:
-        """Takes the time of a commit, and records both spans at its end, also where it fails.
+        """Measures a commit, and records both spans when it has ended, whether it succeeded or failed.
 
         Args:
             report: What the load has read and written.

@@ -1,15 +1,15 @@
 """The failures of a table's loads since the last one that succeeded: a small file in the table's folder.
 
-    DIR/_failed_loads.json    how many they are, when the first and the newest failed, and with what the newest did
+    DIR/_failed_loads.json    their number, the times of the first and the newest, and the error of the newest
 
 A load that fails replaces the file, and one that succeeds removes it, also where there was nothing new. Readers of
 Delta tables pass over names that begin with an underscore, and so does vacuum. The file is for those who look at the
 table and decides nothing: where it can't be written or removed, a warning says so, and the load ends as it would have.
 
 A crash leaves the file as it was or as it was to be, or a temporary file that the next failure overwrites. A load whose
-process is killed leaves no word of itself, nor does one whose table does not exist yet. Of two loads that fail at the
-same time one may not be counted. A table in a bucket has no such file: a bucket that can't be reached would hold up the
-load's own error.
+process is killed is not noted, nor is one whose table does not exist yet. Of two loads that fail at the same time one
+may not be counted. A table in a bucket has no such file: a bucket that can't be reached would hold up the load's own
+error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a member of a ZooKeeper-backed group may be told."""
+"""The errors of a member of a group that ZooKeeper coordinates, and of changes to such a group."""
 
 from __future__ import annotations
 

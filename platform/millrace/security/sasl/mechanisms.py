@@ -55,7 +55,7 @@ def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:
 
 
 def check_login(properties: Mapping[str, str]) -> None:
-    """Raises InvalidConfigError as `client_mechanism` does, and asks nobody for a token."""
+    """Raises InvalidConfigError where `client_mechanism` would, and requests no token."""
     name, login = _login(properties)
     if name == OAUTHBEARER:
         _token_supply(login, properties)

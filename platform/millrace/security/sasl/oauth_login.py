@@ -5,8 +5,8 @@
     unsecuredLoginStringClaim_sub="alice"           a token that nobody signs, which a broker takes only for tests
 
 A token of an endpoint serves all connections of the process with the same settings, until 80 % of its life have passed.
-How long the endpoint is waited for, and asked again, is said by `sasl.login.connect.timeout.ms`, `.read.timeout.ms`,
-`.retry.backoff.ms` and `.retry.backoff.max.ms`.
+The timeouts of a request to the endpoint are `sasl.login.connect.timeout.ms` and `.read.timeout.ms`; failed requests
+are repeated as `sasl.login.retry.backoff.ms` and `.retry.backoff.max.ms` say.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ MAX_TOKEN_BYTES = 256 << 10
 
 
 def token_supply(login: LoginModule, properties: Mapping[str, str]) -> Callable[[], BearerToken]:
-    """Returns what returns a token, or raises SaslAuthenticationError, which says why there is none.
+    """Returns a function that returns a token, or raises SaslAuthenticationError with the reason why there is none.
 
-    InvalidConfigError names what is missing or wrong; nobody is asked for a token yet.
+    Raises InvalidConfigError, which names what is missing or wrong; requests no token yet.
     """
     url = properties.get(ENDPOINT_URL, "").strip()
     if not url:
@@ -121,7 +121,7 @@ def _number(text: str) -> float:
 
 
 def _list(text: str) -> list[str]:
-    """Returns the elements of a list, whose first character stands between them."""
+    """Returns the elements of a list; the first character of the text is the one that separates them."""
     return text[1:].split(text[0]) if text[1:] else []
 
 

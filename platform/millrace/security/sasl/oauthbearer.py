@@ -52,13 +52,13 @@ class OAuthBearerClient:
         return f"n,,\x01auth=Bearer {self._token.text}{extensions}\x01\x01".encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns b"" where the token is good; else what asks the server for its failure."""
+        """Returns b"" where the server accepts the token, else the message that asks the server for its error."""
         self.is_complete = not challenge
         return AFTER_FAILURE if challenge else b""
 
 
 class OAuthBearerServer:
-    """A broker that has tokens checked: `validate` returns whom one names, or raises SaslAuthenticationError."""
+    """A broker's side: `validate` returns the user that a token names, or raises SaslAuthenticationError."""
 
     name = OAUTHBEARER
 
@@ -68,7 +68,10 @@ class OAuthBearerServer:
         self.authenticated: Authenticated | None = None
 
     def respond(self, response: bytes) -> bytes:
-        """Returns b"" as the token is good, or the refusal; SaslAuthenticationError for what follows a refusal."""
+        """Returns b"" for a good token, and the refusal for another.
+
+        SaslAuthenticationError for a malformed message, for another user's authorization id, and for any later message.
+        """
         if self._has_refused or self.authenticated is not None:
             raise invalid_credentials(OAUTHBEARER)
         authorization_id, token = parse_initial_response(response)

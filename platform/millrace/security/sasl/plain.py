@@ -39,7 +39,7 @@ class PlainClient:
 
 
 class PlainServer:
-    """A broker that knows passwords by user. It hashes as much for a user that it does not know."""
+    """A broker that has a password for each user. For an unknown user it computes as many hashes as for a known one."""
 
     name = PLAIN
 
@@ -48,7 +48,7 @@ class PlainServer:
         self.authenticated: Authenticated | None = None
 
     def respond(self, response: bytes) -> bytes:
-        """Returns b"", as the client has proven its identity; SaslAuthenticationError if it has not."""
+        """Returns b"" if the client has proven its identity; else raises SaslAuthenticationError."""
         try:
             authorization_id, user, password = response.decode().split("\0")
         except ValueError:
@@ -61,5 +61,5 @@ class PlainServer:
 
 
 def _digest(password: str) -> bytes:
-    """Returns as many bytes for every password, so that comparing takes as long."""
+    """Returns the same number of bytes for every password, so that every comparison takes the same time."""
     return sha256(password.encode()).digest()

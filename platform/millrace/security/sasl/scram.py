@@ -60,7 +60,7 @@ def hmac_of(hash_name: str, key: bytes, message: bytes) -> bytes:
 
 
 def salted_password(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Returns what the keys derive from; it takes as long as there are iterations."""
+    """Returns the secret that the keys derive from; the time that it takes grows with the iterations."""
     return hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
 
 
@@ -73,7 +73,7 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 
 def new_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIONS) -> ScramCredential:
-    """Returns a credential of the password with a salt of its own."""
+    """Returns a credential of the password, with a new salt."""
     salt = new_salt()
     salted = salted_password(SCRAM_HASHES[mechanism], password, salt, iterations)
     return credential_of(mechanism, salted, salt, iterations)
@@ -95,7 +95,7 @@ def is_proof(hash_name: str, stored_key: bytes, auth_message: bytes, proof: byte
 
 
 def xor(first: bytes, second: bytes) -> bytes:
-    """Returns the exclusive or of as many bytes."""
+    """Returns the exclusive or of two values with the same number of bytes."""
     return bytes(one ^ other for one, other in zip(first, second, strict=True))
 
 
@@ -106,7 +106,7 @@ def credential_text(credential: ScramCredential) -> str:
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Returns the credential of its text; UnacceptableCredentialError, which does not quote it, for another form."""
+    """Parses the text of a credential; UnacceptableCredentialError, which does not quote it, for another form."""
     match = CREDENTIAL.fullmatch(text)
     if match is None:
         raise UnacceptableCredentialError("the text of a SCRAM credential has another form than Kafka's")

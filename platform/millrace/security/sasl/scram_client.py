@@ -41,7 +41,7 @@ class ScramClient:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the server has shown that it knows this user."""
+        """Whether the server has proven that it knows this user's keys."""
         return self._state is State.COMPLETE
 
     def initial_response(self) -> bytes:
@@ -50,7 +50,7 @@ class ScramClient:
         return (messages.GS2_HEADER + self._first).encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns the proof, then b"" as the server has proven itself; SaslAuthenticationError if it has not."""
+        """Returns the proof, then b"" if the server has proven its identity; else raises SaslAuthenticationError."""
         match self._state:
             case State.CHALLENGED:
                 return self._prove(messages.parse_server_first(challenge))

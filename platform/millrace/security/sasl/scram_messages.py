@@ -5,7 +5,8 @@
     client final    c=biws,r=NONCE AND SERVER'S NONCE,p=PROOF
     server final    v=SIGNATURE, or e=ERROR
 
-What is signed, the `auth message`, is the first three, without the beginning of the first and the proof of the third.
+Both sides sign the `auth message`: the first three messages, without the beginning of the first, `n,…,`, and without
+the proof of the third.
 In names "," is written =2C and "=" is written =3D. An extension that is not known is ignored.
 """
 
@@ -65,7 +66,7 @@ class ClientFinal(NamedTuple):
 
 
 class ServerFinal(NamedTuple):
-    """A server's last message: its signature, or what it objects to."""
+    """A server's last message: its signature, or its error."""
 
     signature: bytes
     error: str | None
@@ -93,7 +94,7 @@ def auth_message(first: str, challenge: str, final: str) -> bytes:
 
 
 def parse_client_first(message: bytes) -> ClientFirst:
-    """Returns a client's first message; SaslAuthenticationError for another form, as for all below."""
+    """Returns a client's first message; SaslAuthenticationError for another form, as in the parsers below."""
     match = _match(CLIENT_FIRST, message)
     extensions = dict(one.split("=", 1) for one in match["extensions"].split(",") if one)
     return ClientFirst(

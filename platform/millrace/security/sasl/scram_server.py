@@ -1,4 +1,4 @@
-"""The broker's side of SCRAM. It does the same for a user that it does not know, up to the proof, which fails.
+"""The broker's side of SCRAM. For an unknown user it does the same as for a known one, up to the proof, which fails.
 
 So neither the messages nor the time that they take tell an unknown user from a wrong password. The salt of an unknown
 user is always the same (`UnknownUsers`), as that of a known one is.
@@ -29,7 +29,7 @@ class Known(NamedTuple):
     authenticated: Authenticated | None
 
 
-Lookup = Callable[[str, bool], Known]  # of a name, and whether it is that of a delegation token
+Lookup = Callable[[str, bool], Known]  # takes a name, and whether it is the id of a delegation token
 
 
 class ScramServer:
@@ -45,7 +45,7 @@ class ScramServer:
         self.authenticated: Authenticated | None = None
 
     def respond(self, response: bytes) -> bytes:
-        """Returns the challenge, then the signature; SaslAuthenticationError where the client proves nothing."""
+        """Returns the challenge, then the signature; SaslAuthenticationError where the authentication fails."""
         if self.authenticated is not None:
             raise invalid_credentials(self.name)
         try:
@@ -75,7 +75,7 @@ class ScramServer:
 
 
 class UnknownUsers:
-    """Makes up the credential of a user that there is not: always the same one, and none that a password fits.
+    """Makes up credentials for unknown users: always the same one for a name, which no password fits.
 
     It looks like `model`, the credential of a known user: as many iterations, and a salt of the same length and
     alphabet. It is derived from the model's server key, so nobody else can derive it.

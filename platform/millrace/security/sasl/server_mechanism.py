@@ -1,4 +1,4 @@
-"""What the broker's side of an authentication does, whatever its mechanism, and what comes of it."""
+"""What the broker's side of an authentication does, whatever its mechanism, and whom it authenticates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millrace.errors import SaslAuthenticationError
 
 
 class Authenticated(NamedTuple):
-    """Who has proven its identity: the user, until when (ms since the epoch; None: for good), and by which token."""
+    """An authenticated user, when that expires (ms since the epoch; None: never), and whether by a delegation token."""
 
     user: str
     expires_ms: int | None = None
@@ -26,12 +26,12 @@ class ServerMechanism(Protocol):
         ...
 
     def respond(self, response: bytes) -> bytes:
-        """Returns the challenge to a client's message; SaslAuthenticationError if it proves nothing."""
+        """Returns the answer to a client's message; SaslAuthenticationError where the authentication fails."""
         ...
 
 
 def invalid_credentials(mechanism: str) -> SaslAuthenticationError:
-    """Returns the one error of a mechanism: it is the same for an unknown user, a wrong password and odd bytes."""
+    """Returns the error of a mechanism: the same for an unknown user, a wrong password and a malformed message."""
     return SaslAuthenticationError(
         f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
     )

@@ -1,7 +1,7 @@
 """Gets tokens by OAuth's client credentials (RFC 6749, section 4.4) and keeps each until most of its life has passed.
 
-Where the endpoint fails then, the token serves on to the end of its life. Who asks while it fails, or soon after, does
-not wait for another try, but has that token or is told the same failure.
+Where the endpoint fails then, the token is used to the end of its life. Whoever needs a token during a failed request,
+or soon after it, does not wait for another request, but gets that token, or the same error once it has expired.
 
 POST URL    Authorization: Basic BASE64(ID:SECRET)    grant_type=client_credentials&scope=SCOPE
 200         {"access_token": TOKEN, "expires_in": SECONDS}
@@ -28,7 +28,7 @@ from millrace.errors import SaslAuthenticationError
 
 LIFE_USED = 0.8
 LEAST_LEFT_S = 3.0
-"""What is left of a token, so that its session can be renewed: brokers refuse that within a second (KIP-368)."""
+"""A token is replaced at least this long before its end: brokers renew no session in its first second (KIP-368)."""
 FAILURE_KEPT_S = 1.0
 MAX_ANSWER_BYTES = 1 << 20
 MAX_SOURCES = 64
@@ -38,13 +38,13 @@ RETRY_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Where a token is asked for, by whom, and with how much patience.
+    """Where tokens are requested, with which credentials and timeouts.
 
     Attributes:
         timeout_s: How long the endpoint may send nothing.
-        connect_timeout_s: How long a connection may take; None for as long as that.
-        retry_s: How long to wait after the first try that failed; doubled each time.
-        retry_max_s: How long it is tried.
+        connect_timeout_s: How long a connection may take; None for as long as `timeout_s`.
+        retry_s: How long to wait after the first request that failed; doubled each time.
+        retry_max_s: For how long failed requests are repeated.
     """
 
     url: str
@@ -60,7 +60,7 @@ class TokenEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token and how long it is used, in seconds."""
+    """A token, and how many seconds it lives; 0 where the endpoint does not say."""
 
     text: str = field(repr=False)
     life_s: float
@@ -119,14 +119,14 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that, once there is one, waits for bytes by a timeout of its own."""
+    """A connection with one timeout for connecting, and another for the bytes of the answer."""
 
     def __init__(self, *arguments: Any, timeout_for_bytes_s: float, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._timeout_for_bytes_s = timeout_for_bytes_s
 
     def connect(self) -> None:
-        """Connects by the timeout of the request."""
+        """Connects within the request's timeout, then sets that for bytes."""
         super().connect()
         self.sock.settimeout(self._timeout_for_bytes_s)
 
@@ -136,7 +136,7 @@ class _TlsConnection(_Connection, http.client.HTTPSConnection):
 
 
 class _Connecting(HTTPHandler, HTTPSHandler):
-    """Opens such connections."""
+    """Sends requests over `_Connection` and `_TlsConnection`."""
 
     def __init__(self, timeout_for_bytes_s: float) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Connecting(HTTPHandler, HTTPSHandler):
 
 
 def fetch_token(endpoint: TokenEndpoint) -> Token:
-    """Returns a new token, after some tries; SaslAuthenticationError says what the endpoint answered."""
+    """Returns a new token; repeats failed requests, then raises SaslAuthenticationError with the endpoint's answer."""
     for attempt in Retrying(
         retry=retry_if_exception_type(_TryAgainError),
         wait=wait_exponential(endpoint.retry_s),

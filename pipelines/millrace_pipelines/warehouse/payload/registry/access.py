@@ -1,17 +1,17 @@
-"""How a schema registry lets its readers in: by Confluent's client properties, from a file and the environment.
+"""How readers authenticate to a schema registry: by Confluent's client properties, from a file and the environment.
 
     property                         what it is for
     basic.auth.user.info             USER:PASSWORD
     bearer.auth.token                a token that does not change
-    bearer.auth.issuer.endpoint.url  where tokens are had by OAuth's client credentials, and with it
+    bearer.auth.issuer.endpoint.url  where tokens are requested by OAuth's client credentials, with the properties
     bearer.auth.client.id, .client.secret, .scope
-    bearer.auth.logical.cluster      named to the registry beside a token, as Confluent Cloud asks for it; also
+    bearer.auth.logical.cluster      sent to the registry beside a token, as Confluent Cloud requires; so is
     bearer.auth.identity.pool.id
     ssl.…                            whom to trust, and the reader's own certificate, as for brokers
 
 The file is the one that SCHEMA_REGISTRY_CLIENT_CONFIG names; its names may begin with `schema.registry.`, as in Kafka's
-own files. A variable wins over it: SCHEMA_REGISTRY_ and the property in capitals, `_` for `.`. All is read in the
-process that asks, and nothing of it is kept or passed on.
+own files. A variable wins over it: SCHEMA_REGISTRY_ and the property in capitals, `_` for `.`. Each process that asks a
+registry reads them itself; they are neither kept nor passed on.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ KNOWN = (USER_INFO, TOKEN, TOKEN_URL, CLIENT_ID, CLIENT_SECRET, SCOPE, LOGICAL_C
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request to a registry shows: who asks, and by which certificates."""
+    """How a request to a registry is authenticated, and how its TLS is set up."""
 
     auth: httpx.Auth | None = None
     verify: ssl.SSLContext | bool = True
@@ -93,7 +93,7 @@ class BearerAuth(httpx.Auth):
 
 
 def read_access(environment: Mapping[str, str] = os.environ) -> Access:
-    """Returns how to ask now; SchemaError names what is contradictory, missing, or refused a token."""
+    """Returns the access as it is set up now; SchemaError where that is contradictory, incomplete, or gets no token."""
     try:
         given = _given(environment)
         return Access(_auth(given), _verify(given))
