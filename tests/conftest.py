@@ -45,9 +45,9 @@ SPARK_OPTIONS = (
     f"-Dspark.executorEnv.PYTHONPATH={START}{os.pathsep}{SUPPORT}",
 )
 KAFKA_SOURCE = Path(__file__).parents[1] / ".peers" / "spark-kafka" / "libs"
-TOGETHER = ("tests/clients/",)  # folders whose last file looks at what the others did
+TOGETHER = ("tests/clients/",)  # folders whose last file checks what the other files did
 QUICK = ("tests/property/", "tests/simulation/", "tests/unit/")  # folders of tests that wait for nothing
-WAITING_SHARE = 0.8  # of a run, in which all files whose tests wait are begun
+WAITING_SHARE = 0.8  # the share of a run in which all files of tests that wait are begun
 
 settings.register_profile("no timed assertions", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no timed assertions")
@@ -61,10 +61,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
-    The JVMs of Spark and of ZooKeeper take their classes from the archives that `make test` creates, and those of Spark
-    fork their Python workers from a daemon of tests (millrace_support.spark_daemon), which starts warm where programs
-    do; those of executors, and those that make the commands of others, compile quickly, as those of drivers do. Brokers
-    are forked, too (millrace_support.warm_brokers), and Kafka's brokers and tools share JVMs (warm_kafka, warm_tools).
+    The JVMs of Spark and of ZooKeeper take their classes from the archives that `make test` creates. Spark forks its
+    Python workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The
+    JVMs of executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
+    (millrace_support.warm_brokers), and Apache Kafka's brokers and tools share JVMs (warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])

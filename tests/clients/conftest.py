@@ -70,7 +70,7 @@ API_KEYS = {
 
 
 class Target(NamedTuple):
-    """A broker to drive, and where it tells how often."""
+    """A broker under test; the metrics of the admin endpoint of Millrace count its requests."""
 
     kind: str
     bootstrap: str
@@ -85,7 +85,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """Leave out what Millrace can't answer yet."""
+    """Skips tests whose APIs Millrace does not serve yet."""
     for item in items:
         is_here = "[millrace" in item.name and item.path.is_relative_to(Path(__file__).parent)
         if is_here and (apis := unserved(item)):
@@ -107,7 +107,7 @@ def kafka_jars():
 
 @pytest.fixture(scope="session")
 def target(request, tmp_path_factory):
-    """One broker of each kind for all these tests; they keep apart by the names of their topics and groups."""
+    """Starts one broker of each kind for all these tests, whose topics and groups have names of their own."""
     place = tmp_path_factory.mktemp(request.param)
     if request.param == "kafka":
         jars = request.getfixturevalue("kafka_jars")
@@ -120,13 +120,13 @@ def target(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def driven(pytestconfig):
-    """The APIs that each client's tests have asked Millrace for, by the name of their file."""
+    """Returns the APIs that each client's tests have requested from Millrace, by the name of the client."""
     return pytestconfig.stash.setdefault(DRIVEN, defaultdict(set))
 
 
 @pytest.fixture(autouse=True)
 def _what_is_driven(request, driven):
-    """Count what a test asks for, by the broker's metrics."""
+    """Notes which APIs a test requests, by the broker's metrics."""
     target = request.getfixturevalue("target") if "target" in request.fixturenames else None
     if target is None or not target.admin_url:
         yield
@@ -138,7 +138,7 @@ def _what_is_driven(request, driven):
 
 
 def requests_by_api(target):
-    """How many requests of each API the broker has had."""
+    """Returns how many requests of each API the broker has had."""
     with urllib.request.urlopen(f"{target.admin_url}/metrics") as answer:
         families = text_string_to_metric_families(answer.read().decode())
         return {
@@ -162,7 +162,7 @@ GO_TIMEOUT_S = 600  # where Go's own library has not been compiled before
 
 @pytest.fixture(scope="session")
 def node_folder():
-    """Of a client that npm brings, a function that returns the folder where it is installed, with its scripts."""
+    """Returns a function that installs a client by npm and returns its folder, which has its scripts, too."""
     if not (shutil.which("npm") and shutil.which("node")):
         pytest.skip("clients of JavaScript need node and npm, which are not installed")
     return lambda name: npm_installed(Path(__file__).parent / name)
@@ -170,7 +170,7 @@ def node_folder():
 
 @pytest.fixture(scope="session")
 def node_client(node_folder):
-    """Of a client that npm brings, a function that runs one task of its script against a broker; its result."""
+    """Returns a function that returns another, which runs one task of a client's script and returns its result."""
 
     def client(name, script):
         folder = node_folder(name)
@@ -189,7 +189,7 @@ def node_client(node_folder):
 
 
 def npm_installed(source):
-    """A folder that stays, with what the lock file says; installed once for each lock file, by one process."""
+    """Returns a lasting folder with the packages of a lock file, installed once for each lock file by one process."""
     folder = PEERS / source.name
     folder.mkdir(parents=True, exist_ok=True)
     lock = (source / "package-lock.json").read_bytes()
@@ -210,7 +210,7 @@ def npm_installed(source):
 
 @pytest.fixture(scope="session")
 def go_client():
-    """The path of a client in Go, which a folder that stays has; Go compiles it again only where it has changed."""
+    """Returns the path of a client in Go in a lasting folder; it is compiled again only if it has changed."""
     if not shutil.which("go"):
         pytest.skip("the client in Go needs go, which is not installed")
     PEERS.mkdir(exist_ok=True)
@@ -229,7 +229,7 @@ def go_client():
 
 @pytest.fixture(scope="session")
 def client_command(request):
-    """A function that returns the command of the program that does the tasks of a secured client."""
+    """Returns a function that returns the command of the program that does the tasks of a secured client."""
 
     def command(name, *java_flags):
         if name == "franz-go":

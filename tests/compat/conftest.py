@@ -27,7 +27,7 @@ AGREES = "agrees"
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say what the differential test has compared: an API that Millrace does not serve yet is not in the list."""
+    """Prints what the differential test has compared; an API that Millrace does not serve yet is not in the list."""
     compared, agreeing = defaultdict(Counter), []
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
         for name, value in report.user_properties:
@@ -46,7 +46,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def find_peer():
-    """The jars of a version, or a skip that says how to get them."""
+    """Returns a function that returns the jars of a version, or skips the test and says how to get them."""
     return kafka_or_skip
 
 
@@ -71,7 +71,7 @@ def any_kafka(request):
 
 @retry(retry=retry_if_exception_type(MillraceError), stop=stop_after_delay(60), wait=wait_fixed(0.05), reraise=True)
 def await_leader(cluster, topic):
-    """Kafka serves a little before its controller has told it of the topics."""
+    """Waits until Kafka, which serves before its controller has told it of the topics, knows the leader."""
     SimpleConsumer(cluster).latest(topic, 0)
 
 

@@ -1,8 +1,8 @@
 """A member of a group that stops itself: `stopped_member.py PROPERTIES_JSON TOPIC COUNT API`.
 
-It reads so many messages, commits them, and says how that went: "committed", or "lost". Right before its first request
-of that API it says the id and the password of its session with ZooKeeper, and stops, as by SIGSTOP from outside.
-InitProducerId is asked for before the first message is read: then it says "joined" instead.
+It reads COUNT messages, commits them, and prints the outcome: "committed" or "lost". Right before its first request of
+API it prints the id and the password of its session with ZooKeeper as JSON, and stops itself by SIGSTOP. InitProducerId
+is requested before the first message is read; then it prints "joined" instead of an outcome.
 """
 
 import json

@@ -54,7 +54,7 @@ def fill(broker):
 
 @retry(retry=retry_if_result(lambda moved: not moved), stop=stop_after_delay(120), wait=wait_fixed(0.1))
 def await_leader(broker, broker_id):
-    """Until it says that one broker leads all: the controller learns of a death by the end of a session."""
+    """Waits until one broker leads all partitions: the controller learns of a death by the end of a session."""
     with Cluster(broker.bootstrap) as cluster:
         partitions = cluster.metadata([TOPIC]).topic(TOPIC).partitions.values()
     return {partition.leader for partition in partitions} == {broker_id}

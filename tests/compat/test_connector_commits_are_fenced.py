@@ -34,7 +34,7 @@ COORDINATORS_OF_ONE_BROKER = {"offsets.topic.num.partitions": "1", "transaction.
 
 @pytest.fixture(scope="module", params=["millrace", pytest.param("kafka-3.9", marks=pytest.mark.peers)])
 def served(request, zookeeper, tmp_path_factory):
-    """(a broker, where it stands in ZooKeeper)."""
+    """Yields (a broker, its ZooKeeper's address with the chroot)."""
     connect = f"{zookeeper.address}/fenced_{request.param}"
     folder = tmp_path_factory.mktemp("fenced")
     if request.param == "millrace":
@@ -77,7 +77,7 @@ def properties_of(topic, connect, consumer_id):
 
 
 class Former:
-    """The owner before: `stopped_member.py`, from when it has stopped until it is let go on."""
+    """The former owner: a process of `stopped_member.py`, which stops itself until `goes_on`."""
 
     def __init__(self, topic, connect, api):
         self._connect = connect
@@ -98,7 +98,7 @@ class Former:
         client.close()
 
     def goes_on(self):
-        """What it says in the end."""
+        """Lets the process go on, and returns what it prints in the end."""
         self._process.send_signal(signal.SIGCONT)
         said, _ = self._process.communicate(timeout=DEADLINE_S)
         return said.strip()
@@ -110,7 +110,7 @@ class Former:
 
 @pytest.fixture(scope="module")
 def formers(served):
-    """By the name of their group and topic, owners that stop right before they ask for an API."""
+    """Yields owners that stop right before they request an API, by the name of their group and topic."""
     broker, connect = served
     with Cluster(broker.bootstrap) as cluster:
         for topic in STOPS:
@@ -125,12 +125,12 @@ def formers(served):
 
 @pytest.fixture
 def take_over(served, formers):
-    """Let the owner be, and give (the one after it, its stream of so many messages)."""
+    """Yields a function that waits until an owner has stopped, and returns (its successor, the successor's stream)."""
     connectors = []
 
     def taken_over(topic):
         formers[topic].await_stop()
-        connectors.append(ConsumerConnector(properties_of(topic, served[1], "after")))  # the first by name: it stays it
+        connectors.append(ConsumerConnector(properties_of(topic, served[1], "after")))  # sorts first: it keeps all
         return connectors[-1], connectors[-1].create_message_streams({topic: 1})[topic][0]
 
     yield taken_over
@@ -147,7 +147,7 @@ def test_a_commit_of_a_former_owner_is_refused(served, formers, take_over, api):
     bootstrap = served[0].bootstrap
     successor, stream = take_over(api)
     fill(bootstrap, api)
-    assert read(stream, 2 * COUNT) == list(range(2 * COUNT))  # nothing of the former one's was committed
+    assert read(stream, 2 * COUNT) == list(range(2 * COUNT))  # the former owner has committed nothing
     successor.commit_offsets()
     assert formers[api].goes_on() == "lost"
     assert committed(bootstrap, api) == 2 * COUNT
@@ -158,7 +158,7 @@ def test_a_commit_of_a_former_owner_is_refused(served, formers, take_over, api):
 
 
 def test_an_owner_goes_on_after_a_former_one_that_wakes_up_as_it_begins(served, formers, take_over):
-    """The former one takes the partition in the coordinator when it is the owner no more."""
+    """The former owner takes the partition over in the coordinator when it is the owner no longer."""
     successor, stream = take_over("begin")
     read(stream)
     assert formers["begin"].goes_on() == "joined"

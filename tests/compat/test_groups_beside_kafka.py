@@ -204,7 +204,7 @@ def play_two(peer, version):
 
 
 def join_beside(waiting, version, group):
-    """Send a JoinGroup that waits; the member's id, where it was given one before."""
+    """Sends a JoinGroup that waits; returns the member's id, "" where it has none yet."""
     member = ""
     if waiting.nearest("JoinGroup", version) >= 4:
         member = named(waiting, join(waiting, version, group, memberId=""), f"second of {group}")
@@ -213,7 +213,7 @@ def join_beside(waiting, version, group):
 
 
 def await_rebalance(peer, version, group, member, **changes):
-    """The other connection's request is seen some time; only the answer from then on counts."""
+    """Beats until the broker has seen the request on the other connection; only the last answer is compared."""
     while not beat(peer, version, group, member, **changes)["errorCode"]:
         peer.said.pop()
 
@@ -231,7 +231,7 @@ def joined(peer, version, group):
 
 
 def named(peer, answer, name):
-    """The member id that a broker has made up, which stands under this name from here on."""
+    """Returns the member id that a broker has made up, which is compared under this name from now on."""
     peer.names[answer["memberId"]] = name
     return answer["memberId"]
 

@@ -173,8 +173,7 @@ def test_kafka_recovers_a_folder_whose_broker_was_killed(kafka, copy, read_all):
     assert "Recovering 1 logs" in said
 
 
-def test_there_and_back_again(kafka, copy, read_all):
-    """Our broker takes back what Kafka went on with."""
+def test_our_broker_takes_back_a_folder_that_kafka_has_continued(kafka, copy, read_all):
     adopt(kafka, copy, read_all)
     with (
         EmbeddedZooKeeper(copy / "zookeeper") as zookeeper,

@@ -69,7 +69,7 @@ def last_stable_offset(raw, topic):
 
 @pytest.fixture(scope="module")
 def hanging(tmp_path_factory):
-    """(a folder with a transaction that hangs in one topic and one that is open in another, its offset)."""
+    """Returns a data folder with a hanging transaction in one topic and an open transaction in another."""
     data = tmp_path_factory.mktemp("hanging") / "data"
     with BrokerProcess(data, properties=PROPERTIES) as broker, Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("hung", 1)
@@ -79,7 +79,7 @@ def hanging(tmp_path_factory):
             late.add("hung")
             late.produce("hung", 0)
             late.end(3)
-            late.produce("hung", 1)  # as a request that was under way when its producer gave it up
+            late.produce("hung", 1)  # as if the request came late, after its producer had given it up
             busy.add("open")
             busy.produce("open", 0)
             assert last_stable_offset(raw, "hung") == 2

@@ -128,8 +128,8 @@ def test_a_killed_process_loses_nothing_and_a_compaction_goes_on_after_it() -> N
         check(workload.fs.after_kill(), workload.appended)
 
 
-def test_nothing_is_lost_where_the_checkpoints_are() -> None:
-    """A folder that was copied alone is recovered from its first byte, gaps or not."""
+def test_without_checkpoints_nothing_is_lost() -> None:
+    """A log whose folder was copied without the checkpoints is recovered from its first byte, with gaps or without."""
     for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1, 3):
         workload = Workload(GOOD.after_kill())
         workload.fs.cut_power_at(cut_at)

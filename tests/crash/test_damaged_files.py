@@ -33,7 +33,7 @@ def records(first: int) -> list[NewRecord]:
 
 
 def filled() -> CrashFileSystem:
-    """Every kind of file that a log has: segments, indexes, producer snapshots, transactions, epochs, checkpoints."""
+    """Returns a disk with all files of a log: segments, indexes, snapshots, transactions, epochs, checkpoints."""
     fs = CrashFileSystem()
     manager = start(fs)
     log = manager.create(T, T_ID, SETTINGS)
@@ -71,7 +71,7 @@ def write(fs: CrashFileSystem, path: str, content: bytes) -> None:
 
 
 def damaged(content: bytes, chance: Random, other: bytes) -> bytes:
-    """A flip, a run of other bytes, a cut, a longer tail, a part of another file, or something else altogether."""
+    """Returns the content with a flipped bit, other bytes, a cut, a longer tail or a part of another file."""
     at = chance.randint(0, max(len(content) - 1, 0))
     length = chance.choice([1, 1, 2, 4, 8, 60])
     run = chance.choice([bytes(length), b"\xff" * length, chance.randbytes(length)])
@@ -102,7 +102,7 @@ def values_of(log: Log) -> dict[int, bytes | None]:
 
 
 def use(log: Log) -> None:
-    """All that a broker does with a log."""
+    """Does with a log all that a broker does."""
     log.verify()
     log.offset_for_timestamp(NOW_MS + 10)
     log.offset_of_max_timestamp()
@@ -136,7 +136,7 @@ def test_a_start_on_damaged_files_gives_true_records_or_a_typed_error(rounds, re
 
 
 def outcome_of(fs: CrashFileSystem, *, is_recovered: bool) -> str:
-    """Where every batch was walked, each record is the one that was written at its offset."""
+    """Opens and uses the log. After a recovery, which reads all batches, each record must be one that was written."""
     manager = LogManager(fs, ManualClock(NOW_MS), ["/data"], {}, "c" * 22, 1)
     try:
         manager.start()

@@ -35,7 +35,7 @@ PATIENCE_S = 400
 
 
 class Worker(threading.Thread):
-    """One process, and how many commits it has told of."""
+    """Runs the process of a worker, and counts the commits that it reports."""
 
     def __init__(self, options, targets):
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ def options(zookeeper, tmp_path):
 
 
 def recount(values):
-    """What the delays are, in plain Python."""
+    """Returns the delays by carrier, computed in plain Python."""
     counts = defaultdict(Counter)
     for value in values:
         flight = json.loads(value)
@@ -103,7 +103,7 @@ def produce(bootstrap, values, chance):
 
 
 def kill(worker, chance, faults):
-    """At any moment after the first commit of the team."""
+    """Kills a worker at a random moment."""
     time.sleep(chance.uniform(0, 1.5))
     worker.process.kill()
     faults["killed"] += 1

@@ -38,7 +38,7 @@ PROPERTIES = {
 
 
 class Feeder(threading.Thread):
-    """Sends numbers to all sources, each once, never far ahead of the slowest copy, till it is told to stop."""
+    """Sends numbers to all sources, each once and never far ahead of the slowest copy, until it is stopped."""
 
     def __init__(self, bootstrap, reader):
         super().__init__(daemon=True)
@@ -61,12 +61,12 @@ class Feeder(threading.Thread):
         assert self.producer.flush(PATIENCE_S) == 0
 
     def expected(self):
-        """By partition, all that was sent."""
+        """Returns, for each partition, the list of all numbers that were sent."""
         return [[number for number in range(1, self.sent + 1) if number % PARTITIONS == at] for at in range(PARTITIONS)]
 
 
 def commands(bootstrap, folder):
-    """How each client that is at hand is started."""
+    """Returns the command of each client that is installed, by its name."""
     found = {
         name: [sys.executable, str(COPIERS / f"copy_with_{name}.py"), bootstrap, name]
         for name in ("confluent", "aiokafka")
@@ -84,7 +84,7 @@ def commands(bootstrap, folder):
 
 
 def ended_transactions(data_dir):
-    """How many transactions have ended, by how: each has one marker among the groups' offsets."""
+    """Returns how many transactions were committed and aborted: each has one marker in `__consumer_offsets`."""
     ends = Counter()
     for file in data_dir.glob("__consumer_offsets-*/*.log"):
         batches = memoryview(file.read_bytes())
@@ -98,7 +98,7 @@ def ended_transactions(data_dir):
 @pytest.mark.timeout(2400)
 @pytest.mark.soak(rounds=4, minutes=30)
 def test_loops_copy_exactly_once_though_all_are_killed(tmp_path, rounds, record_property):
-    """Every other round kills the broker, those between them one client after the other."""
+    """Every other round kills the broker, and the rounds between kill the clients in turn."""
     kills = defaultdict(int)
     with BrokerProcess(tmp_path / "data", properties=PROPERTIES) as broker:
         programs = commands(broker.bootstrap, tmp_path)

@@ -29,7 +29,7 @@ from millrace_support.relayed_clusters import relayed_cluster
 
 logger = logging.getLogger(__name__)
 BETWEEN = {Action.SEND: 8, Action.TRANSACTION: 4, Action.POLL: 20}
-# A coordinator that is cut off tells what it knows, as Apache Kafka's does: it is asked at the end.
+# A coordinator that is cut off answers with old offsets, as Apache Kafka's does, so they are asked for only at the end.
 PLAYERS = [role for role in ROLES if role != "watcher"]
 MOST_FAULTS = 200
 FAULTS_OF_A_MEMBER = 3
@@ -37,7 +37,7 @@ FAULTS_OF_A_MEMBER = 3
 
 @contextlib.contextmanager
 def observed(cluster, file):
-    """While clients play and partitions move: the recorder, the mover and the watches. All have ended after it."""
+    """Yields the recorder, the mover and the watches while clients run and partitions move, and then ends them."""
     watches = [LeaderWatch(broker, TOPIC) for broker in cluster.brokers.values()]
     with playing(cluster, file, PLAYERS, replication_factor=3) as recorder:
         mover = Mover(cluster, TOPIC, PARTITIONS)
@@ -102,7 +102,7 @@ def happen(cluster, victim, fault, faults):
 
 
 def happen_beside(repeated, group, faults):
-    """Loads and runs of the job begin behind the first fault, and now and then a member of the group is killed."""
+    """Starts loads and runs of the job after the first fault, and kills a member of the group after every third."""
     if faults.total() == 1:
         for each in repeated:
             each.start()
@@ -116,7 +116,7 @@ def assert_none(findings):
 
 @contextlib.contextmanager
 def logs_kept(cluster, folder):
-    """What the brokers have said stays in files."""
+    """Writes the logs of the brokers to files at the end."""
     try:
         yield
     finally:
@@ -125,6 +125,6 @@ def logs_kept(cluster, folder):
 
 
 def assert_whole(cluster):
-    """All replicas come to be in sync, and have the same bytes."""
+    """Waits until all replicas are in sync and have the same bytes."""
     for topic, index in cluster.all_in_sync():
         cluster.equal_logs(topic, index)

@@ -54,7 +54,7 @@ FAULTS = (member_stopped, broker_killed, member_killed)
 
 
 def judged(tmp_path):
-    """What the command says, and its exit status. Sends to several partitions at once are in no one order."""
+    """Returns what the checker prints and its exit status; sends to several partitions at once have no common order."""
     arguments = ["history", "check", str(tmp_path / "history"), "--allow", "write-cycle"]
     command = [sys.executable, "-m", "millrace_ops", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -98,7 +98,7 @@ def await_hand_out_of_what_is_gone(group, former, owner):
 
 
 def test_members_with_planted_faults_are_found(clustered, tmp_path):
-    """One begins behind what its predecessor has committed, another goes on with what is no longer its own."""
+    """One member skips a message after the committed offset, another goes on with partitions that it has lost."""
     broker, address = clustered
     with (tmp_path / "sent").open("w+") as file, Group(address, TOPIC, PARTITIONS) as group:
         with playing(broker, file, SENDERS, is_read_at_end=False):

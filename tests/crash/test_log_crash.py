@@ -355,7 +355,7 @@ def test_a_log_that_met_a_full_disk_is_whole_and_goes_on(flush_messages: int, ro
 
 
 class Torn(Random):
-    """Chance at its worst: each file has its new bytes, and behind them what was synced there before."""
+    """A source of chance by which each file has its new bytes, and behind them the old bytes that were synced."""
 
     def choice(self, options):
         return options[2]

@@ -20,7 +20,7 @@ PATIENCE_S = 60
 
 
 class CrashingBroker(BrokerProcess):
-    """A broker whose session with ZooKeeper ends where it is killed, and at no other time."""
+    """A broker whose session with ZooKeeper ends when it is killed, and at no other time."""
 
     def __init__(self, folder, zookeeper):
         self.zookeeper = zookeeper
@@ -51,7 +51,7 @@ def send(broker, partition, count):
 
 
 def cut(broker, partition):
-    """Take the records from `CUT_AT` on, as a power cut may."""
+    """Cuts the log at `CUT_AT`, as a power cut may."""
     (segment,) = broker.data_dir.parent.glob(f"*/events-{partition}/*.log")
     batches = list(walk(segment.read_bytes()))
     with segment.open("r+b") as file:
@@ -68,9 +68,9 @@ def restart_after(broker, partition=None):
 
 
 def epochs(broker):
-    """By partition: the leader's epoch, and where epochs 0 to 3 end.
+    """Returns, for each partition, the leader's epoch and where epochs 0 to 3 end.
 
-    A leader is told of its epoch before the metadata that names it, so they are asked until they agree.
+    A leader learns its epoch before the metadata shows it, so both are asked until they agree.
     """
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
@@ -111,7 +111,7 @@ def test_the_epoch_rises_with_each_crash_and_tells_where_the_log_was_cut(broker)
 
 
 def test_a_clean_restart_begins_an_epoch_only_in_a_cluster(broker, request):
-    """There, its controller elects a leader again, as it can't tell how the broker has ended."""
+    """The controller of a cluster elects a leader again, because it can't tell how the broker ended."""
     with Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("events", 2)
     send(broker, 0, READ)

@@ -38,7 +38,7 @@ def values(log: Log) -> list[bytes | None]:
 
 
 def folders(fs: CrashFileSystem, *, copies: bool = True) -> list[str]:
-    """Whatever has the partition's name, but what is to be removed."""
+    """Returns the folders that have the partition's name, but for those that are to be deleted."""
     names = [f"{parent}/{name}" for parent in DIRS for name in fs.listdir(parent) if name.startswith("t-0")]
     return [name for name in names if not name.endswith("-delete") and (copies or not name.endswith("-future"))]
 
@@ -138,7 +138,7 @@ def test_one_log_counts_after_a_kill_at_any_operation_of_a_move() -> None:
 @pytest.mark.parametrize("operation", ["create", "pwritev", "fsync", "fsync_dir", "rename", "mkdir", "truncate"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_move_that_fails_at_any_operation_loses_nothing(operation: str, code: int) -> None:
-    """The log is served where it was, or its folder is offline; the next start has it, once."""
+    """Afterwards the log is served where it was, or its folder is offline, and the next start finds it once."""
     after = 0
     while move_with_failure(operation, after, code):
         after += 1
@@ -146,7 +146,7 @@ def test_a_move_that_fails_at_any_operation_loses_nothing(operation: str, code: 
 
 
 def move_with_failure(operation: str, after: int, code: int) -> bool:
-    """Whether the operation came so often in the move."""
+    """Moves a log whose operation fails after so many successes; returns whether it came to the failure."""
     fs = CrashFileSystem()
     logs = manager(fs)
     logs.start()

@@ -1,4 +1,4 @@
-"""The power goes at every operation of a follower that appends and truncates: what is left is a prefix of its leader's.
+"""The power goes at every operation of a follower that appends and truncates: the log is a prefix of its leader's.
 
 A truncation that has come back to its caller stays: nothing of what was cut is ever there again, and what was flushed
 below it is. Before it comes back, the log is a prefix of what it was.
@@ -39,7 +39,7 @@ def open_log(fs: CrashFileSystem, *, recovery_point: int = 0, start: int = 0) ->
 
 
 def batch(offset: int, epoch: int) -> bytes:
-    """Plain ones, those of an idempotent producer, and transactions that are aborted, in turn."""
+    """Returns in turn a plain batch, one of an idempotent producer, one of a transaction, and the abort of that."""
     record = [NewRecord(b"epoch %d" % epoch, timestamp_ms=NOW_MS + offset)]
     match offset % 4:
         case 0:
@@ -56,7 +56,7 @@ def batch(offset: int, epoch: int) -> bytes:
 
 
 class Follower:
-    """Appends and truncates. `allowed` says for each state that a crash may leave what the log holds at most."""
+    """Appends and truncates. `allowed` lists what the log may hold at most after a crash, state by state."""
 
     def __init__(self, fs: CrashFileSystem) -> None:
         self.fs = fs
@@ -115,7 +115,7 @@ class Follower:
         self.end = self.log.log_end_offset
 
     def begin_at(self, offset: int) -> None:
-        """Begins again, at another offset; the checkpoint of the log's start is lowered before."""
+        """Empties the log, which begins again at the offset; the checkpoint of its start is lowered before."""
         self.flushed = min(self.flushed, offset)
         self.start = min(self.start, offset)
         self.allowed = [self.batches, {}]

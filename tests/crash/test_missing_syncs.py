@@ -20,7 +20,7 @@ HONEST = {operation: getattr(CrashFileSystem, operation) for operation in SYNCS}
 
 
 def load(name):
-    """A module of crash tests, by its file."""
+    """Loads a module of crash tests by the name of its file."""
     spec = importlib.util.spec_from_file_location(f"mutated_{name}", HERE / f"test_{name}.py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,7 +34,7 @@ LOG, TRUNCATION, MANAGER, PRODUCER, COMPACTION, REPAIR, MOVE, FULL_DISK = (
 
 
 def with_seeds(test, seeds=(0,)):
-    """A test of many seeds; with seed 0 what was synced is left, and nothing else."""
+    """Returns a call of a test of many seeds; with seed 0 exactly what was synced is left."""
     return lambda: test(seeds, lambda name, value: None)
 
 
@@ -92,7 +92,7 @@ NOTICED_BY = {
 
 
 def functions_that_sync():
-    """The functions of the storage that ask for a sync, read off their source."""
+    """Returns the functions of the storage that call a sync, found in their source."""
     found = set()
     for path in Path(millrace_broker.storage.__file__).parent.rglob("*.py"):
         for scope in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -106,14 +106,14 @@ def functions_that_sync():
 
 
 def callers(frame):
-    """`module.qualified name` of the functions that are running, the innermost first."""
+    """Yields `module.qualified name` of the functions on the stack, the innermost first."""
     while frame is not None:
         yield f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname}"
         frame = frame.f_back
 
 
 def forget(monkeypatch, site):
-    """Let the file system do nothing where this function asks for a sync; returns how often that was."""
+    """Lets the file system skip the syncs that a function calls; returns the list of their targets, which grows."""
     forgotten = []
     for operation, what in SYNCS.items():
 

@@ -1,10 +1,10 @@
 """Real power loss: a real broker on a file system that drops what was not synced keeps the promise of its flush policy.
 
 Each cut comes at a random moment of producing; the broker starts again on what the kernel has left. Of the records that
-were acknowledged, at most M-1 per partition may be lost with flush.messages=M, none with M=1; with flush.ms those
-that were acknowledged since the last flushes of all logs began, which the broker counts, and it flushes without being
-asked. What is left is a prefix, byte for byte. What is acknowledged after the cut began counts for nothing: a sync that
-is under way then may be told that it worked (`millrace_support.power_cut`).
+were acknowledged, at most M-1 per partition may be lost with flush.messages=M, none with M=1. With flush.ms those
+may be lost that were acknowledged after the last flushes of all logs began; the broker counts its flushes, which its
+own timer begins. What is left is a prefix, byte for byte. An acknowledgement after the cut began does not count: a sync
+that runs during the cut may report success (`millrace_support.power_cut`).
 """
 
 import json
@@ -34,7 +34,7 @@ SMALL_SEGMENTS = {"log.segment.bytes": "30000", "log.index.interval.bytes": "500
 PATIENCE_S = 240
 FLUSHES = re.compile(r"^millrace_log_flush_seconds_count\{.*\} (\d+)", re.MULTILINE)
 LOOK_INTERVAL_S = 0.2
-# All logs are flushed in turn, each again 300 ms later, and looked at every 100 ms: so many flushes have been of each.
+# Each log is flushed again 300 ms after its last flush, looked for every 100 ms: so many flushes include each log.
 ENOUGH_FLUSHES = 5 * PARTITIONS
 
 
@@ -42,7 +42,7 @@ ENOUGH_FLUSHES = 5 * PARTITIONS
 class Promise:
     """What a flush policy lets a power cut take: acknowledged records of a partition, or those since the last flushes.
 
-    Long producing is slow, except in the long form: the time counts, and each record is read after every cut.
+    Long producing is limited by `records_per_s`, as each record is read after every cut; a soak has no limit.
     """
 
     properties: dict[str, str]
@@ -64,7 +64,7 @@ NOISE = random.Random(0).randbytes(8192)
 
 
 def record(number):
-    """(key, value, timestamp, headers) of the record with this number."""
+    """Returns (key, value, timestamp, headers) of the record with this number."""
     start = number * 31 % 7000
     value = b"%d:" % number + NOISE[start : start + number * 37 % 400]
     return b"key-%d" % number, value, BASE_TIMESTAMP_MS + number, [("number", b"%d" % number)]
@@ -147,7 +147,7 @@ def new_producer(bootstrap, chance):
 
 
 def read_partition(bootstrap, partition):
-    """[(key, value, timestamp, headers)], where the index is the offset."""
+    """Returns (key, value, timestamp, headers) of each record; the index is the offset."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
     consumer = Consumer({**settings, "enable.partition.eof": True, "check.crcs": True, "fetch.wait.max.ms": 10})
     consumer.assign([TopicPartition(TOPIC, partition, 0)])
@@ -165,7 +165,7 @@ def read_partition(bootstrap, partition):
 
 
 def check_survivors(broker, acknowledged, promise, cut_s, flushed_s):
-    """What is left is what was sent, in order; returns the acknowledged records that are lost and the oldest's age."""
+    """Checks that records are left in order; returns how many acknowledged ones are lost, and the age of the oldest."""
     losses, oldest_s = 0, 0.0
     for partition in range(PARTITIONS):
         found = read_partition(broker.bootstrap, partition)
@@ -188,7 +188,7 @@ def check_survivors(broker, acknowledged, promise, cut_s, flushed_s):
 
 
 def cut_power_while_producing(disk, promise, chance, cuts=CUTS):
-    """All cuts of one disk; returns how many records were acknowledged, how many of them lost, the oldest's age."""
+    """Cuts one disk several times; returns how many records were acknowledged and lost, and the age of the oldest."""
     acknowledged, losses, oldest_s = Acknowledged(), 0, 0.0
     with BrokerProcess(disk.path / "data", properties=promise.properties) as broker:
         with Cluster(broker.bootstrap) as cluster:
@@ -245,7 +245,7 @@ def test_the_flush_promise_holds_when_the_power_goes(new_disk, rounds, promise, 
 
 
 def test_without_a_flush_policy_the_power_cut_takes_what_was_acknowledged(new_disk):
-    """The promises above are no property of the disk."""
+    """Shows that the flush policies keep the promises above, and not the disk."""
     with new_disk() as disk:
         _, lost, _ = cut_power_while_producing(disk, Promise(SMALL_SEGMENTS), random.Random(1), cuts=2)
     assert lost > 0

@@ -82,13 +82,13 @@ class Home:
             call_soon=loop.call_soon,
             **shared,
         )
-        for key in PARTITIONS:  # states come first: their markers find the others not there yet
+        for key in PARTITIONS:  # the coordinator loads first, so its markers find the other partitions not led yet
             self.replicas.lead(key, topics[key.topic].topic_id, {}, Leadership.alone(1))
             self.groups.led.elected(key)
             self.txns.led.elected(key)
 
     async def init(self):
-        """The producer of the transactional id, whatever has to come to its end before."""
+        """Returns the producer of the transactional id, once the transaction before has ended."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 error, producer = await self.txns.init_producer("t", InitProducer(60_000))
@@ -98,7 +98,7 @@ class Home:
                 await asyncio.sleep(0)
 
     async def transact(self, producer, number, version, *, is_commit):
-        """Write the number to both topics and the group; the producer that goes on."""
+        """Writes the number to both topics and as the offset of the group; returns the producer that goes on."""
         for keys in ([LEFT], [RIGHT, OFFSETS]):
             added = await self.txns.add_partitions("t", producer, keys, version)
             assert not added.error
@@ -133,7 +133,7 @@ class Home:
                     return
 
     def committed(self, key):
-        """The numbers that a reader of committed records sees."""
+        """Returns the numbers that a reader of committed records sees."""
         partition = self.replicas.partition(key)
         found, offset = [], 0
         while offset < partition.last_stable_offset:
@@ -155,21 +155,21 @@ class Home:
 
 
 class Crash:
-    """What a crash does to work that no request waits for: the loop hears of it, and the process ends."""
+    """Collects the errors of work that no request waits for, which reach the event loop; in a process they end it."""
 
     def __init__(self):
         self._errors = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self._errors.append(context["exception"]))
 
     async def markers_written(self):
-        """They follow the answer, before the next request is read."""
+        """Lets the markers be written, which follow the answer, and raises the first error."""
         await asyncio.sleep(0)
         for error in self._errors:
             raise error
 
 
 async def play(fs, version, told, *, flush_messages=None):
-    """Transactions one after the other; `told` are the numbers whose end the client has been told."""
+    """Runs transactions one after the other; `told` gets each number once the client has been told its end."""
     home, crash = Home(fs, flush_messages=flush_messages), Crash()
     producer = await home.init()
     for number, is_commit in enumerate(COMMITS, 1):
@@ -180,7 +180,7 @@ async def play(fs, version, told, *, flush_messages=None):
 
 
 async def judge(fs, told):
-    """Take over, and compare what each reader sees."""
+    """Takes over what the crash left, checks what readers see against `told`, and returns the committed numbers."""
     home = Home(fs)
     await home.groups_loaded()
     producer = await home.init()
@@ -215,7 +215,7 @@ def operations_of(version, flush_messages):
 
 
 def crashed(version, operation, flush_messages):
-    """(the file system whose power went at the operation, what the client was told until then)."""
+    """Returns (the file system, whose power was cut at the operation, the numbers that the client was told before)."""
     fs, told = fresh_fs(), []
     fs.cut_power_at(operation)
     with pytest.raises(PowerCutError):
@@ -234,7 +234,7 @@ def test_a_transaction_counts_or_does_not_whenever_the_process_ends(version):
 
 @pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
 def test_what_was_told_stays_told_whenever_the_power_goes(version):
-    """With a sync for every record; what was not synced is lost, or comes to stay, as the disk likes."""
+    """Every record is synced; of what was not synced, chance decides what is lost."""
     chance = Random(version)
     for operation in range(1, operations_of(version, 1), 3):
         fs, told = crashed(version, operation, 1)

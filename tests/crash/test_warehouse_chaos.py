@@ -103,7 +103,7 @@ def producing(bootstrap):
 
 
 def kill_an_executor(cluster):
-    """One executor's JVM, without its worker, who starts another."""
+    """Kills the JVM of one executor; its worker stays, and starts another executor."""
     below = [child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)]
     executors = [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(cmdline(each))]
     if executors:
@@ -129,7 +129,7 @@ def restart_broker(broker):
 
 
 def differences(options, lost=()):
-    """Offsets at which the table has not what the log has and has lost, by partition; how many records the log has."""
+    """Returns the (partition, offset) where the table differs from log and `lost`, and how many records the log has."""
     files = Table.load(options.table, OsFileSystem()).files()
     table = Counter()
     for batch in ds.dataset(files).to_batches(columns=["partition", "offset", "value"]):
@@ -193,7 +193,7 @@ def test_whatever_is_killed_the_table_has_each_offset_once(rounds, tmp_path, rec
 
 
 def await_commits(table, version):
-    """Wait until the table is at a version, which two loaders reach in time."""
+    """Waits until the table is at a version."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
@@ -217,7 +217,7 @@ def loaded_offsets(options):
 
 
 def lose_end(broker, partition, loaded):
-    """Cut the log of a killed broker somewhere below the offset `loaded`; what was there up to that offset."""
+    """Cuts the log of a killed broker below the offset `loaded`; returns (partition, offset, value) of what is lost."""
     (segment,) = broker.data_dir.glob(f"events-{partition}/*.log")
     data = segment.read_bytes()
     batches = [(position, header) for position, header in walk(data) if header.base_offset < loaded]
@@ -231,7 +231,7 @@ def lose_end(broker, partition, loaded):
 
 
 def restart_without_ends(broker, loaded):
-    """Kill the broker, cut some of its logs and start it, perhaps twice; by partition, what `lose_end` says."""
+    """Kills the broker, cuts some of its logs and starts it again; returns the results of `lose_end` by partition."""
     broker.kill()
     filled = [partition for partition, next_offset in loaded.items() if next_offset]
     victims = random.sample(filled, random.randint(1, len(filled)))

@@ -80,7 +80,7 @@ def test_a_killed_operation_is_whole_or_not_there(table, operation, step):
 
 
 def beside(done, errors, operation):
-    """Do it again and again; where others are always first, it says so, and has done nothing."""
+    """Calls the operation until `done` is set; it may raise StaleLedgerError, where other commits always come first."""
     while not done.is_set():
         try:
             operation()

@@ -1,6 +1,6 @@
 """One member of a group in a process of its own: `connector_member.py PROPERTIES_JSON TOPIC EVENTS_FILE`.
 
-Each event of ownership goes to the file at once, a JSON object a line. Ends in order when its stdin ends.
+Each event of ownership goes to the file at once, as a line of JSON. Shuts down cleanly when its stdin ends.
 """
 
 import json

@@ -249,7 +249,7 @@ def test_live_defaults_are_obeyed_and_outlive_a_restart(tmp_path):
 
 
 def change_all_brokers(broker, *operations):
-    """Neither client has a name for them; our own has."""
+    """Changes properties of all brokers by Millrace's client, as neither stock client can name these."""
     with Cluster(broker.bootstrap) as cluster:
         values = {name: value for name, value in operations if value is not None}
         unset = [name for name, value in operations if value is None]
@@ -257,7 +257,7 @@ def change_all_brokers(broker, *operations):
 
 
 def large(broker, size):
-    """What becomes of one record of so many bytes."""
+    """Produces one record of so many bytes; returns the error code, or None."""
     outcome = []
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "none"})
     producer.produce("t", b"x" * size, partition=0, on_delivery=lambda error, _: outcome.append(error))

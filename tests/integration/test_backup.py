@@ -19,7 +19,7 @@ BEFORE = 500
 
 
 class Producing:
-    """Sends numbered records, each acknowledged before the next, until it is left; the group `g` follows."""
+    """Sends numbered records one by one during the `with` block, and commits offsets of the group `g` now and then."""
 
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap
@@ -58,7 +58,7 @@ def value(number):
 
 
 def read(bootstrap):
-    """Every record of the topic, and the offset of the group; each partition is checked as `verify` does it."""
+    """Returns every value of the topic and the offset of the group; checks each partition as `millrace verify` does."""
     with Cluster(bootstrap) as cluster:
         assert [one.findings for one in check_topics(cluster, ()) if one.findings] == []
         consumer, position, values = SimpleConsumer(cluster), 0, []
@@ -70,7 +70,7 @@ def read(bootstrap):
 
 
 def copied_while_records_come(producing, data_dir, copy):
-    """Copies until a record is acknowledged meanwhile; returns how many were acknowledged before that copy."""
+    """Copies until a record is acknowledged during the copy; returns how many were acknowledged before that copy."""
     while True:
         before = producing.acknowledged
         backup_broker(data_dir, copy)

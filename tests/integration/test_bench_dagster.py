@@ -1,4 +1,4 @@
-"""The benchmark of Dagster in its shortest form: every figure is measured, and of what it says."""
+"""The benchmark of Dagster in its shortest form: every figure is measured, and is of what its name says."""
 
 import socket
 import threading
@@ -93,13 +93,13 @@ def test_ticks_and_definitions_are_measured():
 
 @pytest.fixture
 def warm(monkeypatch, warm_programs, warm_spark):
-    """Lets the loads of a test start warm; of a platform, the memory of its processes is measured."""
+    """Lets the loads of a test start warm; not for tests of a platform, which measure the memory of its processes."""
     for name, value in (warm_programs | warm_spark).items():
         monkeypatch.setenv(name, value)
 
 
 def test_checks_of_loads_are_measured(warm, monkeypatch):
-    """The second figure is that of more checks; their times are not compared, as a busy machine mixes them up."""
+    """The second figure is of more checks than the first; times are not compared, which vary on a busy machine."""
     evaluated, evaluate = [], dagster_checks.evaluate
 
     def noting(table, checks, *others):

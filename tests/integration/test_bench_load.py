@@ -1,4 +1,4 @@
-"""The parts of the load benchmark: what they measure is done, and done to the records they say."""
+"""The parts of the load benchmark: what they measure is done, and to the records that they name."""
 
 import pytest
 

@@ -14,7 +14,7 @@ SHORTEST = Effort(
     session_timeout_ms=10_000,
 )
 MAY_BE_NOTHING = {"· CPU of the leader for a GB", "· CPU of the follower for a GB"}
-"""All is copied where this process is held up between the follower's first byte and the look at the clocks."""
+"""Zero if this process is held up after the follower's first byte, so that all is copied before it reads the clocks."""
 
 NAMES = [
     "produce, 100 B, acks=all",

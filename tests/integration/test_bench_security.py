@@ -20,7 +20,7 @@ SHORTEST = Effort(
     access_lists=20,
     raw_load=FULL.raw_load._replace(requests=3000),
     raw_rounds=1,
-    # Any number of records, each of 10,000 bytes, differs from that rate.
+    # No whole number of records of 10,000 bytes gives exactly this rate, so the deviation is above zero.
     quotas=QuotaLoad(bytes_per_second=101_000, after_s=0.1, for_s=0.5, burst_s=0.1),
 )
 NAMES = [

@@ -68,7 +68,7 @@ class RawConnection:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """One for all: what a test sends must not harm those after it either."""
+    """One broker for all tests: what one sends must not harm the tests after it, either."""
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
         yield process
 
@@ -239,7 +239,7 @@ def test_sigterm_answers_a_waiting_fetch_and_exits_0(own_broker):
         SyncProducer(cluster).send("events", 0, [NewRecord(b"only")])
     with RawConnection(own_broker) as raw:
         raw.send(ApiKey.FETCH, 12, fetch_fields("events", 1) | {"max_wait": 60_000})
-        raw.send(ApiKey.API_VERSIONS, 0, {})  # in line behind the fetch: once it is in, the fetch waits
+        raw.send(ApiKey.API_VERSIONS, 0, {})  # a second request, which waits in line behind the fetch
         metrics = f"{own_broker.admin_url}/metrics"
         while "millrace_purgatory_size 1.0" not in urllib.request.urlopen(metrics).read().decode():
             pass

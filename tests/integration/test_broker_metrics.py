@@ -35,7 +35,7 @@ def families(broker, query=""):
 
 
 def values(broker, query=""):
-    """Value by name and the values of its labels."""
+    """Returns the value of each sample, by its name and the values of its labels."""
     return {
         (one.name, *(one.labels[label] for label in sorted(one.labels))): one.value
         for family in families(broker, query)

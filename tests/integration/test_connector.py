@@ -117,7 +117,7 @@ def read(stream, count):
 
 
 def read_patiently(stream, count):
-    """As `read`, though nothing comes for a while."""
+    """Does what `read` does, and goes on where nothing comes for a while."""
     found = []
     while len(found) < count:
         with suppress(ConsumerTimeoutError):
@@ -138,7 +138,7 @@ def run(*arguments):
 
 
 def test_partitions_begin_at_the_applications_positions(join, cluster, topic, session, connect):
-    """The group's offsets are left out, and the next commit sets them, even where nothing is left to be handed out."""
+    """The offsets of the group are ignored, and the next commit replaces them, even where no message is left."""
     fill(cluster, topic)
     properties = BOUNDS | {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "error"}
     with join() as former:
@@ -315,7 +315,7 @@ def test_brokers_that_restart_are_found_again(brokers, topic, join):
 
 
 def test_a_replaced_owner_commits_nothing(cluster, topic, join, session):
-    """The owner node goes to another behind the member's back: as after an expiry that it has not heard of."""
+    """The owner node becomes another member's without notice, as after an expiry that the owner has not heard of."""
     fill(cluster, topic)
     connector = join(auto_commit_interval_ms="3600000")
     stream = stream_of(connector, topic)

@@ -125,7 +125,7 @@ class Group:
         return set(owned)
 
     def await_shares(self, *members):
-        """Until these own two partitions each at least, and all together."""
+        """Waits until these members own all partitions together, and each its share at least."""
         all_of_them = {f"{TOPIC}-{number}" for number in range(PARTITIONS)}
         least = PARTITIONS // len(members)
 
@@ -136,10 +136,10 @@ class Group:
         self.await_(are_shared)
 
     def await_taken_over(self, partitions, since_ns, by):
-        """Until others were the last to claim each of them; when the last one was claimed, or `since_ns` if before."""
+        """Waits until members of `by` were the last to claim each partition; returns when, `since_ns` at least."""
 
         def claims():
-            """(when, by a member of `by`?) of the last claim of each partition."""
+            """Returns (time in nanoseconds, whether by a member of `by`) of the last claim of each partition."""
             found = [
                 (event["ended_ns"], event["partition"], member in by)
                 for member in self.members
@@ -162,7 +162,7 @@ class Group:
         self.await_(lambda: len(fresh()) == PARTITIONS)
 
     def end(self):
-        """All that was sent has been handed out, and committed; then every member leaves."""
+        """Waits until all that was sent is handed out and committed; then every member leaves."""
         self._ends.set()
         self._producer.join()
         wanted = {(f"{TOPIC}-{number}", offset) for number, sent in self.sent.items() for offset in range(sent)}
@@ -189,7 +189,7 @@ class Group:
 
 
 def history_lines(events):
-    """Each event as an operation of a process of its own."""
+    """Yields the lines of a history in which each event is an operation of a process of its own."""
     lines = []
     for number, event in enumerate(events):
         process = f"{event['member']}#{number}"
@@ -202,7 +202,7 @@ def history_lines(events):
 
 
 class Store:
-    """Reads what is committed, again and again, from outside; remembers what has gone back."""
+    """Reads the committed offsets again and again from outside the group, and notes those that have gone back."""
 
     def __init__(self, read):
         self._read = read
@@ -256,7 +256,7 @@ def in_coordinator(servers):
 
 
 class Proxy:
-    """Forwards connections, until it is told to let nothing through: what a network that drops packets does."""
+    """Forwards connections; while `is_open` is not set it lets nothing through, like a network that drops packets."""
 
     def __init__(self, address):
         host, port = address.split(":")
@@ -326,7 +326,7 @@ def stop_beyond_the_session(group, stopped, others):
 
 
 def kill_and_replace(group, killed, others):
-    """Seconds until others own what the killed member owned."""
+    """Kills a member; returns how many seconds later the others own its partitions."""
     partitions, since_ns = group.owned(killed), lease_clock_ns()
     killed.send_signal(signal.SIGKILL)
     taken_ns = group.await_taken_over(partitions, since_ns, others)
@@ -347,7 +347,7 @@ def await_leader(group, ensemble):
 
 
 def judge(group, store, record_property):
-    """No overlap of ownership, and no committed offset going back: as members tell it, and as the store shows it."""
+    """Checks that ownerships do not overlap, by the members' events, and that no committed offset went back."""
     store.close()
     store.look_last()
     assert store.gone_back == []
@@ -391,7 +391,7 @@ def test_members_die_stop_and_are_cut_off(group, servers, in_zookeeper, rounds, 
 @pytest.mark.soak(rounds=1, minutes=10)
 @pytest.mark.parametrize("servers", ["ensemble"], indirect=True)
 def test_an_ensemble_loses_its_leader(group, servers, in_coordinator, rounds, record_property):
-    """Offsets are in the coordinator alone, whose own fencing is what holds back who is the owner no more."""
+    """Offsets are in the coordinator alone, whose fencing of producers refuses the commits of former owners."""
     ensemble, _ = servers
     group.properties = {"offsets.storage": "kafka", "dual.commit.enabled": "false", "auto.commit.interval.ms": "300"}
     first, second = group.join(), group.join()

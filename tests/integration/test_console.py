@@ -448,7 +448,7 @@ def test_a_lease_that_can_not_be_read_is_named_beside_those_that_can(browser, wa
     with lease(str(table), "load-1", fs):
         pass
     unreadable = table / "_running" / "load-2.lease"
-    unreadable.mkdir()  # what opens as little as a file of another user, also for root
+    unreadable.mkdir()  # root can't read a folder as a file, either
     try:
         assert (
             f"What writes into deep/weather can't be read: [Errno 21] Is a directory: '{unreadable}'"
@@ -530,7 +530,7 @@ def test_a_slip_gets_a_page_that_says_what_is_wrong(browser, path, status):
 
 
 def test_another_host_name_is_refused(browser):
-    """As a page of another site would name, whose name leads to this machine."""
+    """A page of another site could send this name if its own name resolved to this machine (DNS rebinding)."""
     assert browser.status("", Host="evil.example") == 403
 
 
@@ -661,7 +661,7 @@ def test_it_is_off_unless_it_is_asked_for():
 
 
 def test_it_is_no_way_around_access_control_lists(tmp_path):
-    """The console is nobody in particular here, who may read one of two topics."""
+    """The console is the user ANONYMOUS here, who may read one of two topics."""
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     rights = [
@@ -713,7 +713,7 @@ def test_the_watch_tells_of_a_broker_that_is_gone_and_goes_on_when_it_is_back():
         found = watch.overview()
         assert (found.topics["watched"].partitions, found.topics["watched"].records) == (3, 7)
         started.stop()
-        until(lambda: not is_well_now(watch))  # a look that began before the end may tell what it found after it
+        until(lambda: not is_well_now(watch))  # a look may have begun before the broker stopped
         started.start()
         until(lambda: (found := is_well(watch)) and found.topics["watched"].records == 7)
 

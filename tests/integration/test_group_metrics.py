@@ -39,7 +39,7 @@ def families(broker):
 
 
 def values(broker):
-    """Value by name and the values of its labels."""
+    """Returns the value of each sample, by its name without millrace_ and the values of its labels."""
     return {
         (
             sample.name.removeprefix("millrace_"),

@@ -85,7 +85,7 @@ def memory_bytes(process):
 
 
 def serves(broker):
-    """A client that does what it should is served."""
+    """Returns whether a well-behaved client is served."""
     producer = confluent.Producer({
         "bootstrap.servers": broker.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256",
         "sasl.username": USER, "sasl.password": PASSWORD,
@@ -95,7 +95,7 @@ def serves(broker):
 
 
 def spoken(address, said):
-    """Says everything, and reads until the broker has closed."""
+    """Sends all bytes, and reads until the broker closes the connection."""
     with socket.create_connection(address, TIMEOUT_S) as peer, suppress(ConnectionError):
         peer.sendall(said)
         peer.shutdown(socket.SHUT_WR)
@@ -104,7 +104,7 @@ def spoken(address, said):
 
 
 def test_a_frame_before_authentication_is_small(broker):
-    """Stands before the tests that have so much refused that the log leaves lines out."""
+    """Comes before the tests in which so much is refused that the broker leaves lines out of its log."""
     too_large = (512 << 10) + 1
     with socket.create_connection(parse_address(broker.bootstrap), TIMEOUT_S) as peer:
         peer.sendall(VERSIONS)

@@ -80,7 +80,7 @@ def findings(broker):
 
 
 def serves(broker):
-    """Whether it takes a record and gives it back."""
+    """Returns whether the broker takes a record."""
     with Cluster(broker.bootstrap) as cluster:
         offset = SyncProducer(cluster).send("kept", 0, [NewRecord(b"still here")])
         return SimpleConsumer(cluster).latest("kept", 0) == offset + 1
@@ -94,7 +94,7 @@ def send_in_pieces(connection, data, random):
 
 
 def drained(connection, pause_s=PAUSE_S):
-    """How many bytes the broker answers, until it closes, or is silent for a while."""
+    """Returns how many bytes the broker sends until it closes the connection or is silent for a while."""
     received = 0
     connection.settimeout(pause_s)
     with suppress(TimeoutError, ConnectionError):
@@ -130,7 +130,7 @@ def test_random_requests_over_sockets(attacked, rounds, record_property):
 
 
 def ensure_topic(broker):
-    """The one that must stay: a random request may have deleted it."""
+    """Creates the topic `kept` again, where a random request has deleted it."""
     with RawConnection(broker.bootstrap) as raw:
         raw.request(ApiKey.CREATE_TOPICS, 4, {"topics": [topic("kept")], "timeout": TIMEOUT_MS, "validate_only": False})
 

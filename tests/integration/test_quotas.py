@@ -1,8 +1,8 @@
 """Quotas as clients meet them. What is asserted of times is a bound that a busy machine can only keep more easily.
 
-A client that exceeds its quota is told of throttle times, and the broker's own counts say how long they are: so many
-bytes need so much of them, whatever else takes time. What has to come fast to be throttled takes no step of its own
-between: few large requests, and connections that wait for a broker that is stopped.
+A client that exceeds its quota is told throttle times, and the broker counts their sum: so many bytes need so much
+throttling, however long other work takes. What has to arrive fast in order to be throttled arrives together: in few
+large requests, or as connections to a broker that is stopped meanwhile.
 """
 
 import re
@@ -31,7 +31,7 @@ VALUE = bytes(10_000)
 AFTER_S = 20
 BATCH_BYTES = 50_000
 LARGE_BATCH_BYTES = 390_000  # nearly a second's worth
-BURST_S = 2  # what the windows of the short form and one request allow at once; 10 in the long one
+BURST_S = 2  # seconds of the quota that the short form's windows and one request allow at once; 10 in the long form
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def metric(broker, name, quota):
 
 
 class Done(NamedTuple):
-    """What a client has done: the longest throttle time that it was told, and its rate after 20 s by the quota."""
+    """What a client has done: its longest throttle time, and its rate after 20 s as a share of the quota."""
 
     size_bytes: int
     elapsed_s: float
@@ -93,7 +93,7 @@ class Done(NamedTuple):
 
 
 def check_rate(done, burst_s):
-    """The rate is at most the quota, beside what the windows allow at once, and the client was told of it."""
+    """Checks that the rate keeps to the quota, but for what the windows allow at once, and that throttling was told."""
     assert done.size_bytes <= 1.05 * RATE * (done.elapsed_s + burst_s)
     assert done.told_ms > 0
 

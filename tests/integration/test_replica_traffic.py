@@ -36,7 +36,7 @@ def produce(brokers, topic, values):
 
 
 class RackConsumer:
-    """librdkafka in a rack: what it has read, and from which broker it reads."""
+    """A consumer of librdkafka in a rack, with the values that it has read and the broker that it reads from."""
 
     def __init__(self, brokers, topic, rack):
         self.values = []
@@ -58,7 +58,7 @@ class RackConsumer:
             self.read_from = partition["broker"]
 
     def until(self, broker, count):
-        """Reads until so much has come, and this broker is read from."""
+        """Reads until there are `count` values and the consumer reads from `broker`."""
 
         def look():
             message = self.consumer.poll(0.1)
@@ -103,7 +103,7 @@ def test_records_are_deleted_from_all_replicas(brokers):
 
 
 def filled_topic(brokers, name, seconds):
-    """Makes a topic with one replica that the rate copies in about so many seconds; returns its leader."""
+    """Makes a topic with one replica, which is copied in about `seconds` at the throttled rate; returns its leader."""
     with Cluster(brokers.bootstrap) as cluster:
         Admin(cluster).create_topic(name, 1)
     producer = Producer({"bootstrap.servers": brokers.bootstrap, "linger.ms": 0, "batch.size": RECORD_BYTES})

@@ -34,7 +34,7 @@ def families(broker):
 
 
 def values(broker):
-    """Value by name and the values of its labels; names without millrace_, and without transaction_."""
+    """Returns the value of each sample, by its name without the prefixes and the values of its labels."""
     return {
         (
             sample.name.removeprefix("millrace_").removeprefix("transaction_"),

@@ -72,7 +72,7 @@ def known(raw):
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(broker_with):
-    """Its readers go on, its producer may not; and nobody may ask for more time than the broker gives."""
+    """Readers go on after it, its producer is fenced, and no producer may ask for a longer timeout than is allowed."""
     broker = broker_with(transaction_max_timeout_ms="1000")
     with pytest.raises(KafkaException) as refused:
         transactional(broker, "patient", transaction_timeout_ms=1001)
@@ -91,9 +91,9 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(broker_with):
 
 
 def test_an_id_that_nobody_uses_is_forgotten(broker_with, tmp_path):
-    """But no id is forgotten inside its transaction, and one that comes back is taken again.
+    """An id with an open transaction is not forgotten, and a forgotten one can be used again.
 
-    The transaction begins before ids are forgotten, as an id may stand still for long between its own two requests.
+    The transaction begins while ids are not forgotten, as on a busy machine its own requests may be far apart.
     """
     patient = broker_with()
     busy = transactional(patient, "busy", transaction_timeout_ms=LONG_MS)
@@ -124,7 +124,7 @@ def producers(broker):
 
 
 def test_a_producer_that_says_nothing_is_forgotten(broker_with):
-    """But no id is forgotten inside its transaction, not even at a start after a crash; one that goes on is taken."""
+    """A producer with an open transaction is not forgotten, even after a crash; a forgotten one can go on."""
     broker = broker_with(producer_id_expiration_ms="300", producer_id_expiration_check_interval_ms="50")
     busy = transactional(broker, "busy", transaction_timeout_ms=LONG_MS)
     write_in_transaction(busy)

@@ -25,11 +25,11 @@ PATIENT = {"request_timeout_ms": 60_000, "retry_backoff_ms": 50}
 
 
 class ClientDiesError(Exception):
-    """An instance of the client ends without a word."""
+    """An instance of the client ends without ending its transaction."""
 
 
 class Copier:
-    """One client that copies, by as many instances as it takes; `on_step` is called at each step of a transaction."""
+    """A client that copies, in one instance after another; `on_step` is called at each step of a transaction."""
 
     def __init__(self, broker, name, on_step):
         self.source, self.destination = f"{name}-in", f"{name}-out"
@@ -39,7 +39,7 @@ class Copier:
         self.on_step = on_step
 
     async def run(self):
-        """Until all is copied."""
+        """Copies, by further instances after errors, until all is copied."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 try:
@@ -88,7 +88,7 @@ async def write(broker, topic):
 
 
 async def committed(broker, topic):
-    """All that a reader of committed records sees, by partition."""
+    """Returns the committed values of a topic, in a list for each partition."""
     places = [aiokafka.TopicPartition(topic, index) for index in range(PARTITIONS)]
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, isolation_level="read_committed")
     consumer.assign(places)
@@ -104,7 +104,7 @@ async def committed(broker, topic):
 
 @pytest.mark.soak(rounds=1, minutes=5)
 def test_a_copy_is_exact_though_all_are_killed(tmp_path, rounds, record_property):
-    """At one step after another the broker is killed, or the client is and another instance begins."""
+    """At every step in turn the broker is killed, or the client ends and another instance goes on."""
     kills = 0
     with BrokerProcess(tmp_path / "data", properties=PROPERTIES) as broker:
         for number in rounds:

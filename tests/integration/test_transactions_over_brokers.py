@@ -97,7 +97,7 @@ class TwoBrokers:
                 pass
 
     def committed(self, topic, index, count):
-        """What a reader of committed records sees of a partition, once there are so many; 0 for what there is."""
+        """Returns the committed records of a partition, once there are `count` and all up to its end are read."""
         found, offset, end = [], 0, self.fetch(topic, index, 0, 0).last_stable_offset
         while len(found) < count or offset < end:
             one = self.fetch(topic, index, offset)
@@ -123,7 +123,7 @@ def fresh_cluster(tmp_path, zookeeper):
 
 
 def id_at(broker_id, name="t"):
-    """An id that begins with the name and belongs to a broker, as a transactional id and as a group."""
+    """Returns an id that begins with the name; the broker coordinates it as a transactional id and as a group."""
     return next(each for each in (f"{name}{number}" for number in range(100)) if partition_of(each, 2) == broker_id - 1)
 
 
@@ -187,7 +187,7 @@ class Client:
         return error
 
     def end(self, *, commit=True, version=3, epoch=None):
-        """End the transaction; the error."""
+        """Ends the transaction, and returns the error code."""
         fields = {**self.named, "committed": commit, **({} if epoch is None else {"producer_epoch": epoch})}
         answer = self.retried(lambda: self.raw.request(ApiKey.END_TXN, version, fields), lambda one: one.error_code)
         if version >= 5 and not answer.error_code:
@@ -211,7 +211,7 @@ class Client:
 
 
 def stable_offset(cluster, group):
-    """The offset that a group has committed, once no transaction is about to change it."""
+    """Returns the committed offset of a group, once no open transaction is about to change it."""
     fields = {"groups": [{"group_id": group, "topics": [{"name": "events", "partition_indexes": [0]}]}],
               "require_stable": True}  # fmt: skip
     while True:
@@ -228,7 +228,7 @@ def events(cluster):
 
 @pytest.mark.parametrize("home", [1, 2])
 def test_one_transaction_writes_to_both_brokers(cluster, home):
-    """By a stock client; readers of committed records see all of it, or nothing."""
+    """A stock client writes; readers of committed records see all of the transaction, or nothing."""
     topic = f"stock-{home}"
     cluster.create(topic)
     producer = confluent_kafka.Producer(
@@ -288,7 +288,7 @@ def test_the_leader_adds_its_partition_to_the_transaction(cluster, home):
 
 @pytest.mark.parametrize("home", [1, 2])
 def test_batches_that_wait_for_the_coordinator_keep_their_order(cluster, home):
-    """Those behind do not overtake, also to a partition that is in the transaction already."""
+    """Later batches do not overtake, even if their partition is in the transaction already."""
     topic, beside, count = f"ordered-{home}", f"beside-{home}", 30
     cluster.create(topic, beside)
     client = Client(cluster, home, topic)

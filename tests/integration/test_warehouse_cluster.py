@@ -35,7 +35,7 @@ def topic(tmp_path_factory):
         yield broker.bootstrap
 
 
-# The first of the executors starts its Python at once, all others when a worker was killed: until then a task is left.
+# The first executor starts its Python at once, all others after a worker was killed, so a task is left until then.
 PYTHON_IN_TURN = """#!/bin/sh
 mkdir {folder}/first 2>/dev/null || until [ -e {folder}/killed ]; do sleep 0.1; done
 exec {python} "$@"

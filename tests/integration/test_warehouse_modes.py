@@ -531,7 +531,7 @@ def test_a_continuous_load_follows_a_producer_and_survives_kills(events, tmp_pat
         address = process.stderr.readline().decode().split()[-1]
         threading.Thread(target=process.stderr.read, daemon=True).start()
         producer.join()
-        events.send((key(0), b"the last one"))  # so that a load is yet to come, and its line
+        events.send((key(0), b"the last one"))  # so that another load, which prints a line, has something to do
         for line in process.stdout:
             report = json.loads(line)
             if sum(report["lag"].values()) == 0 and by_key(table) == events.newest:

@@ -45,9 +45,9 @@ def send(brokers):
 
 
 class KillsALeader(SilentListener):
-    """Kills the broker that leads partition 1 as soon as a task is done; it has stood still since the load was planned.
+    """Stops the broker that leads partition 1 when the load is planned, and kills it as soon as a task is done.
 
-    So tasks are left however late that is noticed. Whoever is asked first must be another broker.
+    So tasks are left to do however late the kill comes. Another broker must come first in the bootstrap addresses.
     """
 
     def __init__(self, brokers, leader):
@@ -65,7 +65,7 @@ class KillsALeader(SilentListener):
 
 
 def dagsters_run(brokers, folder):
-    """A run of Dagster that loads the topic and checks the table; whether it succeeded, and its checks."""
+    """Runs a load and its checks in Dagster; returns whether the run succeeded, and whether each check passed."""
     millrace = MillraceResource(
         bootstrap=brokers.bootstrap,
         admin_url="http://127.0.0.1:9",
@@ -84,7 +84,7 @@ def dagsters_run(brokers, folder):
 
 
 def kill_leader(brokers, partition):
-    """Kills a leader; others are elected once its session with ZooKeeper has ended."""
+    """Kills the leader of a partition and ends its session, so that another one is elected; returns its id."""
     leader = brokers.partition(TOPIC, partition).leader
     brokers.crash(leader)
     return leader

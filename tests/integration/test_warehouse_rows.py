@@ -368,7 +368,7 @@ def test_of_two_replays_one_is_refused(lettered):
 
 
 class Then(SilentListener):
-    """Does something at the so-manieth time of a step."""
+    """Calls `action` when a load is at a step for the `times`-th time."""
 
     def __init__(self, step, action, times=1):
         self.step, self.action, self.times = step, action, times

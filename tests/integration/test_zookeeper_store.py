@@ -104,7 +104,7 @@ def topic(name, partitions=1, brokers=(1,), config=None):
 
 
 def expire(address, client_id):
-    """End a session on the server: a second connection with its id and password closes it."""
+    """Ends a session on the server: a second connection with its id and password closes it."""
     from kazoo.client import KazooClient
 
     twin = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000, client_id=client_id)
@@ -114,7 +114,7 @@ def expire(address, client_id):
 
 
 def await_other_owner(address, path, session_id):
-    """Until the ephemeral node is another session's: it may be gone and created again before anyone has looked."""
+    """Waits until the ephemeral node belongs to another session; that it was gone in between may go unseen."""
     from kazoo.client import KazooClient
 
     client = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000)

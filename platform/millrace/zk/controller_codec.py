@@ -6,7 +6,6 @@
     /admin/preferred_replica_election   the same
     /log_dir_event_notification/[event] {"version":1,"broker":1,"event":1}
     /admin/reassign_partitions          {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}
-    /feature                            {"features":{"f":{"max_version_level":1}},"version":2,"status":1}
 
 Decoders raise ZooKeeperError for other documents.
 """
@@ -22,7 +21,6 @@ from millrace.zk.codec import decoded, dump
 
 NO_KRAFT_CONTROLLER = -1
 LOG_DIR_FAILURE = 1
-ENABLED = 1
 
 Partition: TypeAlias = tuple[str, int]  # a topic and the index of the partition
 
@@ -103,25 +101,9 @@ def decode_reassignment(data: bytes) -> dict[Partition, tuple[int, ...]]:
     )
 
 
-def encode_features(finalized: Mapping[str, int]) -> bytes:
-    """Returns the data of the node `/feature`: the level of each finalized feature."""
-    levels = {name: {"max_version_level": level} for name, level in finalized.items()}
-    return dump({"features": levels, "version": 2, "status": ENABLED})
-
-
-def decode_features(data: bytes) -> dict[str, int]:
-    """Returns the level of each finalized feature in `/feature`; none where features are disabled."""
-    return decoded(data, "set of features", _features)
-
-
 def decode_supported_features(data: bytes) -> dict[str, int]:
     """Returns the newest level of each feature that the broker in `/brokers/ids/[id]` supports."""
     return decoded(data, "broker registration", _supported_features)
-
-
-def _features(fields: Mapping[str, Any]) -> dict[str, int]:
-    levels = {str(name): index(levels["max_version_level"]) for name, levels in fields["features"].items()}
-    return levels if fields["status"] == ENABLED else {}
 
 
 def _supported_features(fields: Mapping[str, Any]) -> dict[str, int]:

@@ -9,7 +9,7 @@ MISSING = "nothing"
 
 
 def masked(api, value, path=""):
-    """The value with what must differ masked, and lists of structs in one order: Kafka's is that of its hash maps."""
+    """Returns the value with what must differ masked, and lists of structs sorted, as Kafka's come from hash maps."""
     for mask in MASKS:
         if fnmatchcase(api, mask.api) and fnmatchcase(path, mask.path):
             value = mask.keep(value)
@@ -23,7 +23,7 @@ def masked(api, value, path=""):
 
 
 def differences(theirs, ours, path=""):
-    """Each field that differs: (path, theirs, ours)."""
+    """Returns (path, theirs, ours) of each field that differs."""
     if theirs == ours and type(theirs) is type(ours):
         return []
     if isinstance(theirs, dict) and isinstance(ours, dict):
@@ -39,5 +39,5 @@ def differences(theirs, ours, path=""):
             for found in differences(one, other, f"{path}[{index}]")
         ]
     if theirs in (None, "") and path.endswith("rrorMessage"):
-        return []  # a reason where Kafka gives none is welcome
+        return []  # Millrace may give a reason where Kafka gives none
     return [(path, theirs, ours)]

@@ -5,7 +5,7 @@ BETWEEN_KAFKAS   where the two versions of Apache Kafka differ: Millrace may ans
 BY_CHOICE        where Millrace means to answer otherwise than both
 OPEN             where it does not yet answer as either and should: a line goes when its scenario agrees
 
-A line of the second or third table that is not needed fails the test; the summary names those of the last.
+A line of BETWEEN_KAFKAS or BY_CHOICE that is not needed fails the test; the summary names such lines of OPEN.
 """
 
 from typing import Any, NamedTuple
@@ -28,22 +28,22 @@ class Mask(NamedTuple):
 
 
 def if_positive(name):
-    """A number above zero by a name; others as they are."""
+    """Returns a mask that shows a number above zero as a name."""
     return lambda value: f"<{name}>" if isinstance(value, int) and value > 0 else value
 
 
 def if_any(name):
-    """Whether there is a text or a list at all."""
+    """Returns a mask that shows a text or a list that is not empty as a name."""
     return lambda value: f"<{name}>" if value else value
 
 
 def if_id(value):
-    """An id that the scenario has no name for."""
+    """Masks an id for which the scenario has no name."""
     return "<some id>" if isinstance(value, UUID) and value.int else value
 
 
 def records_a_client_takes(content):
-    """Whole batches; of what was converted for an old client the first message: a broker ends it where it likes."""
+    """Returns the whole batches; of messages that were converted for an old client the first, as brokers cut them."""
     if not content:
         return b""
     if content[MAGIC_POSITION] < FIRST_BATCH_MAGIC:
@@ -53,7 +53,7 @@ def records_a_client_takes(content):
 
 
 def walk_whole(content):
-    """The batches that are not cut: Kafka cuts the last one where the limit is, which every client leaves alone."""
+    """Yields the batches that are whole: Kafka cuts the last one at the limit, and every client ignores that."""
     position = 0
     while position + HEADER_BYTES <= len(content):
         header = read_header(content, position)

@@ -1,6 +1,6 @@
 """Requests that would change something if a broker let them through, for somebody who may do nothing.
 
-They complete the rows of `guarded`, of which those that others may send harm nobody: together there is one for every
+They complete the rows of `guarded`, which change nothing that other rows look at: together there is a row for every
 API in every version that Millrace serves.
 """
 
@@ -25,7 +25,7 @@ CONTROLLER = {"controllerId": 1, "controllerEpoch": 99, "brokerEpoch": -1}
 
 
 def harmful(topic_id, hmac):
-    """The rows for a broker with a topic of this id, and with somebody else's delegation token of this secret."""
+    """Returns the rows for a broker with a topic of this id, and with another user's delegation token of this HMAC."""
     return [*_of_records(topic_id), *_of_groups(), *_of_topics(topic_id), *_of_the_cluster(topic_id),
             *_of_security(hmac), *_of_the_connection()]  # fmt: skip
 
@@ -119,7 +119,7 @@ def _of_security(hmac):
         row("DeleteAcls", {"filters": [nothing]}),
         row("AlterClientQuotas", {"entries": [quota], "validateOnly": False}),
         row("AlterUserScramCredentials", {"deletions": [{"name": "carol", "mechanism": 1}], "upsertions": [upsertion]}),
-        # Its own token somebody may always make: before version 3 there are no others, and a group can't renew one.
+        # Everybody may make a token of their own, the only kind before version 3; a group as its renewer is refused.
         row("CreateDelegationToken", {"renewers": [{"principalType": "Group", "principalName": "g"}]}, last=2),
         row("CreateDelegationToken", {"ownerPrincipalType": "User", "ownerPrincipalName": "admin", "renewers": [],
                                       "maxLifetimeMs": -1}, 3),

@@ -20,7 +20,7 @@ class Scenario(NamedTuple):
         return f"{self.api}: {self.name}"
 
     def transcript(self, side, version, *, unknown_tags=False):
-        """What a broker answers in one version; that a scenario can't go on is an answer too."""
+        """Returns the transcript of a broker in one version, which also says where the scenario could not go on."""
         session = Session(side, self.api, self.name, version, unknown_tags=unknown_tags)
         try:
             self.run(session)
@@ -36,7 +36,7 @@ SCENARIOS: list[Scenario] = []
 
 
 def scenario(api, name, *, first=0, last=1 << 15):
-    """A function of a session, as a row of the table; versions outside first … last are left out."""
+    """Adds a function of a session to the table, for the versions from `first` to `last`."""
 
     def add(run):
         SCENARIOS.append(Scenario(api, name, run, range(first, last + 1)))
@@ -46,7 +46,7 @@ def scenario(api, name, *, first=0, last=1 << 15):
 
 
 def ask(api, name, fields, *, first=0, last=1 << 15, keep=None):
-    """One request alone, as a row: its fields, or a function of the session that gives them."""
+    """Adds a row of one request: its fields, or a function of the session that returns them."""
     scenario(api, name, first=first, last=last)(
         lambda session: session.ask(fields(session) if callable(fields) else fields, keep=keep)
     )

@@ -45,24 +45,24 @@ class Session:
         return self._wires[-1]
 
     def another(self):
-        """The same scenario on a further connection."""
+        """Returns the same scenario on a further connection."""
         other = object.__new__(Session)
         other.__dict__.update(self.__dict__)
         other._wire = self._connect()
         return other
 
     def serves(self, api, version=0):
-        """Whether the broker under test advertises it."""
+        """Returns whether the broker under test advertises a version of an API."""
         return version in self.side.versions.get(api, ())
 
     # What is compared
 
     def ask(self, fields=None, /, *, api=None, version=None, keep=None, **more):
-        """The answer, which goes into the transcript; None where the broker hangs up."""
+        """Sends a request, records its answer in the transcript and returns it; None where the broker hangs up."""
         return self.record(self.send({**(fields or {}), **more}, api=api, version=version), keep=keep)
 
     def send(self, fields, *, api=None, version=None):
-        """Send and go on, for requests that wait for one another."""
+        """Sends a request without waiting for its answer, as requests may wait for one another."""
         try:
             asked = self.version if version is None else version
             return self._wire.send(api or self.api, asked, fields, unknown_tags=self._unknown_tags)
@@ -70,7 +70,7 @@ class Session:
             return None
 
     def record(self, sent, *, keep=None):
-        """Wait for the answer to what was sent, and put down what `keep` makes of it."""
+        """Waits for the answer to a request, records what `keep` makes of it, and returns it."""
         try:
             answer = self._wire.receive(sent) if sent else None
         except ConnectionClosedError:
@@ -79,7 +79,7 @@ class Session:
         return answer
 
     def ask_without_answer(self, fields):
-        """What the protocol does not answer: put down whether the connection lives on."""
+        """Sends a request that has no answer, and records whether the connection lives on."""
         self.send(fields)
         fence = self.send({}, api="ApiVersions", version=0)
         try:
@@ -90,7 +90,7 @@ class Session:
             self.note(SILENT)
 
     def ask_raw(self, frame):
-        """Bytes that need not be a request: put down whether any answer comes."""
+        """Sends bytes that need not be a request, and records whether any answer comes."""
         try:
             self._wire.send_frame(frame)
             self.note(ANSWERED if self._wire.receive_frame() else SILENT)
@@ -102,13 +102,13 @@ class Session:
         self._notes.append(what)
 
     def name_id(self, name, value):
-        """Have the transcript show `<name>` wherever `value` stands."""
+        """Has the transcript show `<name>` wherever `value` stands."""
         self._names[value] = f"<{name}>"
         return value
 
     @property
     def transcript(self):
-        """All that was put down, ids by their names."""
+        """All that was recorded, with names in place of ids."""
         return [self._named(what) for what in self._notes]
 
     def _named(self, value):
@@ -123,11 +123,11 @@ class Session:
     # What is not
 
     def call(self, api, version, /, **fields):
-        """An answer that a scenario needs."""
+        """Sends a request that is not compared, and returns its answer."""
         return self._wire.receive(self._wire.send(api, version, fields))
 
     def until(self, asked, done):
-        """The first answer of `asked()` that is `done`."""
+        """Returns the first answer of `asked()` for which `done` is true."""
         deadline = time.monotonic() + DEADLINE_S
         while not done(answer := asked()):
             assert time.monotonic() < deadline, f"still {answer}"
@@ -135,7 +135,7 @@ class Session:
         return answer
 
     def topic(self, suffix="", *, partitions=1, configs=None, records=0):
-        """A topic of this scenario's own, served by the broker, with records one to a batch; its name."""
+        """Creates a topic of this scenario, with one record to a batch, and returns its name once it is served."""
         name = suffix if suffix.startswith("with-") else f"{self.api.lower()}-{self.name}{suffix and f'-{suffix}'}"
         settings = [{"name": key, "value": value} for key, value in (configs or {}).items()]
         asked = {"name": name, "numPartitions": partitions, "replicationFactor": 1, "configs": settings}
@@ -147,7 +147,7 @@ class Session:
         return name
 
     def shared_topic(self, *, records):
-        """A topic with so many records that no scenario changes."""
+        """Returns the name of a topic with so many records, which no scenario changes."""
         name = f"with-{records}-records"
         if name not in self.side.shared_topics:
             self.side.shared_topics[name] = self.topic(name, records=records)
@@ -165,12 +165,12 @@ class Session:
         )
 
     def topic_id(self, name):
-        """The id of a topic, which the transcript then shows by a name."""
+        """Returns the id of a topic, which the transcript then shows by a name."""
         (topic,) = self.call("Metadata", 12, topics=[{"name": name, "topicId": NO_TOPIC_ID}])["topics"]
         return self.name_id(f"id of {name}", topic["topicId"])
 
     def produce(self, topic, records, *, partition=0):
-        """Append a batch, in the first version of Produce that all serve; its answer."""
+        """Appends a batch, in the first version of Produce that all serve, and returns the answer."""
         data = [{"name": topic, "partitionData": [{"index": partition, "records": records}]}]
         answer = self.call("Produce", 5, acks=-1, timeoutMs=60_000, topicData=data)
         (partition_answer,) = answer["responses"][0]["partitionResponses"]

@@ -14,7 +14,7 @@ PATIENCE_S = 600
 
 
 class Copier(threading.Thread):
-    """A client in a process of its own, started again whenever that ends, till it is told to stop."""
+    """Runs a client in a process of its own, and starts it again whenever it ends, until `stop` is called."""
 
     def __init__(self, name, command, log):
         super().__init__(name=name, daemon=True)
@@ -39,7 +39,7 @@ class Copier(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Reads all committed records of all destinations, and tells how far each has come."""
+    """Reads all committed records of all destination topics, and counts those of each."""
 
     def __init__(self, bootstrap, names):
         super().__init__(daemon=True)
@@ -63,7 +63,7 @@ class Reader(threading.Thread):
         self.consumer.close()
 
     def await_counts(self, wanted):
-        """Until of each destination as many records have come as are wanted of it."""
+        """Waits until the reader has at least `wanted[name]` records of the topic NAME-out, for each client NAME."""
         with self.progress:
             came = self.progress.wait_for(
                 lambda: all(self.counts[name] >= wanted[name] for name in self.names), PATIENCE_S
@@ -71,7 +71,7 @@ class Reader(threading.Thread):
             assert came, f"wanted {wanted}, came {self.counts}"
 
     def copied(self, name):
-        """By partition, what one client has copied."""
+        """Returns, for each partition, the list of values that one client has copied."""
         return [self.found[f"{name}-out", partition] for partition in range(PARTITIONS)]
 
     def stop(self):

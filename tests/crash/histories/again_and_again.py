@@ -1,6 +1,6 @@
-"""Something that is done beside a history again and again: it may fail where no broker answers in time, and goes on.
+"""An operation that is repeated while a history is recorded; a failure because no broker answers in time is allowed.
 
-It must not say that the topic, or the end of a log, is gone: nothing is lost, however leaders change.
+No error may say that the topic, or the end of a log, is gone: nothing is lost, however leaders change.
 """
 
 import logging
@@ -13,15 +13,14 @@ from millrace_support.broker_clusters import awaited
 
 logger = logging.getLogger(__name__)
 PAUSE_S = 1.0
-FALSE_ALARMS = ("Truncated", "Recreated", "OffsetsLost", "does not exist")  # in what a task has said, too
+FALSE_ALARMS = ("Truncated", "Recreated", "OffsetsLost", "does not exist")  # also in the error of a task that is quoted
 
 
 class AgainAndAgain(threading.Thread):
-    """Calls `do_once`, which returns True where all is done, until it is stopped.
+    """Calls `do_once` until it is stopped; as a context manager it has ended when the `with` block is left.
 
-    `ends` counts how that ended, `alarms` are errors that it may not have.
-
-    It is a context manager that leaves nothing running.
+    `do_once` returns True once it has done everything, else None. `ends` counts the calls by their outcomes, and
+    `alarms` has the errors that are not allowed.
     """
 
     def __init__(self, name):
@@ -45,7 +44,7 @@ class AgainAndAgain(threading.Thread):
                 raise
 
     def attempt(self):
-        """Calls `do_once` and returns what that returns; notes a MillraceError, and returns None then."""
+        """Returns the result of `do_once`; notes a MillraceError and returns None."""
         try:
             return self.do_once()
         except MillraceError as error:
@@ -60,7 +59,7 @@ class AgainAndAgain(threading.Thread):
             self.alarms.append(said)
 
     def do_last(self):
-        """Stops, and calls `do_once` until it has done all; it may only fail while a broker has lost its session."""
+        """Stops the thread, and calls `do_once` until it returns True, again after an error that is allowed."""
         self.stopping.set()
         self.join()
         awaited(lambda: self.alarms or self.attempt(), f"{self.name} do the last", lambda: str(self.ends))

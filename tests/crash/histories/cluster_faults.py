@@ -1,4 +1,4 @@
-"""What happens to one broker of a cluster: a fault begins, lasts, and is healed when its function returns."""
+"""Faults of one broker, or of all: each function begins a fault, lets it last, and heals it before it returns."""
 
 import random
 import resource
@@ -22,12 +22,12 @@ def beyond_the_session():
 
 
 def either():
-    """A moment, or so long that the session with ZooKeeper ends."""
+    """Waits a moment, or so long that the session with ZooKeeper ends."""
     random.choice((a_moment, beyond_the_session))()
 
 
 def heal(cluster):
-    """What was sent arrives late, or never."""
+    """Heals all networks; bytes that were held back arrive late, or their connections break."""
     cluster.heal(breaks=random.choice((False, True)))
 
 
@@ -38,7 +38,7 @@ def killed(cluster, broker):
 
 
 def bounced(cluster, broker):
-    """A clean stop, and a start."""
+    """Stops the broker cleanly, and starts it again."""
     cluster.brokers[broker].restart()
 
 
@@ -49,21 +49,21 @@ def paused(cluster, broker):
 
 
 def cut_off(cluster, broker):
-    """The other brokers are out of reach; ZooKeeper and clients are not."""
+    """Cuts the network between the broker and all others; it still reaches ZooKeeper and its clients."""
     cluster.cut_between(broker, others(cluster, broker))
     either()
     heal(cluster)
 
 
 def cut_from_one(cluster, broker):
-    """One other broker is out of reach."""
+    """Cuts the network between the broker and one other."""
     cluster.cut_between(broker, [random.choice(others(cluster, broker))])
     either()
     heal(cluster)
 
 
 def unheard(cluster, broker):
-    """It does not reach the other brokers; they reach it."""
+    """Holds back the connections that the broker opens to others; the others still reach it."""
     for other in others(cluster, broker):
         cluster.cut_from(broker, other)
     either()
@@ -77,7 +77,7 @@ def cut_from_zookeeper(cluster, broker):
 
 
 def isolated(cluster, broker):
-    """The other brokers and ZooKeeper are out of reach, and clients still come: what a former leader may do."""
+    """Cuts the broker off from all others and from ZooKeeper; clients still reach the former leader."""
     cluster.cut_between(broker, others(cluster, broker))
     cluster.cut_from_zookeeper(broker)
     beyond_the_session()
@@ -85,12 +85,12 @@ def isolated(cluster, broker):
 
 
 def expired(cluster, broker):
-    """The session with ZooKeeper ends, while everything is in reach."""
+    """Ends the broker's session with ZooKeeper, which it can reach again at once."""
     cluster.expire_session(broker)
 
 
 def all_expired(cluster, _):
-    """No broker reaches ZooKeeper, until all sessions have ended."""
+    """Cuts all brokers off from ZooKeeper until their sessions have ended."""
     for each in cluster.brokers:
         cluster.cut_from_zookeeper(each)
     beyond_the_session()
@@ -105,14 +105,14 @@ def all_killed(cluster, _):
 
 
 def paused_beside_a_killed_one(cluster, broker):
-    """Two are away for a while, and nothing can be acknowledged."""
+    """Takes two of three brokers away for a while, so that no write with acks=all is acknowledged."""
     cluster.brokers[broker].send_signal(signal.SIGSTOP)
     killed(cluster, random.choice(others(cluster, broker)))
     cluster.brokers[broker].send_signal(signal.SIGCONT)
 
 
 def out_of_disk(cluster, broker):
-    """No file may grow above the size that one of the logs has now."""
+    """Lets no file of the broker grow above the size that one of its logs has now."""
     pid, folder = cluster.brokers[broker].pid, cluster.brokers[broker].data_dir
     sizes = [file.stat().st_size for file in folder.glob(f"{EVENTS}-*/*.log")]
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (random.choice(sizes), resource.RLIM_INFINITY))
@@ -121,7 +121,7 @@ def out_of_disk(cluster, broker):
 
 
 def wiped(cluster, broker):
-    """It comes back with an empty disk; before, all replicas are in sync, so that others have what it had."""
+    """Restarts the broker with an empty disk, once all replicas are in sync and others have its records."""
     cluster.all_in_sync()
     cluster.brokers[broker].kill()
     shutil.rmtree(cluster.brokers[broker].data_dir)
@@ -134,7 +134,7 @@ def others(cluster, broker):
 
 
 def leader(cluster):
-    """The leader of one of the partitions."""
+    """Returns the leader of a random partition."""
     partition = random.choice((0, 1, 2))
     return cluster.until(lambda one: one.leader in cluster.brokers, EVENTS, partition).leader
 

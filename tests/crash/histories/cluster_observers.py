@@ -1,4 +1,4 @@
-"""What is done to a cluster, and seen of it, beside a workload: partitions are moved, and leaders are noted."""
+"""Threads that run beside a workload: one moves the partitions of a cluster, another notes who leads them."""
 
 import contextlib
 import random
@@ -16,9 +16,9 @@ MOST_S = 8.0  # of a move, before it is cancelled
 
 
 class Mover(threading.Thread):
-    """Reassigns one partition of a topic after the other, to two or all brokers in any order; one in four is cancelled.
+    """Reassigns random partitions of a topic to two or to all brokers, in any order; one move in four is cancelled.
 
-    A cluster in which a broker is away refuses moves, or does not end them; both are as good.
+    While a broker is away, the cluster refuses moves or does not complete them; both outcomes are allowed.
     """
 
     def __init__(self, cluster, topic, partitions):
@@ -34,7 +34,7 @@ class Mover(threading.Thread):
                 self.outcomes["moves without an answer"] += 1
 
     def move(self, key):
-        """How the move of a partition ends."""
+        """Moves a partition, and returns the name under which the outcome is counted."""
         brokers = list(self.cluster.brokers)
         target = random.sample(brokers, random.choice((2, len(brokers))))
         with Cluster(self.cluster.bootstrap, timeout_s=REQUEST_TIMEOUT_S) as cluster:
@@ -51,10 +51,10 @@ class Mover(threading.Thread):
             return "moves cancelled"
 
     def stop(self):
-        """Ends with all partitions on all brokers.
+        """Stops the thread, and moves all partitions to all brokers.
 
-        The replicas that metadata names don't tell that: those of a move under way are the old and the new ones, and
-        it may end, on fewer brokers, before the list of moves is asked for.
+        The replicas in the metadata do not prove that: during a move they are the old and the new ones together, and
+        the move may end on fewer brokers before the list of moves is asked for.
         """
         self.stopping.set()
         self.join()
@@ -63,7 +63,7 @@ class Mover(threading.Thread):
         awaited(lambda: self.asked(lambda moves: not moves.list()), "all partitions are on all brokers again")
 
     def asked(self, holds):
-        """True once the controller has answered, and it holds; else None."""
+        """Returns True if the controller answers and `holds` is true of its reassignments, else None."""
         with (
             contextlib.suppress(MillraceError),
             Cluster(self.cluster.bootstrap, timeout_s=REQUEST_TIMEOUT_S) as cluster,
@@ -99,7 +99,7 @@ class LeaderWatch(threading.Thread):
 
 
 def leaders_by_epoch(watches):
-    """What all of them have seen."""
+    """Returns the leaders that all watches together have seen, by partition and leader epoch."""
     found = defaultdict(set)
     for watch in watches:
         for key, leaders in watch.leaders.items():

@@ -1,7 +1,7 @@
 """One member of a group that ZooKeeper coordinates: `connector_process.py PROPERTIES_JSON TOPIC [FAULT]`.
 
-Writes each event of ownership to stdout at once, a JSON object a line, and each value that it is handed. Ends in order
-when its stdin ends.
+Writes each event of ownership, and each value that it is handed, to stdout at once, as a line of JSON. Shuts down
+cleanly when its stdin ends.
 """
 
 import json
@@ -25,14 +25,14 @@ def observe(event):
 
 
 def gives_nothing_up():
-    """What is queued is handed out, in its own time, though another member owns its partition."""
+    """Goes on handing out queued messages, slowly, after another member has claimed their partition."""
     Feed.stop = ConsumerStream.drop = lambda *_: None
     take = ConsumerStream.__next__
     ConsumerStream.__next__ = lambda self: (time.sleep(SLUGGISH_S), take(self))[1]
 
 
 def begins_behind():
-    """Of what another member had, the next message is left out."""
+    """Skips the first message after the committed offset, where another member has committed one."""
     begin = Feed.__init__
 
     def begin_behind(self, partition, ownership, stream, offset):

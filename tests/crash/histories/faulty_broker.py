@@ -1,7 +1,7 @@
 """A broker with faults that are planted in it: `faulty_broker.py FAULT[,FAULT…] …` with the broker's own options.
 
-Each fault takes one decision away, or turns it round, in this process alone. What it spoils is the topic of a
-workload, and the offsets of groups; states of transactions and groups are stored as ever.
+Each fault removes or reverses one decision of this process. It affects the topic of the workload and the committed
+offsets of groups; the states of transactions and of groups are stored correctly.
 """
 
 import itertools
@@ -26,7 +26,7 @@ ONE_IN = 5
 
 
 def cuts_the_log(options):
-    """The last batch of no transaction, and what lies behind it, is gone whenever the broker starts."""
+    """Cuts the last non-transactional batch, and all that follows it, from each log at every start."""
     for folder in options.data_dirs:
         for file in Path(folder).glob(f"{TOPIC}-*/*.log"):
             data = file.read_bytes()
@@ -36,7 +36,7 @@ def cuts_the_log(options):
 
 
 def loses_answers(_):
-    """One in five batches is appended, and its producer told that it was not: what a broken connection does."""
+    """Appends every fifth batch of an idempotent producer and answers it with an error, as if its answer were lost."""
     append_all, count = Partition.append_all, itertools.count()
 
     def append_and_deny(self, appends):
@@ -65,7 +65,7 @@ def knows_no_stable_offset(_):
 
 
 def skips_batches(_):
-    """Who asks for one of some offsets gets what lies behind it; who comes by in a larger read gets all."""
+    """Begins reads from offsets 1, 4, 7, … one offset later; reads from other offsets get all records."""
     find = Log.read_or_find
 
     def find_behind(self, offset, max_bytes, *, up_to_offset, **options):
@@ -76,7 +76,7 @@ def skips_batches(_):
 
 
 def commits_by_halves(_):
-    """One in five partitions is told of an abort."""
+    """Writes every fifth marker of the topic as an abort."""
     write, count = MarkerWriter.write, itertools.count()
 
     def write_either(self, topic_partition, marker, then):
@@ -87,7 +87,7 @@ def commits_by_halves(_):
 
 
 def fences_no_one(_):
-    """Epochs are compared nowhere."""
+    """Compares producer epochs neither in logs nor in transactions."""
     ProducerStateManager.check = lambda *_: None
     Transaction._check_owner = lambda *_: ErrorCode.NONE
     Transaction._check_end = lambda *_, **__: ErrorCode.NONE
@@ -104,7 +104,7 @@ def moves_commits_back(_):
 
 
 def waits_for_no_follower(_):
-    """A leader takes for replicated what it has itself."""
+    """Moves the high watermark to the leader's own log end, whatever the followers have."""
 
     def move(self, _):
         moves = self._log_end_offset > self.high_watermark

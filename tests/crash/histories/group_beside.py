@@ -1,7 +1,7 @@
-"""A group that ZooKeeper coordinates beside a history of brokers: its members come and are killed, and all is judged.
+"""A group that ZooKeeper coordinates, beside a history of brokers: members join and are killed, and the checker judges.
 
-Of the history, what was sent and what transactors read goes together with what the members tell of themselves. The
-commits of other groups are left out: a history has one group.
+The checked history has the operations of the senders and transactors and the events of the members. The commits of
+other groups are left out, because a history has one group.
 """
 
 import bisect
@@ -24,16 +24,16 @@ class GroupBeside(Group):
     """Two members, one of which is killed now and then, while another one joins."""
 
     def begin(self):
-        """Once it returns, the members have all partitions."""
+        """Starts the members, and returns once they own all partitions."""
         self.await_shares(*(self.join() for _ in range(MEMBERS)))
 
     def replace_oldest(self):
-        """Waits for nobody: brokers may be away."""
+        """Kills the oldest member and starts another, without waiting for it, as brokers may be away."""
         self.living()[0].kill()
         self.join()
 
     def catch_up(self, file):
-        """Waits until all is handed out that was acknowledged, and ends the group; AssertionError for a dead member."""
+        """Waits until all acknowledged values are handed out, and ends the group; no member may have ended before."""
         file.seek(0)
         sent = {send.value for one in read_history(file) if one.outcome is Outcome.OK for send in one.sends()}
         awaited(lambda: sent <= self.handed() or None, "all that was acknowledged is handed out")
@@ -42,7 +42,7 @@ class GroupBeside(Group):
             member.leave()
 
     def operations(self, file):
-        """The history of the senders and of the group."""
+        """Returns the history of the senders and of the group, in the order of time."""
         file.seek(0)
         sent = (line for line in file if is_senders(line))
         return read_history(merged(sent, self.history_lines()))
@@ -53,12 +53,12 @@ def is_senders(line):
 
 
 def group_findings(operations):
-    """What is wrong with the group's history, a line each."""
+    """Returns what is wrong with the group's history, a line for each finding."""
     return [*map(str, check(operations, allowed={Anomaly.WRITE_CYCLE})), *commits_ahead(operations)]
 
 
 def commits_ahead(operations):
-    """Commits below which an acknowledged record lies that nobody had been handed by then, a line each."""
+    """Yields a line for each commit that ended before an acknowledged record below its offset was handed out."""
     handed = times_of_hand_outs(operations)
     acknowledged = {
         partition: [(offset, handed.get((partition, offset), math.inf)) for offset in sorted(offsets)]
@@ -77,7 +77,7 @@ def commits_ahead(operations):
 
 
 def acknowledged_offsets(operations):
-    """By partition, the offsets of what was sent and acknowledged, or committed."""
+    """Returns the offsets of values that were acknowledged, or whose transaction was committed, by partition."""
     offsets = defaultdict(set)
     for operation in operations:
         for send in operation.sends():
@@ -87,7 +87,7 @@ def acknowledged_offsets(operations):
 
 
 def times_of_hand_outs(operations):
-    """When each offset was handed out first."""
+    """Returns the time in nanoseconds at which each (partition, offset) was first handed out."""
     times = {}
     for operation in operations:
         for step in operation.ownings():

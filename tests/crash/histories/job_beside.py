@@ -1,7 +1,7 @@
-"""A downstream job beside a history: members of a group that ZooKeeper coordinates take what is new, again and again.
+"""A downstream job that runs again and again beside a history, as members of a group that ZooKeeper coordinates.
 
-Each of two members runs until the output has all that the topic had when the run began, and leaves the group. So the
-partitions change hands all the time, and in the end the output has each record once.
+Each of two members runs until the output has all records that the topic had when the run began, and leaves the group.
+So the partitions change owners all the time, and in the end the output has each record once.
 """
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ SCHEMA = pa.schema([pa.field("partition", pa.string()), pa.field("offset", pa.in
 
 @micro_batch_job(topic="events", schema=SCHEMA, form=Form.APPEND)
 def listed_events(_, messages):
-    """Lists what it is given."""
+    """Returns a row for each message."""
     rows = [(f"{one.topic}-{one.partition}", one.offset, int(one.value)) for one in messages]
     return pa.table([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)
 
@@ -44,7 +44,7 @@ class JobBeside(AgainAndAgain):
         self.ends["commits of a job"] += committed.version is not None
 
     def rows(self):
-        """(partition's name, offset, value) of each row."""
+        """Returns (TOPIC-PARTITION, offset, value) of each row."""
         files = Table.load(self.options.output, OsFileSystem()).files()
         columns = ds.dataset(files).to_table(columns=SCHEMA.names).to_pydict()
         return zip(*columns.values(), strict=True)

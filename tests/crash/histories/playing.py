@@ -1,4 +1,4 @@
-"""A workload from its beginning to its end: some roles play beside a broker or several, then everything is read."""
+"""Runs a workload against one or several brokers: clients in some roles record a history, then everything is read."""
 
 import contextlib
 
@@ -45,7 +45,7 @@ TRANSACTIONAL = ("confluent-transactor", "aiokafka-transactor", "confluent-usurp
 
 @contextlib.contextmanager
 def playing(broker, file, roles, *, replication_factor=1, is_read_at_end=True):
-    """While the roles play: their recorder. The file has their whole history afterwards."""
+    """Yields the recorder while clients in these roles run; afterwards the file has their whole history."""
     with Cluster(broker.bootstrap) as cluster:
         create_replicated(cluster, TOPIC, PARTITIONS, replication_factor)
     recorder = Recorder(file)

@@ -1,4 +1,4 @@
-"""What the processes of a history have in common: their names, what they send, how they are started again."""
+"""What the processes of a history have in common: their names, the values that they send, and their restarts."""
 
 import itertools
 import random
@@ -17,11 +17,11 @@ MAX_OPEN_S = 0.1  # of a transaction that has written, while others read
 
 
 class StaleError(Exception):
-    """This instance can't go on; another one comes in its place, under another name."""
+    """A client can't go on, and another one takes its place under another name."""
 
 
 class Workload:
-    """Where the processes send to and read from, and how they are told to stop."""
+    """The topic that the processes write and read, the recorder of their history, and the event that stops them."""
 
     def __init__(self, bootstrap, recorder, topic, partitions):
         self.bootstrap, self.recorder, self.topic = bootstrap, recorder, topic
@@ -33,23 +33,23 @@ class Workload:
         return f"{self.topic}-{partition}"
 
     def new_value(self):
-        """One that no one else sends."""
+        """Returns a value that has not been returned before."""
         return next(self._values)
 
     def some_sends(self):
-        """(partition, value) each."""
+        """Returns one to five pairs (partition, value) to send."""
         return [(random.choice(self.partitions), self.new_value()) for _ in range(random.randint(1, AT_MOST))]
 
     def is_to_commit(self):
-        """Of all transactions one in five is to be aborted."""
+        """Returns whether to commit the next transaction; every fifth is aborted."""
         return next(self._transactions) % ABORTED_ONE_IN != 1
 
     def sends(self, some, offsets=None):
-        """The steps of a history for them; offsets by value."""
+        """Returns the steps that record sends of (partition, value); `offsets` has the known offsets by value."""
         return [Send(self.name_of(partition), value, (offsets or {}).get(value)) for partition, value in some]
 
     def polls(self, records):
-        """The steps for (partition, offset, value) each."""
+        """Returns the steps that record a poll of (partition, offset, value) each."""
         found = defaultdict(list)
         for partition, offset, value in records:
             found[self.name_of(partition)].append((offset, int(value)))

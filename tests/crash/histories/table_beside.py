@@ -1,7 +1,6 @@
-"""A table that is loaded beside a history, again and again, and what a table may have in the end.
+"""A table that is loaded again and again beside a history, and what it may hold in the end.
 
-It has each record that was acknowledged or committed once, none that was aborted, and of those whose fate nobody was
-told each at most once.
+It holds each acknowledged or committed record once, no aborted record, and each record of unknown outcome at most once.
 """
 
 import logging
@@ -35,19 +34,19 @@ class TableBeside(AgainAndAgain):
         return True
 
     def rows(self):
-        """(partition's name, offset, value) of each row."""
+        """Yields (TOPIC-PARTITION, offset, value) of each row."""
         files = Table.load(self.options.table, OsFileSystem()).files()
         columns = ds.dataset(files).to_table(columns=["partition", "offset", "value"]).to_pydict()
         for partition, offset, value in zip(*columns.values(), strict=True):
             yield f"{self.options.topic}-{partition}", offset, int(value)
 
     def audited(self):
-        """What the product's audit finds, with the topic at hand."""
+        """Returns the findings of Millrace's audit of the table against its topic."""
         return audit(self.options.table, bootstrap=self.options.bootstrap)
 
 
 def differences(operations, rows):
-    """In what the rows differ from what the clients were told, a sentence each."""
+    """Returns a sentence for each difference between the rows and the answers that the clients got."""
     places, sent = defaultdict(list), {}
     for partition, offset, value in rows:
         places[value].append((partition, offset))
@@ -62,7 +61,7 @@ def differences(operations, rows):
 
 
 def is_as_told(operation, send, places):
-    """Whether one sent value is where its sender was told, and nowhere else."""
+    """Returns whether a sent value is at the offset that its sender was told, and nowhere else."""
     is_acknowledged = operation.action is Action.SEND and send.offset is not None
     if operation.outcome is Outcome.FAIL:
         return not places

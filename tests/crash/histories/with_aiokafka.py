@@ -16,7 +16,7 @@ POLL_MS = 100
 
 
 def sender(workload, process):
-    """Sends that are idempotent, a few at a time."""
+    """Sends a few values at a time, by an idempotent producer."""
 
     async def play():
         producer = aiokafka.AIOKafkaProducer(bootstrap_servers=workload.bootstrap, enable_idempotence=True, **CLIENT)
@@ -40,7 +40,7 @@ async def started(client):
 
 
 async def stopped(client):
-    """Stop a client, though its broker may be gone, and though a task of its own ends it with CancelledError."""
+    """Stops a client whose broker may be gone, and whose own tasks may end the stop with CancelledError."""
     try:
         await asyncio.wait_for(client.stop(), PATIENCE_S)
     except (*ERRORS, asyncio.CancelledError):
@@ -58,14 +58,14 @@ async def send(workload, process, producer):
 
 
 async def deliver(producer, topic, some):
-    """The offsets by value; an error where one is not acknowledged."""
+    """Returns the offsets by value; raises an error if one is not acknowledged."""
     coming = [await producer.send(topic, b"%d" % value, partition=partition) for partition, value in some]
     told = await asyncio.wait_for(asyncio.gather(*coming), 2 * PATIENCE_S)
     return {value: one.offset for (_, value), one in zip(some, told, strict=True)}
 
 
 def transactor(workload, process):
-    """Transactions that write, one in five of them aborted."""
+    """Runs transactions that write; every fifth is aborted."""
 
     async def play():
         producer = aiokafka.AIOKafkaProducer(
@@ -101,7 +101,7 @@ async def transact(workload, process, producer):
 
 
 def assigned(workload, process):
-    """Reads all partitions, for ever."""
+    """Reads all partitions until the workload stops."""
 
     async def play():
         places = [aiokafka.TopicPartition(workload.topic, index) for index in workload.partitions]

@@ -20,7 +20,7 @@ UNIMPORTANT = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._
 
 
 def sender(workload, process):
-    """Sends that are idempotent, a few at a time."""
+    """Sends a few values at a time, by an idempotent producer."""
     producer = Producer({
         "bootstrap.servers": workload.bootstrap, "enable.idempotence": True, "linger.ms": 0,
         "reconnect.backoff.max.ms": 500, "delivery.timeout.ms": 1000 * PATIENCE_S,
@@ -36,7 +36,7 @@ def sender(workload, process):
 
 
 def deliver(producer, topic, some):
-    """The offsets by value, of what the broker has acknowledged."""
+    """Returns the offsets of the values that the broker has acknowledged, by value."""
     offsets = {}
 
     def told(value):
@@ -53,7 +53,7 @@ def deliver(producer, topic, some):
 
 
 def transactor(workload, process):
-    """Transactions that read and write, one in five of them aborted."""
+    """Runs transactions that read and write; every fifth is aborted."""
     producer = transactional(workload, process.rpartition("-")[0])
     consumer = reader_of_all(workload, process)
     while not workload.stopping.wait(PAUSE_S):
@@ -83,7 +83,7 @@ def transact(workload, process, producer, consumer):
 
 
 def transactional(workload, role):
-    """The one producer of a transactional id."""
+    """Returns a producer with the transactional id `role`, which fences the one before it."""
     producer = Producer({
         "bootstrap.servers": workload.bootstrap, "transactional.id": role, "linger.ms": 0,
         "reconnect.backoff.max.ms": 500,
@@ -93,7 +93,7 @@ def transactional(workload, role):
 
 
 def usurped(workload, process):
-    """Transactions in the midst of which another instance takes over: none of them may count."""
+    """Runs transactions during which another producer takes the transactional id over: none of them may commit."""
     role, _, number = process.rpartition("-")
     producer = transactional(workload, role)
     for turn in itertools.count():
@@ -103,7 +103,7 @@ def usurped(workload, process):
 
 
 def usurp(workload, process, producer, role):
-    """The instance that has taken over; the old one has tried to go on, in another partition."""
+    """Runs such a transaction, which goes on in another partition after the takeover; returns the new producer."""
     before, after = ([(index, workload.new_value())] for index in random.sample(workload.partitions, 2))
     offsets, outcome, committing_ns = {}, Outcome.INFO, None
     workload.recorder.invoke(process, Action.TRANSACTION, workload.sends(before + after))
@@ -125,7 +125,7 @@ def usurp(workload, process, producer, role):
 
 
 def reader_of_all(workload, process):
-    """A consumer that is assigned to all partitions from their beginning."""
+    """Returns a consumer that is assigned to all partitions, from their beginning."""
     consumer = Consumer({
         "bootstrap.servers": workload.bootstrap, "group.id": process, "isolation.level": "read_committed",
         "enable.auto.commit": False, "auto.offset.reset": "error", "reconnect.backoff.max.ms": 500,
@@ -137,7 +137,7 @@ def reader_of_all(workload, process):
 
 
 def records_of(messages):
-    """(partition, offset, value) each; KafkaException for an error that a client should know of."""
+    """Returns (partition, offset, value) of each message; raises KafkaException unless an error is unimportant."""
     for one in messages:
         if one.error() is not None and one.error().code() not in UNIMPORTANT:
             raise KafkaException(one.error())
@@ -145,11 +145,11 @@ def records_of(messages):
 
 
 def assigned(workload, process):
-    """Reads all partitions, for ever."""
+    """Reads all partitions until the workload stops."""
     consumer = reader_of_all(workload, process)
     while not workload.stopping.is_set():
         poll(workload, process, lambda: consumer.consume(IN_ONE, timeout=POLL_S))
-    # After hundreds of leaders librdkafka may not come back from it (its issue 4884), and no judgement needs it.
+    # After hundreds of leader changes `close` may never return (librdkafka issue 4884); the history needs no clean end.
     threading.Thread(target=consumer.close, daemon=True).start()
 
 
@@ -163,7 +163,7 @@ def poll(workload, process, consume):
 
 
 def subscribed(workload, process):
-    """A member of a group that commits now and then, and leaves it after some polls: each rebalance is written down."""
+    """Reads as a member of a group, commits now and then, and leaves after 30 to 100 polls; rebalances are recorded."""
     consumer = Consumer({
         "bootstrap.servers": workload.bootstrap, "group.id": GROUP, "isolation.level": "read_committed",
         "enable.auto.commit": False, "auto.offset.reset": "earliest", "session.timeout.ms": 6000,
@@ -200,7 +200,7 @@ def commit(workload, process, consumer):
 
 
 def committed(consumer, ends):
-    """What `commit` returns. Where the coordinator is lost at that moment, librdkafka may wait for ever: StaleError."""
+    """Returns the result of `commit`; raises StaleError if it hangs, as it may when the coordinator is lost."""
     told = Future()
 
     def commit():
@@ -221,7 +221,7 @@ def committed_steps(workload, action, offsets):
 
 
 def watcher(workload, process):
-    """Asks how far the group has come, for ever."""
+    """Asks for the committed offsets of the group until the workload stops."""
     consumer = asking(workload)
     while not workload.stopping.wait(PAUSE_S):
         look(workload, process, consumer)
@@ -229,14 +229,14 @@ def watcher(workload, process):
 
 
 def look_once(workload, process):
-    """Asks how far the group has come."""
+    """Asks for the committed offsets of the group once."""
     consumer = asking(workload)
     look(workload, process, consumer)
     consumer.close()
 
 
 def asking(workload):
-    """A consumer of the group that never joins it."""
+    """Returns a consumer with the id of the group that never joins it."""
     return Consumer({
         "bootstrap.servers": workload.bootstrap, "group.id": GROUP, "isolation.level": "read_committed",
         "reconnect.backoff.max.ms": 500,
@@ -259,7 +259,7 @@ def noted(rebalances):
 
 
 def until_rebalanced(consumer, rebalances, after):
-    """Messages up to a rebalance, one by one; what the same call gave after that goes to `after`."""
+    """Returns the messages before a rebalance; a message that the call with the rebalance returned goes to `after`."""
     messages = []
     while len(messages) < IN_ONE:
         message = consumer.poll(0 if messages else POLL_S)
@@ -273,7 +273,7 @@ def until_rebalanced(consumer, rebalances, after):
 
 
 def read_to_the_end(workload, process):
-    """Every partition from its beginning to its end, when no one sends any more."""
+    """Reads every partition from its beginning to its end, when no client sends any more."""
     consumer = reader_of_all(workload, process)
     ends = {
         index: consumer.get_watermark_offsets(TopicPartition(workload.topic, index), PATIENCE_S)[1]
@@ -287,5 +287,5 @@ def read_to_the_end(workload, process):
 
 
 def end_transactions(workload, role):
-    """Another instance aborts what the last one has left open."""
+    """Starts another producer of the transactional id, which aborts what the last one has left open."""
     transactional(workload, role)

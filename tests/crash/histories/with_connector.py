@@ -1,7 +1,7 @@
 """Members of a group that ZooKeeper coordinates, in processes of their own, and the history of what they were told.
 
-Each hand-out is a poll too, of a process of its own for each term of an owner: where the next owner goes on is its
-committed offset's business, and what nobody was handed is lost.
+Each message that is handed out is recorded as a poll, too, of a process of its own for each term of an owner: the next
+owner goes on from the committed offset, and a message that was handed out to nobody is lost.
 """
 
 import itertools
@@ -20,7 +20,7 @@ PATIENCE_S = 120
 
 
 class Member(threading.Thread):
-    """One process; its events as they come, until it ends."""
+    """A member in its own process, and the events that it has written so far."""
 
     def __init__(self, group, fault):
         super().__init__(daemon=True)
@@ -38,7 +38,7 @@ class Member(threading.Thread):
                     self.group.changed.notify_all()
 
     def owned(self):
-        """Partitions that it has claimed and not given up."""
+        """Returns the partitions that it has claimed and not released."""
         tokens = {}
         for event in self.events:
             if event["kind"] == "claim":
@@ -52,7 +52,7 @@ class Member(threading.Thread):
         self.is_killed = True
 
     def leave(self):
-        """In order, or not at all."""
+        """Has the process shut down cleanly; kills it, and raises TimeoutExpired, if that takes too long."""
         self.process.stdin.close()
         try:
             self.process.wait(PATIENCE_S)
@@ -98,12 +98,12 @@ class Group:
         return [member for member in self.members if not member.is_killed]
 
     def await_(self, condition):
-        """Until something that the members have told is true."""
+        """Waits until a condition on the events of the members holds."""
         with self.changed:
             assert self.changed.wait_for(condition, PATIENCE_S), [member.owned() for member in self.members]
 
     def await_shares(self, *members):
-        """Until these have a part each, and all of it together."""
+        """Waits until each of these members owns a partition, and together they own all."""
         self.await_(
             lambda: (
                 all(one.owned() for one in members)
@@ -112,7 +112,7 @@ class Group:
         )
 
     def await_hand_outs(self, *members):
-        """Until each of these has been handed something more."""
+        """Waits until each of these members has been handed another value."""
         before = [len(one.events) for one in members]
         self.await_(
             lambda: all(
@@ -125,7 +125,7 @@ class Group:
         return {event["value"] for member in self.members for event in member.events if event["kind"] == "value"}
 
     def history_lines(self):
-        """(time, line) each, by the clock of a recorder."""
+        """Yields (time in nanoseconds, event) for each line of the history, by the clock of a recorder."""
         ahead_ns = lease_clock_ns() - time.monotonic_ns()
         names = itertools.count()
         for member in self.members:
@@ -151,7 +151,7 @@ def lines_of(event, values, name, ahead_ns):
 
 
 def merged(recorded, lines):
-    """One history of what a recorder has written and of a group's lines."""
+    """Yields one history, sorted by time, of a recorder's lines and of a group's events."""
     events = [(event.pop("time_ns"), event) for event in map(json.loads, recorded)]
     for time_ns, event in sorted([*events, *lines], key=lambda one: one[0]):
         yield json.dumps({"time_ns": time_ns, **event}) + "\n"

@@ -1,6 +1,6 @@
-"""Waits until the brokers of a cluster have heard of each other, or of an end, and until one coordinates groups.
+"""Waits until brokers know which brokers of their cluster are alive, and until one coordinates groups and transactions.
 
-A topic that is created earlier is spread over fewer brokers.
+A topic that is created before all brokers are known is spread over fewer of them.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def await_brokers(ids: set[int], *told: Serving, security: ClientSecurity = Clie
 
 
 def known_brokers(cluster: Cluster) -> set[int]:
-    """Returns the ids of the live brokers; none where no controller has told the broker of any for some seconds."""
+    """Returns the ids of the live brokers; none if the broker answers with no metadata for some seconds."""
     with suppress(BrokerError):
         return set(cluster.metadata([]).brokers)
     return set()
 
 
 def await_coordinators(broker: Serving) -> None:
-    """Waits until a broker coordinates groups and transactions, for whose topics Apache Kafka has no need before.
+    """Waits until a broker coordinates groups and transactions; Apache Kafka creates their topics on demand.
 
     Raises:
         BrokerError: It does not within four minutes.

@@ -32,7 +32,7 @@ QUICK = {
     "transaction.state.log.num.partitions": "4",
 }
 PATIENT = {"zookeeper.session.timeout.ms": "30000", "replica.lag.time.max.ms": "30000"}
-"""For tests that kill no broker but by `crash`: on a busy machine none counts as dead, or as lagging, that is not."""
+"""For tests that kill brokers only by `crash`: on a busy machine no live broker loses its session or leaves the ISR."""
 
 
 class ServingFromDisk(Serving, Protocol):
@@ -44,7 +44,8 @@ class ServingFromDisk(Serving, Protocol):
 def awaited(look: Callable[[], T | None], what: str, describe: Callable[[], str] = str) -> T:
     """Returns what `look` returns once that is not None.
 
-    AssertionError, which says `what` has not come and what `describe` returns, in the end.
+    Raises:
+        AssertionError: It stays None for too long; the message has `what` and the result of `describe`.
     """
     deadline = time.monotonic() + DEADLINE_S
     while (found := look()) is None:
@@ -54,7 +55,7 @@ def awaited(look: Callable[[], T | None], what: str, describe: Callable[[], str]
 
 
 def create_replicated(cluster: Cluster, topic: str, partitions: int, replicas: int) -> None:
-    """Creates a topic once as many brokers are alive: a busy machine may cost one of them its session for a while."""
+    """Creates a topic once enough brokers are alive; on a busy machine one of them may lose its session for a while."""
 
     def create() -> bool | None:
         with contextlib.suppress(InvalidReplicationFactorError):
@@ -82,7 +83,7 @@ class BrokerCluster(Generic[B]):
         return ",".join(each.bootstrap for each in self.brokers.values())
 
     def connect(self, broker: B | None = None) -> Cluster:
-        """Returns a client that begins at any of the brokers, or at this one."""
+        """Returns a client that bootstraps from all brokers, or from the given one."""
         return Cluster(self.bootstrap if broker is None else broker.bootstrap, security=self.security)
 
     def partition(self, topic: str, index: int = 0) -> PartitionMetadata:
@@ -91,7 +92,7 @@ class BrokerCluster(Generic[B]):
             return cluster.metadata([topic]).topic(topic).partitions[index]
 
     def until(self, holds: Callable[[PartitionMetadata], bool], topic: str, index: int = 0) -> PartitionMetadata:
-        """Waits until a partition is as it should be, and returns it."""
+        """Waits until `holds` is true of a partition, and returns the partition."""
 
         def look() -> PartitionMetadata | None:
             with contextlib.suppress(MillraceError, LookupError):
@@ -165,7 +166,7 @@ class CrashingCluster(BrokerCluster[BrokerProcess]):
         self.zookeeper = zookeeper
 
     def crash(self, *broker_ids: int) -> None:
-        """Kills brokers, none of which sees another one go, and ends their sessions, which nobody has to wait for."""
+        """Kills all of these brokers first, and then ends their sessions, so that no test waits for an expiry."""
         for each in broker_ids:
             self.brokers[each].kill()
         for each in broker_ids:

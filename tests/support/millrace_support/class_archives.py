@@ -4,8 +4,8 @@
     python -m millrace_support.class_archives spark FILE        part of `make test`; tests/conftest.py hands it to JVMs
     python -m millrace_support.class_archives zookeeper FILE    the same
 
-The JVM writes its archive when it ends. One that can't (a Java without an archive of its own) leaves tests slower, no
-more. A JVM of another build, or with other jars, starts without the archive. Benchmarks start Kafka without it.
+The JVM writes its archive when it ends. A Java that has no archive of its own writes none, and tests are only slower. A
+JVM of another build, or with other jars, starts without the archive. Benchmarks start Kafka without it.
 
 The archive of Spark is recorded in a driver that has the cluster, a server of Spark Connect and local executors in
 itself, since all of these take it.

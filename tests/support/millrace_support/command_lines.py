@@ -6,11 +6,11 @@ import psutil
 
 
 def command_lines(pid: int | None = None) -> set[str]:
-    """Returns those of a process, this one if none is given, and of all that it has started, while they run."""
+    """Returns the command lines of a process (by default this one) and of its running descendants."""
     lines = set()
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):  # a zombie is one
+            with suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie
                 lines.add(" ".join(one.cmdline()))
     return lines

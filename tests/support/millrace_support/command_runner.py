@@ -23,5 +23,5 @@ class CommandRunner(CliRunner):
 
 @cache
 def command_of(app: typer.Typer) -> Any:
-    """Returns what Typer makes of an application: a command of Click, which Typer has in itself."""
+    """Returns the Click command that Typer makes of an application."""
     return typer.main.get_command(app)

@@ -1,6 +1,6 @@
 """Loads of a broker's topics as steps of Dagster, and programs that change what the process of a load does.
 
-Dagster reads the annotations of a step, which therefore are no texts.
+Annotations are not postponed in this module, because Dagster reads those of a step.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ loader.run_tasks = run_tasks_at
 
 
 class Accepted(dg.Config):
-    """The run configuration of loads: what they go on without."""
+    """The run configuration of loads: the losses and changes that they accept."""
 
     accept_lost_offsets: bool = False
     accept_recreated_topic: bool = False
@@ -60,7 +60,7 @@ class Accepted(dg.Config):
 
 
 def changed_child(marker: Path, program: str, *, point: str = "") -> str:
-    """Returns the code of a process of loads that a program changes.
+    """Returns the code of the child process of loads, changed by a program.
 
     Args:
         marker: A file that the first call of `once` makes, with the process's id.
@@ -75,7 +75,7 @@ class Run:
     """What Dagster keeps of a run of one step.
 
     Attributes:
-        topics: Whose tables it was to load.
+        topics: The topics whose tables it was to load.
         run_id: Its id.
         success: Whether it succeeded.
         loaded: The topics whose tables it materialized.
@@ -84,7 +84,7 @@ class Run:
         sentence: Why the step failed in the end; None where it did not, or was interrupted.
         shown: The metadata of that failure.
         error: What is shown of it, with its class and its stack.
-        retried: Why each attempt failed that another one followed.
+        retried: The error of each attempt that was followed by another one.
     """
 
     def __init__(self, topics: Sequence[str], result: dg.ExecuteInProcessResult) -> None:

@@ -12,7 +12,7 @@ from millrace_support.dagster_ui import await_it
 LAUNCHES = re.compile(r"\blaunch(Run|MultipleRuns|PipelineExecution|PartitionBackfill)\(")
 TOGGLES = re.compile(r"\b(startSchedule|stopRunningSchedule)\(")
 LAUNCHED_ID = re.compile(r'"(?:id|backfillId)":\s*"([^"]+)"')
-SHOWN_ID = 8  # characters
+SHOWN_ID = 8  # characters of an id of a run that its link shows
 PARTITIONS_THERE = re.compile(r"Showing \d+ of \d+ partitions")
 LOADING = re.compile("^Loading")
 IS_DRAWN = """canvas => {

@@ -62,7 +62,7 @@ class Run:
     """What a page of a run shows.
 
     Attributes:
-        status: Dagster's word for how it is.
+        status: Its status in Dagster, such as SUCCESS.
         tags: Its tags.
         loaded: By the name of each materialized asset, without the cluster, the integers of its metadata.
         observed: The same for observations.

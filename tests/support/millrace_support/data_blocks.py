@@ -80,7 +80,7 @@ def _listener_of_the_page(block: Block) -> str:
 
 
 def check_yaml(block: Block, folder: Path) -> None:
-    """Gives a document to what reads it, which its first key tells."""
+    """Validates a document by what reads it, which its first key tells."""
     document = yaml.safe_load(re.sub(r"^  # ", "  ", block.text, flags=re.MULTILINE))
     _OF_YAML[next(iter(document))](document, folder)
 

@@ -1,11 +1,11 @@
-"""A broker that stands still where a test wants it to: a thread of it waits once it has opened a certain file.
+"""A broker one of whose threads waits, after it has opened a certain file, until a test lets it go on.
 
     door = HeldDoor(tmp_path, ".cleaned")
     with BrokerProcess(tmp_path / "broker", program=door.program) as broker:
         …                     # until door.is_reached
         door.open()
 
-The file exists by then.
+The file exists when the thread waits.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ sys.exit(main())
 
 
 class HeldDoor:
-    """What holds a broker up, until it is opened.
+    """Holds threads of a broker until the test calls `open`.
 
     Args:
-        folder: Where the files lie by which the test and the broker tell each other.
-        part: What is in the path of the file at which the broker waits.
+        folder: The folder of the files by which the test and the broker signal each other.
+        part: A part of the path of the file at which the broker waits.
     """
 
     def __init__(self, folder: Path, part: str) -> None:

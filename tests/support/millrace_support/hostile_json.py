@@ -20,7 +20,7 @@ FIELDS = (
     (b"day", "D", False),
     (b"at", "t", False),
 )
-"""Name, the kernel's letter for the type, and whether the field may not lack."""
+"""Name, the kernel's letter for the type, and whether the field is required."""
 
 INTEGERS = ("0", "-0", "7", "-13", "2147483647", "-2147483648")
 LONGS = ("2147483648", "123456789012345678", "9007199254740993", "9223372036854775807", "-9223372036854775808")

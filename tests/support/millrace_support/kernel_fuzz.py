@@ -99,7 +99,7 @@ def _records(decode: Callable[[BatchHeader, bytes], Iterable[Record]], header: B
 
 
 def compare_json(values: Sequence[bytes]) -> int:
-    """Returns how many of the values the kernel reads; raises DisagreementError if it reads others one by one."""
+    """Returns how many values the kernel reads; raises DisagreementError if it reads others when each is alone."""
     together = _not_plain(values)
     alone = [place for place, value in enumerate(values) if _not_plain([value])]
     if together != alone:
@@ -108,7 +108,7 @@ def compare_json(values: Sequence[bytes]) -> int:
 
 
 def _not_plain(values: Sequence[bytes]) -> list[int]:
-    """Returns the places of values that the kernel leaves; their bytes lie in memory that ends with them."""
+    """Returns the indexes of the values that the kernel does not read; the last value ends its block of memory."""
     bounds = np.cumsum([0, *map(len, values)], dtype=np.int32)
     data = np.array(bytearray(b"".join(values)))
     _, left, _ = kernel.native.read_json(bounds.data, data.data, FIELDS)

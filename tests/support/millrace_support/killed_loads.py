@@ -34,7 +34,7 @@ def load_and_die(options: LoadOptions, step: str) -> None:
 
 
 def reload_and_die(options: LoadOptions, selection: Selection, step: str) -> None:
-    """Reloads up to the step, or to "rewritten": all is written that the commit of the rows would name."""
+    """Reloads up to the step; "rewritten" is right before the commit of the rows, when all their files are written."""
     reload_topic(options, selection, listener=_Death(step))
 
 

@@ -89,7 +89,7 @@ class Loads:
         values: Mapping[str, Sequence[object]] | None = None,
         **facts: object,
     ) -> int:
-        """Makes a load of one range, whose lineage says what it should, unless told otherwise."""
+        """Commits a load of one range; its lineage agrees with its rows unless an argument says otherwise."""
         low, high = span
         table = self.table(self.directory)
         expected, transactions = swap(ledger_of(table), {partition: LedgerEntry(low, high)})
@@ -116,7 +116,7 @@ class Loads:
         directory: str | None = None,
         values: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
-        """Commits rows that no load tells of."""
+        """Commits rows that no load has in its lineage."""
         directory = directory or self.directory
         files = [self.write(directory, offsets, partition, values=values)] if offsets else []
         Table.load(directory, FS).commit(files, expected={}, transactions={}, lineage=lineage or {"kind": "other"})

@@ -20,7 +20,7 @@ from millrace_support.broker_clusters import QUICK, BrokerCluster
 HEAP = "-Xmx256m"
 SETTINGS = {
     **QUICK,
-    "zookeeper.session.timeout.ms": "60000",  # brokers are stopped in good order, and what is busy is not to seem dead
+    "zookeeper.session.timeout.ms": "60000",  # brokers are stopped cleanly, and a busy one must not seem dead
     "zookeeper.connection.timeout.ms": "60000",
     "replica.lag.time.max.ms": "60000",
     "auto.leader.rebalance.enable": "false",
@@ -42,7 +42,7 @@ class Securing(NamedTuple):
 
     Attributes:
         properties: Properties of the listener that each broker has, and of all that is secured besides.
-        java_flags: What Apache Kafka is told by its JVM.
+        java_flags: Flags of the JVM of Apache Kafka.
         client: How this process reaches the brokers.
     """
 

@@ -44,7 +44,7 @@ class MixedSecurity:
         self._files = Authority().issue().write(folder)
         self._login_flag = f"-Djava.security.auth.login.config={server.folder}/client.jaas"
         self.zookeeper = {
-            **server.login(),  # which Apache Kafka is told by its JVM
+            **server.login(),  # for Millrace; Apache Kafka reads it from a flag of its JVM
             "zookeeper.set.acl": "true",
         }
 

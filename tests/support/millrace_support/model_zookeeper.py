@@ -3,13 +3,13 @@
     zookeeper = ModelZooKeeper()
     session = ModelSession(zookeeper, 1, on_change)
 
-A session has those methods of `ZooKeeperSession` that brokers and controllers use, and does what that does. Its watches
-and registrations come alive when it is handed `on_change`; what has changed is told at once, or, where `call_later` is
-handed in, a moment later and together.
+A session has those methods of `ZooKeeperSession` that brokers and controllers use, and does what that does. Watches
+tell of changes, and registrations are renewed, only where `on_change` is given. It is called at once for each change,
+or, where `call_later` is given, a moment later for all changes together.
 
     session.disconnect()       every call raises ZooKeeperError; watches are gone; the ensemble does not know yet
     zookeeper.expire(session)  the ensemble ends the session, and its ephemeral nodes go
-    session.connect()          goes on, as another session where it was expired: registers, and reads everything again
+    session.connect()          goes on, with a new session if the former has expired: registers, and reads all again
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class ModelSession:
         return not isinstance(self.multi([Create(path, data)]), Refused)
 
     def multi(self, operations: Sequence[Operation]) -> tuple[Written | None, ...] | Refused:
-        """Does all of the operations or none. An ensemble that has ended this session refuses all: ZooKeeperError."""
+        """Does all of the operations or none; raises ZooKeeperError if the connection or the session is lost."""
         self._there()
         return self.zookeeper.multi(operations, self.session_id)
 

@@ -39,7 +39,7 @@ def promtool(*arguments: str | Path) -> str:
 
 
 def hurried(rules: str, minute_s: float) -> str:
-    """Returns alert rules in whose durations a minute takes so many seconds."""
+    """Returns the alert rules with each minute of their durations shortened to `minute_s` seconds."""
 
     def shorter(found: re.Match[str]) -> str:
         return f"{round(int(found[1]) * MINUTES[found[2]] * minute_s * 1000)}ms"

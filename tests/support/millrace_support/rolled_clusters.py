@@ -24,7 +24,7 @@ PARTITIONS = 4
 
 
 def replicated(replicas: int, in_sync: int) -> Mapping[str, str]:
-    """Returns the properties of brokers whose topics have so many replicas, of which so many are in sync."""
+    """Returns the properties by which topics have `replicas` replicas, of which `in_sync` have to be in sync."""
     return {
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(in_sync),

@@ -119,6 +119,6 @@ def _handler(registry: SchemaRegistryServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it
-            """Be quiet."""
+            """Logs nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Whether something was done to a folder: names, sizes, times of change and contents of all that is in it."""
+"""Compares a folder before and after: names, sizes, times of change and contents of all that is in it."""
 
 from __future__ import annotations
 

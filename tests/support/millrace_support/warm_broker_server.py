@@ -74,7 +74,7 @@ def _tell_end(pid: int, connection: socket.socket) -> None:
 
 
 def _become_session_leader(streams: list[int]) -> None:
-    """Takes the streams, keeps no other descriptor, and leaves a watcher at the lifeline that stdin is."""
+    """Takes the streams and no other descriptor; a watcher reads the lifeline, stdin, and ends the session with it."""
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -87,7 +87,7 @@ def _become_session_leader(streams: list[int]) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Returns the exit status of a broker, whose interpreter is not taken down."""
+    """Runs a broker and returns its exit status; the interpreter is not finalized."""
     try:
         status = main(arguments)
     except SystemExit as end:

@@ -34,7 +34,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
     """
 
     def __init__(self, connection: socket.socket, pid: int, lifeline: IO[bytes], stdout: IO[bytes]) -> None:
-        self._child_created = False  # what Popen asks when it is collected
+        self._child_created = False  # Popen reads it when it is garbage-collected
         self._connection = connection
         self.args: Sequence[str] = PLAIN
         self.pid, self.stdin, self.stdout, self.stderr = pid, lifeline, stdout, None

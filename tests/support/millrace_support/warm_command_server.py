@@ -134,7 +134,7 @@ def _end_of(child: int, connection: socket.socket) -> int:
 
 
 def _run() -> int:
-    """Returns the exit status of a command, whose interpreter is not taken down: that would take longer than it ran."""
+    """Runs a command and returns its exit status; to finalize the interpreter would take longer than the command."""
     status = 0
     try:
         main()

@@ -28,8 +28,8 @@ def warm_jvm(environment: Mapping[str, str], jars: Iterable[Path] = ()) -> Itera
     """Yields the environment of processes that take the JVM, which ends with the context, and with this process.
 
     Args:
-        environment: What the JVM, and so Spark's Python workers, have besides this process's environment.
-        jars: What the JVM can read besides Spark's own classes, behind these, as their archive wants it.
+        environment: Variables that the JVM, and so Spark's Python workers, have besides those of this process.
+        jars: Jars behind Spark's own ones on the class path, where the archive of Spark's classes allows others.
     """
     with (
         as_file(files("millrace_pipelines.spark") / "log4j2.properties") as logging,

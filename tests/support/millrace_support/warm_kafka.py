@@ -26,7 +26,7 @@ class BrokerInJvm(subprocess.Popen[bytes]):
     """A broker in a JVM that others share after it, as `KafkaBroker` sees its process."""
 
     def __init__(self, jvm: subprocess.Popen[bytes], properties: str, log: Path, kept: WarmKafka, key: Kafka) -> None:
-        self._child_created = False  # what Popen asks when it is collected
+        self._child_created = False  # Popen reads it when it is garbage-collected
         self._jvm, self._kept, self._key = jvm, kept, key
         self._is_stopping = False
         self.args: Sequence[str] = ("kafka.Kafka", properties)

@@ -64,7 +64,7 @@ def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            os.setsid()  # what ends the server lets this process end its program
+            os.setsid()  # a signal to the group of the server leaves this process, which then ends its program
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _answer(connection)
             os._exit(0)
@@ -109,7 +109,7 @@ def _end_of(child: int, connection: socket.socket) -> int:
 
 
 def _run(program: Program, files: list[int]) -> NoReturn:
-    """Becomes the program, and ends as the interpreter does, without taking its modules down."""
+    """Becomes the program, and ends as the interpreter does, but without finalizing its modules."""
     os.setpgid(0, 0)
     _take_files(program, files)
     for number in program.ignored:

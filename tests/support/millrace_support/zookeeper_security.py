@@ -4,7 +4,7 @@ It has these files in its folder:
 
     server.pem     key and certificate of ZooKeeper
     client.pem     key and certificate of the user `kafka`; client.p12 is the same
-    other.pem      those of somebody whom another authority knows
+    other.pem      key and certificate of another user, by another authority
     ca.pem         the authority; ca.p12 is the same; other_ca.pem is the other one
     server.jaas    the users that ZooKeeper knows
     client.jaas    the login of the user `kafka`

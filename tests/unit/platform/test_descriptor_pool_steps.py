@@ -20,7 +20,7 @@ from millrace.fs import OsFileSystem
 
 
 class WatchedDisk(OsFileSystem):
-    """Does something during each read, and notes what is closed during one."""
+    """Calls `amid_read` during each read, and notes descriptors that are closed during one."""
 
     def __init__(self):
         self.readers = Counter()
@@ -42,7 +42,7 @@ class WatchedDisk(OsFileSystem):
 
 
 class Rivals:
-    """Two files, whose content is their path, and one descriptor; `file` is the one that has it, as the pool sees."""
+    """Two files, whose content is their path, and one descriptor; `file` is the pool's entry of the one that has it."""
 
     def __init__(self, folder):
         self.disk = WatchedDisk()
@@ -80,7 +80,7 @@ class Rivals:
             time.sleep(0)
 
     def lose(self, how):
-        """Without the descriptor, or without the file: while nobody else has the lock, who would be waited for."""
+        """Takes the descriptor away, or closes the file; does nothing while another thread holds the lock."""
         if not self.pool._lock.locked() and self.fd in self.pool._files:
             self.pool.size(self.rival) if how == "another is used" else self.pool.close(self.fd)
 
@@ -97,7 +97,7 @@ class Rivals:
 
 
 def interrupted(call, at, interruption):
-    """Call, and do something else before the `at`-th step in the pool's code; whether there was such a step."""
+    """Calls `call`, and `interruption` before the `at`-th step in the pool's code; returns whether there was one."""
     steps = 0
 
     def trace(frame, event, _):
@@ -121,7 +121,7 @@ def interrupted(call, at, interruption):
 
 
 def at_every_step(attempt):
-    """Make the attempt with 1, 2, ... until it has no such step."""
+    """Calls `attempt` with 1, 2, ... until it returns that there was no such step."""
     steps = next(at for at in count(1) if not attempt(at))
     assert steps > 20
 

@@ -99,7 +99,7 @@ def set_all(topic, settings, *, kind=TOPIC, validate_only=False):
 
 
 def changed_settings_of(session, topic):
-    """A change is told a moment later than it is acknowledged, but in its turn: one more shows that all are."""
+    """Records the settings once a further change is seen: changes are seen in order, after they are acknowledged."""
     name, value = FENCE
     assert session.call("IncrementalAlterConfigs", 0, **changes(topic, [(name, SET, value)]))["responses"]
     session.until(

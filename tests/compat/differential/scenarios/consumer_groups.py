@@ -63,7 +63,7 @@ def life(session):
 
 @scenario("ConsumerGroupHeartbeat", "two members share")
 def share(session):
-    """The first gives up what the second is given, and only then is it given."""
+    """The second member gets its partitions only after the first has given them up."""
     group, topic = group_of(session), session.topic(partitions=4)
     epoch = first_beat(session, group, topic)["memberEpoch"]
     beat(session, group, epoch, topicPartitions=owned(session, topic, [0, 1, 2, 3]))
@@ -75,7 +75,7 @@ def share(session):
 
 
 def counted(answer):
-    """How many partitions: which ones is the assignor's choice."""
+    """Keeps how many partitions are assigned: which ones is the assignor's choice."""
     assignment = answer["assignment"]
     if assignment:
         counts = [len(one["partitions"]) for one in assignment["topicPartitions"]]

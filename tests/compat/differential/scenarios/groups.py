@@ -86,7 +86,7 @@ def join_twice(session):
 
 @scenario("JoinGroup", "two members")
 def join_two(session):
-    """The second one's join waits for the first one's, which then leads both."""
+    """The join of the second member waits until the first, which leads both, joins again."""
     group = group_of(session)
     first = join(session, group)
     member_of_generation(session, group, first)

@@ -214,7 +214,7 @@ def asked_add(client, topics, names=None, *, verify_only=False):
 
 
 def added(name, topics, *, changed=None, first=0):
-    """One request: the partitions as (topic's suffix, indexes), who asks as what `changed` of the client."""
+    """Adds a row of one request for (topic or None, indexes) each, with `changed` fields; None is a new topic."""
 
     def run(session):
         client = client_for(session).init()

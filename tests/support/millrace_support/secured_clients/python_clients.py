@@ -183,7 +183,7 @@ async def _aiokafka_round(task: Task, settings: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _words_of(name: str) -> Iterator[Callable[[], str]]:
-    """Yields what tells the text that a library logs meanwhile."""
+    """Yields a function that returns all that a library has logged since."""
     words: list[str] = []
 
     class Handler(logging.Handler):

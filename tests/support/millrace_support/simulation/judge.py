@@ -2,9 +2,9 @@
 
 - A leader epoch of a partition has one leader.
 - The high watermark of a leader does not go back in its epoch.
-- What lies below the high watermark of any leader lies at the same offsets on all later ones: readers may have it.
-- What was acknowledged with acks=all is on two replicas then, and at its offset at the end, and wherever it is below a
-  high watermark.
+- Batches below the high watermark of a leader lie at the same offsets on all later leaders: readers may have them.
+- A batch that was acknowledged with acks=all is on two replicas at that time. Readers get it, and no other one, at its
+  offset, and it is there at the end.
 - In the end all replicas have the same log, and all are in sync.
 
 Logs are compared batch by batch, as bytes.
@@ -22,7 +22,7 @@ from millrace_broker.storage import Log, TopicPartition
 
 MIN_INSYNC_REPLICAS = 2
 READ_BYTES = 1 << 20
-AFTER_CRC = 21  # what of a batch the leader does not change: attributes and all that follows
+AFTER_CRC = 21  # where the part of a batch begins that a leader does not change: attributes and all that follows
 
 
 class Judge:
@@ -56,7 +56,7 @@ class Judge:
             self.anomaly(f"{key}: offset {offset} is acknowledged, but readers have other records there")
 
     def look_at_leader(self, broker_id: int, start: int, key: TopicPartition, partition: Partition) -> None:
-        """Looks at a partition that a broker leads, in the process that it has started as its `start`-th one."""
+        """Looks at a partition that a broker leads; `start` is the number of its process, counted from the first."""
         epoch, high_watermark = partition.leader_epoch, partition.high_watermark
         leader = self._leaders.setdefault((key, epoch), broker_id)
         if leader != broker_id:

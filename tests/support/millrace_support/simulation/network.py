@@ -9,8 +9,8 @@ It is the door of its event loop to other machines. An address tells who connect
 whose tasks are not all at their end, is never taken for the one that runs on the machine now.
 
 As TCP does, a stream delivers its bytes in order and once, or breaks. While two machines are cut off, bytes wait: they
-arrive late if the cut heals before the connection is given up, also from a machine that is about to be told that it is
-nobody any more. `pause` holds all that goes to and from a machine, as a sleeping process does.
+arrive late if the cut heals before the connection is given up, even from a former leader or controller that has not yet
+heard of its successor. `pause` holds all that goes to and from a machine, as a sleeping process does.
 """
 
 from __future__ import annotations

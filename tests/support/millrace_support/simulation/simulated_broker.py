@@ -97,7 +97,7 @@ class SimulatedBroker:
     # Life and death.
 
     def start(self) -> None:
-        """Starts a process with what the disk has, which serves once it is registered, as no former one is any more."""
+        """Starts a process with what the disk has; it serves once it is registered in place of the former one."""
         world = self.world
         self.is_running, self.is_closed, self.epoch = True, False, -1
         self.starts += 1

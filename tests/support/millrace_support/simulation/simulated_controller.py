@@ -99,7 +99,7 @@ async def _exchange(link: BrokerLink, broker: LiveBroker, request: ControlReques
 
 
 class _Events:
-    """Stands where the controller's queue is: each event is done a moment later, in order."""
+    """Takes the place of the controller's queue: each event is done a moment later, in order."""
 
     def __init__(self, do: Callable[[Event], None], chance: Random) -> None:
         self._do = do

@@ -42,11 +42,11 @@ TOPIC, TOPIC_ID = "t", UUID(int=7)
 ASSIGNMENT = ((1, 2, 3), (3, 4, 5))
 PARTITIONS = tuple(TopicPartition(TOPIC, index) for index in range(len(ASSIGNMENT)))
 FAULTS_S = 20.0
-WRITTEN_ON_S = 2.5  # once everything works again
+WRITTEN_ON_S = 2.5  # how long producers go on once everything works again
 HEALED_WITHIN_S = 60.0
 IN_SYNC_AGAIN_S = 15.0  # a wiped replica may have left and come back, without being seen outside
 PRODUCERS = 2
-LOOKS, LOOKS_AGAIN_S, LONGEST_AIM_S = 50, 0.1, 0.5  # of a fault that waits for a leader's news
+LOOKS, LOOKS_AGAIN_S, LONGEST_AIM_S = 50, 0.1, 0.5  # of the fault that waits until the state of a partition changes
 SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
 PRODUCE_VERSION = 8
 PRODUCE_TIMEOUT_S, PRODUCE_WAIT_MS = 4.0, 3000
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
 
 
 class Simulation:
-    """One seed."""
+    """The cluster, the clients and the faults of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)  # noqa: S311  it decides faults, no secrets
@@ -136,7 +136,7 @@ class Simulation:
             self.judge.look_at_leader(broker.id, broker.starts, key, partition)
 
     def _unexpected(self, _: object, context: dict[str, Any]) -> None:
-        if "exception" in context:  # a task that a dead process has left behind is none
+        if "exception" in context:  # a pending task of a dead process has none
             self.judge.anomaly(f"{context['message']}: {context['exception']!r}")
 
     # Clients.
@@ -268,7 +268,7 @@ class Faults:
             await self._end(leader)
 
     async def _strike(self) -> None:
-        """Kills a leader soon after there is another one, or others are in sync; after a while in any case."""
+        """Kills a leader soon after the leader or the ISR of a partition has changed, or after a while."""
         index = self._chance.randrange(len(PARTITIONS))
         before = self._simulation.version_of(index)
         for _ in range(LOOKS):
@@ -372,10 +372,10 @@ class Faults:
             await asyncio.sleep(0.2)
 
     def _are_known(self) -> bool:
-        """Returns whether a controller knows of all brokers as they run now.
+        """Returns whether a controller knows the current registrations of all brokers.
 
-        One that restarts without being seen to go may be taken out of the in-sync replicas for it, in favour of the
-        one whose disk is wiped.
+        A controller that notices a restart late may take that broker out of the in-sync replicas, and leave the one
+        whose disk is wiped among them.
         """
         running = [one for one in self._brokers.values() if one.is_running and not one.is_paused]
         epochs = {one.id: one.epoch for one in running}

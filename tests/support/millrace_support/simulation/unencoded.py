@@ -2,8 +2,8 @@
 
 What stands for a message on the network is its number, and the receiver gets the object that the sender's fields make.
 It is the same object of kio's that decoding gives, with the same conversions and defaults, and it can't be changed.
-Messages that are encoded otherwise (Produce, the answers of Fetch) are decoded as ever. An answer that a broker keeps
-encoded is made again, as a number stands for nothing in the next simulation.
+Messages that are encoded otherwise (Produce, the answers of Fetch) are decoded as ever. The answer to ApiVersions,
+which brokers keep encoded, is not kept here, as its number would mean nothing in the next simulation.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def told(version, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPO
 
 
 def told_endpoints(version):
-    """Those of the request; before version 3 a listener has the name of its protocol."""
+    """Returns the endpoints of the request as told to the view; before version 3 a listener has its protocol's name."""
     return [
         Endpoint("OUTER" if version >= 3 else "SSL", "SSL", "secret", 9093),
         Endpoint("PLAINTEXT", "PLAINTEXT", "open", 9092),

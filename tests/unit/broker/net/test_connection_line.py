@@ -71,7 +71,7 @@ def test_long_answers_behind_a_long_poll_are_not_all_made(tmp_path):
 
 
 async def large_requests(broker):
-    """Sends writes that are answered only when no more are taken, and returns how many bytes wait at that time."""
+    """Sends writes that are answered once the broker reads no more of them; returns how many bytes wait by then."""
     waiting = []
 
     def answer_later(*_):

@@ -435,7 +435,7 @@ def test_a_leader_that_hangs_or_hangs_up_is_connected_to_again():
 
         async with ScriptedBroker(answer) as broker:
             follower = Follower()
-            # So long that it ends no connection that does not hang.
+            # Long enough to end only the connection that hangs.
             follower.fetchers._settings = SETTINGS._replace(socket_timeout_ms=1000)
             followed = follower.follow()  # when nothing is known of the leader
             await asyncio.sleep(0.02)
@@ -481,13 +481,13 @@ def batches_in(body):
 
 
 def passes_for_another_log(true, lie):
-    """Returns whether a batch was moved: its offset and its leader epoch are not in its CRC."""
+    """Returns whether a lie has a valid batch that the answer lacks: offset and epoch are not in the CRC."""
     return not batches_in(lie) <= batches_in(true)
 
 
 @pytest.mark.soak(rounds=8, minutes=1)
 def test_garbage_from_a_leader_costs_nothing_but_another_fetch(rounds):
-    """What is not the leader's log never stays: in the end the logs are the same."""
+    """Nothing stays that is not in the log of the leader: in the end the logs are equal."""
 
     async def scenario(seed):
         chance = Random(seed)
@@ -581,7 +581,7 @@ def test_watermarks_that_can_not_be_are_kept_within_the_log():
 
 
 class WatchedLeader:
-    """A leader that notes where each fetch of partition 0 begins and where the follower's log ends as it comes.
+    """A leader that notes the offset of each fetch of partition 0, and where the follower's log ends at that time.
 
     After `answers` fetches it holds its answers until `free` is set.
     """

@@ -47,7 +47,7 @@ def append(partition: Partition, value: bytes = b"value") -> int:
 
 
 def waiting(replicas: ReplicaManager) -> list[ErrorCode]:
-    """Appends two records and waits for the second; returns the list that its outcome comes into."""
+    """Appends two records and waits for the second; returns a list that gets the outcome when there is one."""
     partition = replicas.partition(KEY)
     append(partition)
     outcomes: list[ErrorCode] = []

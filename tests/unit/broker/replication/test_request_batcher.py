@@ -17,7 +17,7 @@ async def echo(header, message):
 
 
 class Batches:
-    """Sends numbers as bytes; `sent` has the batches, and each waits for the door."""
+    """Sends numbers as bytes; `sent` has the batches, each of which waits while `door` is not set."""
 
     def __init__(self, addresses):
         self.sent = []

@@ -130,7 +130,7 @@ class Home:
         return (topic, index) in self.created
 
     def admit(self, support):
-        """What becomes of a batch of transaction `t` of `PRODUCER`."""
+        """Admits a batch of `PRODUCER` in transaction `t`; returns the errors, or the verification."""
         write = TransactionalWrite("t", PRODUCER, support)
         return self.admission.admit(write, {EVENTS: self.replicas.partition(EVENTS)})
 
@@ -492,7 +492,7 @@ def test_listing_by_state_id_duration_and_pattern(play):
 
 
 def test_records_wait_for_the_coordinator_on_another_broker(play):
-    """It is asked to verify, or to add, what is not known to be in the transaction; its word is told to the client."""
+    """It is asked to verify or to add a partition that may not be in the transaction; the client is told its answer."""
     told = {
         (ClientSupport.NONE, ErrorCode.TRANSACTION_ABORTABLE): ErrorCode.INVALID_TXN_STATE,
         (ClientSupport.GENERIC_ERROR, ErrorCode.TRANSACTION_ABORTABLE): ErrorCode.TRANSACTION_ABORTABLE,
@@ -526,8 +526,8 @@ def test_records_that_follow_in_a_transaction_ask_nobody(play):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_marker_that_overtakes_the_coordinators_word_takes_its_worth(play, is_first):
-    """Else the batch would begin a transaction that nothing ends (KAFKA-14884)."""
+def test_a_marker_that_overtakes_the_coordinators_answer_voids_it(play, is_first):
+    """Otherwise the batch would begin a transaction that nothing ends (KAFKA-14884)."""
 
     async def scene(home):
         if not is_first:

@@ -32,13 +32,6 @@ EXAMPLES = [
         {("t", 0): (1, 2), ("t", 1): ()},
         b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]},{"topic":"t","partition":1,"replicas":[]}]}',
     ),
-    (codec.encode_features, codec.decode_features, {}, b'{"features":{},"version":2,"status":1}'),
-    (
-        codec.encode_features,
-        codec.decode_features,
-        {"metadata.version": 21},
-        b'{"features":{"metadata.version":{"max_version_level":21}},"version":2,"status":1}',
-    ),
 ]
 
 
@@ -51,12 +44,6 @@ def test_a_node_has_kafkas_bytes_and_comes_back(encode, decode, value, data):
 def test_a_controller_of_an_older_kafka_has_no_kraft_epoch():
     controller = codec.decode_controller(b'{"version":1,"brokerid":5,"timestamp":"17"}')
     assert controller == codec.Controller(broker_id=5, timestamp_ms=17)
-
-
-def test_features_that_are_disabled_are_not_finalized_and_the_order_of_keys_is_free():
-    levels = '{"version":2,"status":%d,"features":{"metadata.version":{"max_version_level":21}}}'
-    assert codec.decode_features((levels % 1).encode()) == {"metadata.version": 21}
-    assert codec.decode_features((levels % 0).encode()) == {}
 
 
 JSON = st.recursive(

@@ -90,12 +90,12 @@ class Store:
         self.log.append_control(EndTransactionMarker(how, 0), producer_id=7, producer_epoch=epoch, leader_epoch=0)
 
     def fill(self, count: int = 12) -> None:
-        """So much that what lies before is in closed segments."""
+        """Appends so many records that everything before them is in closed segments."""
         for number in range(count):
             self.log.append(encode_batch([NewRecord(b"x", key=b"fill%d" % (number % 2))]), leader_epoch=0)
 
     def fill_with_new_keys(self, count: int) -> None:
-        """Records of another producer that stay: each in a segment of its own."""
+        """Appends records of another producer that compaction keeps, each in a segment of its own."""
         for _ in range(count):
             record = NewRecord(bytes(250), key=b"only%d" % self.log.log_end_offset)
             entry = self.log.producers.entries.get(8)

@@ -91,7 +91,7 @@ def test_a_repeated_batch_is_answered_with_its_first_place(open_log: OpenLog) ->
     assert log.append(batch(6), leader_epoch=0).first_offset == 6
 
 
-def test_a_repeated_batch_has_the_brokers_time_of_then(open_log: OpenLog, clock: ManualClock) -> None:
+def test_a_repeated_batch_has_the_time_of_its_first_append(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log(message_timestamp_type="LogAppendTime")
     first = log.append(batch(0, 3), leader_epoch=0)
     clock.advance(5000)

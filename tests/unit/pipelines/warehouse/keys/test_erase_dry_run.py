@@ -41,7 +41,7 @@ def append(table, schema, name, keys, first_offset):
 
 @pytest.fixture
 def location(tmp_path):
-    """Rows of alice and bob in three files, and letters of theirs, of which the rows have not reached the last ones."""
+    """Rows of alice and bob in three files, and dead letters of theirs, the last of which are ahead of the rows."""
     tables = open_tables(str(tmp_path / "t"), "events", "id", RAW, FS)
     schema = pa.schema([*ENVELOPE_SCHEMA, pa.field("n", pa.int64())])
     append(tables.rows, schema, "a", [b"alice", b"bob", b"alice"], 0)
@@ -53,7 +53,7 @@ def location(tmp_path):
 
 
 def outcomes(location, keys, folder):
-    """The reports of a dry run and of the erasure after it."""
+    """Returns the reports of a dry run and of the erasure after it."""
     with unchanged(folder):
         would = erase(location, keys, FS, dry_run=True)
     return would, erase(location, keys, FS)

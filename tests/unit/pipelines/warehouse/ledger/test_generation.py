@@ -32,7 +32,7 @@ def test_the_present_ledger_goes_on():
     assert decide(ends=((25, 0), (5, 5), (9, 0))) is None
 
 
-def test_a_new_topic_needs_a_word():
+def test_a_new_topic_is_refused_unless_that_is_accepted():
     with pytest.raises(TopicRecreatedError, match=r"its id is new, the table's id.*partition 0: 20, partition 1: 5"):
         decide("new", ())
     change = decide("new", (), recreated=True)
@@ -40,7 +40,7 @@ def test_a_new_topic_needs_a_word():
     assert change.given_up[0] == GivenUp(0, 20, None, "topic recreated")
 
 
-def test_a_cut_log_needs_a_word():
+def test_a_cut_log_is_refused_unless_that_is_accepted():
     with pytest.raises(LogTruncatedError, match=r"partition 0: the log agrees up to offset 12.*up to 19"):
         decide(ends=((12, 12), (5, 0)))
     change = decide(ends=((12, 12), (5, 0)), truncated=True)

@@ -8,7 +8,7 @@ from millrace_pipelines.warehouse.load.attempts import LoadAttempts
 
 
 def told(file):
-    """Value by name and error."""
+    """Returns the value of each sample, by its name and error."""
     families = text_string_to_metric_families(file.read_text())
     samples = [sample for family in families for sample in family.samples]
     assert {(one.labels["table"], one.labels["topic"]) for one in samples} == {("/warehouse/t", "t")}

@@ -69,7 +69,7 @@ def test_another_load_commits_before_columns_are_added(location):
 
 
 def test_another_load_commits_before_the_next_ledger_begins(location):
-    """Else that one would begin below what is loaded, and the same records would be rows twice."""
+    """Otherwise the next ledger would begin below what is loaded, and some records would have two rows."""
     commit(open_tables(location, "events", "id", None, FS).rows)
     found = look(location)
     following = LedgerChange(replace(found.tables.ledger, generation=1), ())

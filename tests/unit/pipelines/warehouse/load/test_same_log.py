@@ -17,7 +17,7 @@ LEDGER = Ledger("events", "id", {0: LedgerEntry(0, 20, 3)})  # loaded up to 20, 
 
 
 class Leaders:
-    """The brokers: `ends` has where epochs end in the log of the leader that answers, `newest_ends` in the newest."""
+    """The brokers: `ends` are the ends of epochs in the log of the leader that answers, `newest_ends` in the newest."""
 
     def __init__(self, ends, newest=None, newest_ends=None):
         self.ends, self.newest, self.newest_ends = ends, newest, newest_ends
@@ -58,12 +58,12 @@ def test_a_former_leader_of_an_older_epoch_is_not_judged(change):
 
 
 def test_a_former_leader_whose_high_watermark_stood_still_is_not_judged(change):
-    """It wrote the last batch itself, and was lost to its followers before it knew that they had it."""
+    """It wrote the last batch itself, and lost its followers before it knew that they had the batch."""
     assert change(LogOffsets(0, 12, 12, 3), Leaders({3: 22})) is None
 
 
 def test_a_leader_that_took_over_between_two_questions_is_no_cut(change):
-    """The offsets are those of epoch 3, and the end of that epoch is told by the leader of epoch 4."""
+    """The leader of epoch 3 has told the offsets, and the leader of epoch 4 tells where epoch 3 ends."""
     assert change(LogOffsets(0, 22, 22, 3), Leaders({3: 21})) is None
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_said_to_be_cut_while_a_broker_does_not_answer(change):
 
 @pytest.fixture
 def looked(monkeypatch, tmp_path):
-    """What a load finds where metadata tells one leader epoch, and the leader that tells the offsets another one."""
+    """Returns a function that looks as a load does, with one leader epoch of the metadata and another of the log."""
 
     def find(log, metadata_epoch):
         description = TopicDescription("id", (0,), {0: metadata_epoch})
@@ -106,7 +106,7 @@ def checked(monkeypatch, found, epoch, ends):
 
 
 def test_what_was_read_is_judged_by_the_epoch_that_goes_with_its_offsets(monkeypatch, looked):
-    """Metadata was of epoch 3, which ends at 20. Up to 30 the leader of epoch 4 has told the offsets."""
+    """The metadata was of epoch 3, which ends at 20; the leader of epoch 4 has told the offsets, up to 30."""
     found = looked(LogOffsets(0, 30, 30, 4), metadata_epoch=3)
     checked(monkeypatch, found, 4, {3: 20, 4: 30})
     with pytest.raises(LogTruncatedError, match="the log was cut at offset 24 while it was loaded"):
