@@ -1,7 +1,7 @@
 """The one wiring place: makes the services of a broker of the parts that have been started before.
 
-Nothing is started here, but for what the parts do when they are made. A broker alone has no controller, and its store
-decides what it leads; a member of a cluster takes that from the controller's requests.
+Nothing is started here, but for what the parts do when they are made. A standalone broker has no controller, and its
+store decides what it leads; a member of a cluster takes that from the controller's requests.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 class Foundation(NamedTuple):
     """What a broker has started before its services are made.
 
-    `broker_id` is its own. `closing` takes what is to be closed before what it has already.
+    `broker_id` is its own. What is put on `closing` is closed before what is there already.
     """
 
     broker_id: int
@@ -195,7 +195,7 @@ def _token_login(tokens: TokenManager, mechanism: str, token_id: str) -> Known |
 def _apis(store: LocalStore | ZooKeeperStore) -> Mapping[int, Api]:
     if isinstance(store, LocalStore):
         return APIS
-    # A broker alone is spared the time and memory of ZooKeeper's client, which the controller needs.
+    # A standalone broker is spared the time and memory of ZooKeeper's client, which the controller needs.
     from millrace_broker.handlers.cluster_registry import CLUSTER_APIS  # noqa: PLC0415
 
     return dict(sorted({**APIS, **CLUSTER_APIS}.items()))

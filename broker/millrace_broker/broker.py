@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 FAILED_DIRS_INTERVAL_MS = 1_000  # between two looks for data directories that have failed
 CERTIFICATE_INTERVAL_MS = 2_000  # between two looks for files of certificates that have changed
 REFUSED_ROLES_INTERVAL_MS = 10_000  # between two requests for roles that were refused for want of room
-ADMIN_WAITS_FOR_LOGS_S = 1.0  # where it takes longer to open them, it can be asked meanwhile
+ADMIN_WAITS_FOR_LOGS_S = 1.0  # where opening the logs takes longer, the admin endpoint is opened meanwhile
 
 
 class Broker:
@@ -261,7 +261,7 @@ class Broker:
         self._closing.push_async_callback(services.log_dirs.close)
         self._closing.push_async_callback(services.roles.close)
         if not isinstance(self._store, LocalStore):
-            from millrace_broker.cluster_member import new_member  # noqa: PLC0415  # for the same reason
+            from millrace_broker.cluster_member import new_member  # noqa: PLC0415  # needs ZooKeeper's client
 
             self._member = new_member(self._options, services, self._store)
 

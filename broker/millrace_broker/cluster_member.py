@@ -44,7 +44,7 @@ JOIN_TIMEOUT_S = 60.0
 CONTROLLED_SHUTDOWN_VERSION = 3
 ANSWER_TIMEOUT_S = 30.0
 MAX_ANSWER_BYTES = 16 << 20
-ZOOKEEPER_LOOK_S = 0.25
+ZOOKEEPER_CHECK_INTERVAL_S = 0.25
 ASKED_WITHOUT_ZOOKEEPER_S = 2.0
 
 
@@ -173,9 +173,9 @@ class ClusterMember:
         task = asyncio.ensure_future(work)
         without_s = 0.0
         while not task.done():
-            await asyncio.wait({task}, timeout=ZOOKEEPER_LOOK_S)
+            await asyncio.wait({task}, timeout=ZOOKEEPER_CHECK_INTERVAL_S)
             trouble = self._store.trouble()
-            without_s = 0.0 if trouble is None else without_s + ZOOKEEPER_LOOK_S
+            without_s = 0.0 if trouble is None else without_s + ZOOKEEPER_CHECK_INTERVAL_S
             if trouble is not None and without_s >= ASKED_WITHOUT_ZOOKEEPER_S and not task.done():
                 task.cancel()
                 raise ZooKeeperError(trouble)
@@ -198,7 +198,7 @@ class ClusterMember:
         return not view.brokers.keys() - {self._services.broker_id}
 
     async def _ask_to_hand_over(self) -> list[tuple[str, int]]:
-        """Returns the partitions that this broker still leads."""
+        """Asks the controller to move what this broker leads, and returns the partitions that it still leads."""
         view = self._services.metadata.view
         controller = self._services.metadata.address_of(view.controller_id)
         if controller is None:

@@ -3,7 +3,7 @@
 The metadata store tells of views on its own threads. They are acted upon on the event loop, one at a time: the newest
 against the one that was published last (`cluster.view_changes`). Clients are told of a view only after all of it has
 been done. In a cluster, the controller says by LeaderAndIsr and StopReplica which partitions this broker leads and
-follows; a broker alone reads it from the views.
+follows; a standalone broker derives it from the views.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MetadataPublisher:
         self._cleaner = cleaner
         self._views = views
         self._decides_roles = decides_roles
-        self._published = replace(services.metadata.view, topics={}, topic_configs={})  # of which nothing is done yet
+        self._published = replace(services.metadata.view, topics={}, topic_configs={})  # no topic is acted upon yet
         self._following: asyncio.Task[None] | None = None
 
     async def publish(self, view: ClusterView) -> None:

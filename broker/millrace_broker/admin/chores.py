@@ -50,7 +50,7 @@ def broker_chores(options: BrokerOptions, maintenance: LogMaintenance, services:
 
 
 async def _remove_expired_tokens(services: Services) -> None:
-    """Removes them as the controller, or as the only broker."""
+    """Removes expired tokens, if this broker is the controller or the only broker."""
     if services.controller is None or services.controller.is_active:
         await services.tokens.remove_expired()
 

@@ -10,7 +10,7 @@ INTERVAL_S = 0.25
 
 
 class LoopDelay:
-    """Has a timer fire again and again, and notes how much later than asked for it does."""
+    """Has a timer fire again and again, and notes how much later than it is due it fires."""
 
     def __init__(self, delays: Durations) -> None:
         self._delays = delays

@@ -50,7 +50,7 @@ class LogMaintenance:
     async def apply_retention(
         self, topics: Collection[str] | None = None, *, dry_run: bool = False
     ) -> Sequence[RetentionReport]:
-        """Deletes what retention allows and returns a report per partition. Requests go before the next log."""
+        """Deletes what retention allows and returns a report per partition. Requests are handled between two logs."""
         reports = []
         for report in self._logs.retention(topics, dry_run=dry_run):
             reports.append(report)
@@ -103,9 +103,9 @@ class LogMaintenance:
         await asyncio.to_thread(self._logs.checkpoint)
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Writes the high watermarks of the led partitions."""
+        """Writes the high watermarks of the led and the followed partitions."""
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks())
 
     async def check_in_sync_replicas(self) -> None:
-        """Has followers leave the in-sync replicas which lag longer than they may."""
+        """Has followers that lag longer than they may leave the in-sync replicas."""
         self._replicas.check_in_sync_replicas()

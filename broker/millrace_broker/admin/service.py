@@ -38,7 +38,7 @@ KEY_BYTES = 32
 
 
 class Served(NamedTuple):
-    """What a broker that has started lets the endpoint serve and tell of; `listeners` are bound there, by name."""
+    """What a broker that has started lets the endpoint serve; `listeners` has the bound address of each, by name."""
 
     maintenance: LogMaintenance
     strays: StrayRequests
@@ -90,7 +90,7 @@ class AdminService:
         logger.info("admin endpoint at %s://%s", "http" if context is None else "https", self._address)
 
     async def serve(self, served: Served) -> None:
-        """Serves metrics, maintenance and stray logs too, and writes the address: the broker is whole."""
+        """Serves metrics, maintenance and stray logs too, and writes the address, as the broker has started."""
         assert self._endpoint is not None
         collectors = await asyncio.to_thread(_collectors, served, self._clock)
         self._endpoint.serve(served.maintenance, served.strays, collectors, self._console_gateway(served))

@@ -7,7 +7,7 @@
 | has not so many partitions | `no such partition` |
 | has the partition elsewhere | `on other brokers` |
 
-Logs of data directories that are offline can't be looked into, and are told of apart.
+Logs of data directories that are offline can't be looked into, and are listed apart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers the requests about stray logs: which there are, and that a topic be made of them again.
+"""Answers the requests about stray logs: which there are, and to make a topic of them again.
 
     GET  /strays?topic=weather    the stray logs of this broker, and what it knows of the cluster
     POST /strays/producer-ids     gives no producer id below a number any more (`adoption_request`)

@@ -54,7 +54,7 @@ class AclManager:
         return failed
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[Deleted]]:
-        """Deletes what filters find, and returns it by filter; what several find is told of with the first of them."""
+        """Deletes what filters find, and returns it by filter; what several find is listed with the first of them."""
         deleted: list[list[Deleted]] = [[] for _ in filters]
         async with self._changing:
             for pattern in self._patterns(filters):
@@ -70,7 +70,7 @@ class AclManager:
         return deleted
 
     def _patterns(self, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
-        """Returns the resources to look at: what filters name is looked up in the store, as views may not have it."""
+        """Returns the resources to look at: those of the view, and those that filters name, which it may lack yet."""
         named = {pattern for one in filters for pattern in one.named_resources()}
         known = {pattern for pattern in self._metadata.view.acls if any(one.finds_resource(pattern) for one in filters)}
         return sorted(named | known)
@@ -93,7 +93,7 @@ class AclManager:
 
 
 class _Removal:
-    """A change that removes what filters find on a resource; `found` has the first filter of each entry.
+    """A change that removes what filters find on a resource; `found` has the index of each entry's first filter.
 
     It is called again where another broker was faster, and then finds what is there now.
     """

@@ -27,7 +27,7 @@ BEFORE_THE_FIRST = 0
 
 
 class ControllerClaim(NamedTuple):
-    """What a broker holds as long as it is the controller, by the claim that made it one.
+    """The claim by which a broker is the controller.
 
     Attributes:
         epoch: The controller epoch, one more than that of the controller before.
@@ -45,8 +45,8 @@ class ControllerClaim(NamedTuple):
 def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: int) -> ControllerClaim | None:
     """Makes a broker the controller and returns the claim; None where another session holds the role.
 
-    That may be an expired session of the same broker: its node says nothing of the epoch that now counts, so its end is
-    to be waited for. A claim of the same session whose answer was lost is returned as it was made.
+    That may be a former session of the same broker: its node does not tell which epoch counts now, so the caller has to
+    wait until the node is gone. A claim of the same session whose answer was lost is returned as it was made.
 
     Raises:
         ZooKeeperError: ZooKeeper does not answer, and the claim may have been made; or others change the nodes all the

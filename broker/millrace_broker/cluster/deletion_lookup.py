@@ -1,8 +1,8 @@
 """Tells a partition that was deleted from one that this broker has not been told of yet.
 
 A controller tells a broker of partitions one request after another, so for a moment after its start a broker may know
-less than there is. What must not be lost by that, as the markers of a transaction, asks here: the view says that a
-partition is there, and only the metadata store that it is not.
+less than there is. Work that must not be lost by that, such as the markers of a transaction, is looked up here: the
+view tells that a partition exists, and only the metadata store can tell that it does not.
 
 Runs on the event loop, and asks the store on a worker thread.
 """

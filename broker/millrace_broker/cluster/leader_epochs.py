@@ -1,4 +1,4 @@
-"""Chooses the leader epochs with which a broker alone begins to lead (KIP-101, KIP-320).
+"""Chooses the leader epochs with which a standalone broker begins to lead (KIP-101, KIP-320).
 
 A broker that did not stop cleanly may have lost the end of its logs, and then appends other records at those offsets.
 So the epoch is raised before any partition is led, as a controller raises it at every election. A consumer or a
@@ -37,8 +37,7 @@ NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
 def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> bool:
     """Raises and stores the epochs that the broker begins to lead with; returns whether they are stored.
 
-    A full disk does not prevent the start, as each log notes its epoch before it grows. ZooKeeperError where
-    ZooKeeper can't be asked.
+    A full disk does not prevent the start, as each log notes its epoch before it grows.
     """
     raised = raised_leader_epochs(store.view(), broker_id, logs)
     if not raised:
@@ -59,7 +58,7 @@ def leader_epoch_at_start(stored: int, history: LogHistory) -> int:
 
 
 def raised_leader_epochs(view: ClusterView, broker_id: int, logs: LogManager) -> dict[TopicPartition, int]:
-    """Returns the epochs of the partitions that this broker is about to lead, of those that must be raised."""
+    """Returns the new epochs of the partitions that this broker is about to lead and whose epochs must be raised."""
     raised: dict[TopicPartition, int] = {}
     for topic in view.topics.values():
         for one in topic.partitions:

@@ -1,4 +1,4 @@
-"""What a controller tells the brokers of the cluster (UpdateMetadata), and what a view becomes by it.
+"""What a controller tells the brokers of the cluster (UpdateMetadata), and how that changes a view.
 
     live brokers   the request names all of them
     partitions     the request names those that have changed; to a broker that has just started it names all
@@ -26,7 +26,7 @@ NO_LEADER_EPOCH = -1
 
 
 class TopicUpdate(NamedTuple):
-    """The partitions of one topic that are told of."""
+    """The partitions of one topic that a request names."""
 
     name: str
     topic_id: UUID

@@ -34,7 +34,7 @@ def _of_no_folder() -> ClusterOfFolder | None:
 
 
 class NamedCluster(NamedTuple):
-    """What `--cluster-id` says, None without it, and what looks for the id that the data folders have."""
+    """`given` is what `--cluster-id` says, None without it; `find` returns the id that the data folders have."""
 
     given: str | None = None
     find: Callable[[], ClusterOfFolder | None] = _of_no_folder

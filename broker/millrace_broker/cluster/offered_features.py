@@ -30,7 +30,7 @@ class OfferedFeatures(NamedTuple):
 
 
 ALL_FEATURES = OfferedFeatures(SUPPORTED, 0)
-"""What a broker alone offers."""
+"""What a standalone broker offers."""
 
 
 class SupportedFeatures(NamedTuple):

@@ -1,7 +1,7 @@
 """The delegation tokens of a cluster: makes, renews, ends and finds them, one change at a time.
 
-The metadata store has the tokens, whoever has written them, and this has the key of their secrets. A failed change has
-changed nothing, or everything: it may be asked for again.
+The metadata store keeps the tokens, whoever has written them, and `TokenManager` has the key to their secrets. A change
+that fails has taken effect as a whole or not at all, and may be asked for again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TokenManager:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there are tokens at all."""
+        """Whether this broker has the secret key, without which there are no tokens."""
         return self._secret is not None
 
     async def create(self, request: TokenRequest) -> IssuedToken:
@@ -82,7 +82,7 @@ class TokenManager:
     def describe(
         self, principal: Principal, owners: Collection[Principal] | None, may_describe: MayDescribe
     ) -> list[IssuedToken]:
-        """Returns the tokens of these owners, None for all, that somebody may see: their own and those allowed."""
+        """Returns the tokens of these owners, None for all, that belong to `principal` or `may_describe` allows."""
         secret = self._enabled()
         return [
             IssuedToken(token, secret.hmac(token.token_id))
@@ -115,7 +115,7 @@ class TokenManager:
         return self._secret
 
     def _own(self, principal: Principal, secret: bytes) -> DelegationToken:
-        """Returns the token that a secret names, if it belongs to somebody."""
+        """Returns the token that a secret names, if the principal is its owner or a renewer."""
         key, tokens = self._enabled(), self._tokens()
         self._hmacs = {token_id: self._hmacs.get(token_id) or key.hmac(token_id) for token_id in tokens}
         named = [one for one, each in self._hmacs.items() if hmac.compare_digest(each, secret)]

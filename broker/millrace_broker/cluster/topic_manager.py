@@ -73,8 +73,8 @@ class TopicManager:
     ) -> TopicInfo:
         """Creates a topic and returns it; None stands for the broker's default.
 
-        A TopicError says what is not acceptable, and what `charge` raises that it has to wait. MetadataTimeoutError
-        where the topic is not in the broker's view `within` that time; it may be there later.
+        A TopicError says what is not acceptable; what `charge` raises says that the change has to wait.
+        MetadataTimeoutError where the topic is not in the broker's view `within` that time; it may be there later.
         """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
         if not validate_only:

@@ -108,5 +108,5 @@ def reachable(view: ClusterView, listener: str) -> dict[int, Endpoint]:
 
 
 def racks_of(view: ClusterView) -> dict[int, str | None]:
-    """Returns the rack of each live broker, None for one that has not said where it stands."""
+    """Returns the rack of each live broker, None for one without a rack."""
     return {broker.id: broker.rack for broker in view.brokers.values()}

@@ -1,13 +1,13 @@
-"""What differs between two views of the cluster, and what a broker alone makes of it: pure differences.
+"""Finds what differs between two views of the cluster, and what a standalone broker does about it (pure functions).
 
     in the newer view                     what follows
     a topic is gone, or has another id,   the offsets that groups committed to it are forgotten
     as it was created again
-    a topic's configuration differs       all logs that there are of it take the new one
+    a topic's configuration differs       all logs of the topic take the new one
     a configuration of brokers differs    the broker combines the layers of its own configuration again
 
-In a cluster, the controller says which logs a broker leads, follows and deletes. A standalone broker has none, and so
-reads it from the views itself (`standalone_roles`):
+In a cluster, the controller says which logs a broker leads, follows and deletes. A standalone broker has no controller,
+and derives it from the views (`standalone_roles`):
 
     a topic is gone, or has another id    its replicas stop, and their logs are deleted
     a topic is new, or has grown          the broker leads the new partitions

@@ -31,7 +31,7 @@ class StoredConfigs(NamedTuple):
 
 
 class ZooKeeperConfigs:
-    """Reads all configurations, one time after the other; for one thread at a time."""
+    """Reads all configurations, again and again; for one thread at a time."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session

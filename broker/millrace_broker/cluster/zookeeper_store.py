@@ -134,7 +134,7 @@ class ZooKeeperStore:
             self._read_tokens()
 
     def follow_nodes(self, follower: OnNodesChanged) -> None:
-        """Has `follower` told of every change of nodes that were read with a watch, as the session tells of it."""
+        """Calls `follower` with every change of watched nodes, in the form in which the session reports it."""
         self._followers.append(follower)
 
     def update(self, update: MetadataUpdate) -> None:
@@ -148,7 +148,7 @@ class ZooKeeperStore:
         return highest_told + version
 
     def note_new_disks(self, broker_id: int) -> None:
-        """Writes `/brokers/new_disks/[id]`: what partitions say of its replicas until it registers is out of date."""
+        """Writes `/brokers/new_disks/[id]`: what states say of its replicas until it registers is out of date."""
         patiently(partial(self.session.put, paths.new_disks(broker_id), paths.COMING), self._connection_timeout_s)
 
     def register_broker(self, broker: BrokerInfo) -> None:
@@ -182,7 +182,7 @@ class ZooKeeperStore:
         return self.session.trouble
 
     def topics(self) -> AbstractSet[str]:
-        """Returns the names of the topics that exist and are not being deleted; not of those that can't be read."""
+        """Returns the names of the topics that exist, can be read, and are not being deleted."""
         return patiently(self._topics, self._connection_timeout_s)
 
     def _topics(self) -> AbstractSet[str]:

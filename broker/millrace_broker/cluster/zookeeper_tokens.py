@@ -1,8 +1,8 @@
 """Keeps delegation tokens in ZooKeeper, in Kafka's nodes, and reads them again when they change.
 
 A token is watched by its own node, so what somebody else writes is seen with or without a notification; Kafka's brokers
-need the notification, which is written after the token. A crash between the two leaves a token that other brokers of
-Kafka see at their next start alone.
+need the notification, which is written after the token. A crash between the two leaves a token that brokers of Apache
+Kafka see only after their next start.
 """
 
 from __future__ import annotations

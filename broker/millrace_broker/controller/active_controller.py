@@ -1,8 +1,8 @@
 """What the controller does at each event, from its start until its claim is lost.
 
-Each event reads what has changed, changes states in ZooKeeper, and then tells the brokers. NotControllerError ends it:
-another broker is the controller. So does ZooKeeperError, as it is not known then what was written; the controller
-starts again by reading everything.
+Each event reads what has changed, changes states in ZooKeeper, and then tells the brokers. NotControllerError ends the
+role: another broker is the controller. ZooKeeperError ends it too, since it is then not known what was written; the
+broker claims the role again, and starts by reading everything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Channels(Protocol):
         ...
 
     def close(self, broker: int) -> None:
-        """Ends what is sent to a broker that has gone."""
+        """Sends nothing more to a broker that has gone."""
         ...
 
     def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
@@ -95,7 +95,7 @@ class ActiveController:
         self._reassignments = Reassignments(self.cluster, store, self._requests, self._leaders)
 
     def start(self) -> None:
-        """Reads the cluster, tells all brokers of it, elects leaders, and goes on with what was under way."""
+        """Reads the cluster, tells all brokers of it, elects leaders, and continues reassignments and deletions."""
         for parent in (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS):
             self._store.remove(one.path for one in self._store.notifications(parent))
         self.cluster.brokers = self._store.brokers()
@@ -135,7 +135,7 @@ class ActiveController:
         if gone:
             self._remove_brokers(gone)
         for broker in moved:
-            self._channels.close(broker)  # what was still to be sent is sent again
+            self._channels.close(broker)  # `_add_brokers` sends everything again
         for broker in come | moved:
             self.cluster.brokers[broker] = found[broker]
             self._channels.open(found[broker])
@@ -344,14 +344,15 @@ class ActiveController:
             return error.code
 
     def close(self) -> None:
-        """Ends what is sent to the brokers."""
+        """Sends nothing more to the brokers."""
         for broker in self.cluster.brokers:
             self._channels.close(broker)
 
     def _elect_after_restarts(self, written: Mapping[TopicPartition, WrittenState], unseen: Collection[int]) -> None:
-        """Elects for replicas on brokers that have begun with a new disk since the states were written.
+        """Elects leaders where in-sync replicas may have lost records since the states were written.
 
-        And for those on the brokers `unseen` that have registered since: no controller saw them go.
+        Their brokers have begun with a new disk since then, or are among `unseen` and have registered since then: no
+        controller saw those go.
         """
         epochs = {one: self.cluster.brokers[one].epoch for one in unseen}
         disks = self._store.new_disks(self.cluster.brokers.values())
@@ -459,7 +460,7 @@ def _by_name(asked: AskedPartition, names: Mapping[UUID, str]) -> TopicPartition
 
 
 def _in_sync_before(written: WrittenState, zxids: Mapping[int, int]) -> frozenset[int]:
-    """Returns the in-sync replicas on brokers of which a transaction tells that came after the state was written."""
+    """Returns the in-sync replicas whose brokers have a transaction in `zxids` that is newer than the state."""
     return frozenset(one for one in written.state.isr if zxids.get(one, written.zxid) > written.zxid)
 
 

@@ -1,4 +1,4 @@
-"""What a leader is answered that asks for another ISR (AlterPartition, KIP-497), as a pure function.
+"""Decides the answer to a leader that asks for another ISR (AlterPartition, KIP-497), as a pure function.
 
 | the leader asks | answer |
 |---|---|
@@ -35,7 +35,7 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by its topic's id, as leaders name it, so that none takes it for one of a former topic."""
+    """A partition by its topic's id, as leaders name it: a former topic of the same name has another id."""
 
     topic_id: UUID
     partition: int
@@ -56,7 +56,7 @@ class IsrProposal(NamedTuple):
 
 
 def judge(cluster: ClusterState, key: TopicPartition, proposal: IsrProposal) -> LeaderAndIsr | ErrorCode:
-    """Returns the state that is to be written, the known one where it is as proposed, or the error."""
+    """Returns the state to write, the known state where it is already as proposed, or the error."""
     state, assignment = cluster.leaders.get(key), cluster.assignment(key)
     if state is None or assignment is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

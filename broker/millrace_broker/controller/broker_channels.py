@@ -1,8 +1,9 @@
 """Sends control requests to brokers: to each in order, one at a time, again until it answers or is gone.
 
-Each broker has a thread with a blocking connection. A request whose answer is lost is sent again on another connection:
-all of them may be carried out twice. What is still to be sent when the broker goes, or when the controller resigns, is
-dropped; the next incarnation of the broker, or the next controller, begins with everything.
+Each broker has a thread with a blocking connection. A request whose answer is lost is sent again on another connection,
+so a broker may carry out any request twice. What is still to be sent when the broker goes, or when the controller
+resigns, is dropped: a broker that registers again is sent everything, and the next controller sends everything to all
+brokers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class BrokerChannels:
         self._channels[broker.id] = _Channel(broker, self._listener, self._connect, self._on_answer)
 
     def close(self, broker: int) -> None:
-        """Ends what is sent to a broker that has gone; a request under way may still reach it."""
+        """Sends nothing more to a broker that has gone; a request under way may still reach it."""
         channel = self._channels.pop(broker, None)
         if channel is not None:
             channel.close()

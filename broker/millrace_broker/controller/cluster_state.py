@@ -1,7 +1,7 @@
 """The cluster as the controller knows it: brokers, assignments, leaders and in-sync replicas.
 
-ZooKeeper has the same, and is written first. Only the thread of the controller changes it, and only metrics are counted
-on another thread (`cluster_counts`).
+ZooKeeper has the same state, and is written first. Only the controller's thread changes the state here; another thread
+only counts it for metrics (`cluster_counts`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Assignment:
         return bool(self.adding or self.removing)
 
     def to(self, target: tuple[int, ...]) -> Assignment:
-        """Returns the assignment while the partition goes to other brokers, also in place of where it was going."""
+        """Returns the assignment while the partition moves to `target`, which replaces an earlier target."""
         origin = self.origin
         return Assignment(
             replicas=(*target, *(one for one in origin if one not in target)),
@@ -75,9 +75,9 @@ class LeaderAndIsr:
 
     Attributes:
         leader: The id of the broker that leads.
-        leader_epoch: One more with each change that the controller decides.
+        leader_epoch: Raised by one with each change that the controller decides.
         isr: The in-sync replicas.
-        partition_epoch: How often the node in ZooKeeper was set: one more with each change.
+        partition_epoch: The version of the node in ZooKeeper, raised by one with each change.
         controller_epoch: The epoch of the controller that wrote the node.
         leader_recovery_state: 1 from an unclean election until the leader has recovered (KIP-704).
     """

@@ -101,7 +101,7 @@ class ControlRequests:
             stops[key] = stops.get(key, False) or delete
 
     def drain(self) -> dict[int, list[ControlRequest]]:
-        """Returns the requests of each broker in their order, and gathers from the start again."""
+        """Returns the requests to each broker in their order, and forgets what was gathered."""
         brokers = {*self._roles, *self._metadata, *self._stops} & self._cluster.brokers.keys()
         requests = {broker: list(self._requests_to(broker)) for broker in sorted(brokers)}
         self._roles, self._metadata, self._stops = {}, {}, {}

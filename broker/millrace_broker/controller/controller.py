@@ -36,7 +36,7 @@ from millrace_broker.storage import TopicPartition
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 1.0
-ZOOKEEPER_LOOK_S = 0.1
+ZOOKEEPER_CHECK_INTERVAL_S = 0.1
 
 T = TypeVar("T")
 Event = Callable[[], None]
@@ -62,7 +62,7 @@ class Controller:
         broker_id: the id of this broker.
         config: the properties that concern the controller.
         connect: makes a connection to a broker, this one included.
-        clock: says since when this broker is the controller.
+        clock: timestamps the claim, and times elections and the checks of the leaders' balance.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Controller:
             self._is_stopped.set()
             self._events.put(None)
         while self._thread.is_alive() and self._session.trouble is None:
-            self._thread.join(ZOOKEEPER_LOOK_S)
+            self._thread.join(ZOOKEEPER_CHECK_INTERVAL_S)
 
     def zookeeper_changed(self, changed: frozenset[str] | None) -> None:
         """Takes the paths that changed; None after the connection was lost, since any may have."""
@@ -209,7 +209,7 @@ class Controller:
             logger.info("broker %d is the controller no more: %s", self._broker_id, error)
             self._resign()
             self._events.put(self._claim_role)
-        except Exception:  # whatever it is, another start from what ZooKeeper says mends it
+        except Exception:  # a new start from ZooKeeper's state recovers from any failure
             if not self._is_stopped.is_set():
                 logger.warning("the role of the controller is claimed again in %.0f s", RETRY_PAUSE_S, exc_info=True)
             self._give_up()
@@ -280,7 +280,7 @@ class Controller:
         self._active, self._claim = None, None
 
     def _give_up(self) -> None:
-        """Resigns, and lets the next broker claim the role; where that fails, it does when the session ends."""
+        """Resigns, and frees the role for the next broker; where that fails, the end of the session frees it."""
         was_active = self._active is not None
         self._resign()
         ends_with_session = self._is_stopped.is_set() and self._session.trouble is not None

@@ -1,10 +1,10 @@
 """The controller's door to ZooKeeper: reads what it has to know, and writes only while its claim holds.
 
-Each write is a transaction with the claim's check (docs/formats/metadata.md). Another broker's claim refuses it, which
-raises NotControllerError. Where another writer has changed a node, the write of that node alone is left out, and its
-newest state is returned.
+Each write is a transaction with the claim's check (docs/formats/metadata.md). Once another broker has claimed the role,
+ZooKeeper refuses the transaction, which raises NotControllerError. Where another writer has changed the state of a
+partition, only that state is not written, and the caller is told.
 
-Reads set watches, so that the session tells of the next change.
+Reads of brokers, topics, requests and notifications set watches, so that the session tells of the next change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ States = Mapping[TopicPartition, LeaderAndIsr]
 
 
 class Notification(NamedTuple):
-    """A node that tells the controller of something, and is deleted once that is done."""
+    """A node that tells the controller of an event or a request, and is deleted once that has been handled."""
 
     path: str
     data: bytes
@@ -102,9 +102,10 @@ class ControllerStore:
         return {key: WrittenState(_state(node), node.modified_zxid) for key, node in found if node is not None}
 
     def new_disks(self, brokers: Iterable[LiveBroker]) -> dict[int, int]:
-        """Returns the transaction before which no state is true that says a broker is in sync: it has a new disk since.
+        """Returns the id of the transaction that tells of a new disk, for each broker that has ever begun with one.
 
-        For brokers that have ever begun with one. One that is coming has not been in sync before it registered.
+        An older state that says that the broker is in sync is no longer true. Where the note of the new disk still says
+        that the broker is coming, the transaction is that of the broker's registration.
         """
         wanted = list(brokers)
         nodes = self._session.nodes([paths.new_disks(one.id) for one in wanted])
@@ -142,7 +143,7 @@ class ControllerStore:
         return [Notification(path, data) for path, data in found if data is not None]
 
     def create_states(self, states: States) -> dict[TopicPartition, LeaderAndIsr]:
-        """Writes the first states of partitions and returns them; of those that have a state already, that one."""
+        """Writes the first states of partitions, and returns them; where a partition has a state already, that one."""
         written: dict[TopicPartition, LeaderAndIsr] = {}
         for chunk in _chunks(states, WRITES_PER_TRANSACTION // 3):
             written |= self._create_some(chunk)
@@ -184,7 +185,7 @@ class ControllerStore:
         raise ZooKeeperError(f"{path} was changed by others {ATTEMPTS} times in a row")
 
     def delete_topic(self, name: str) -> None:
-        """Deletes the nodes of a topic, its own and the request as the last, so that a cut deletion goes on."""
+        """Deletes the nodes of a topic; its own and the request come last, so that a cut deletion is continued."""
         for _ in range(ATTEMPTS):
             *below, topic = self._session.tree(paths.topic(name)) or [""]
             request = paths.delete_topic(name)

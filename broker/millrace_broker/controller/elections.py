@@ -5,8 +5,8 @@
 | of a new partition | the first replica that is online | all that are online |
 | after a failure | the leader if it is there, else the first replica online and in sync | those online |
 | after a failure, unclean | where there is none of these, the first that is online | the leader alone |
-| after a restart | as after a failure of those that have started again; if all have, the same | the others, or all |
-| after a disk was lost | as after a failure of those with a new disk; if all have one, the same | the others, or all |
+| after a restart | as after a failure of those that have restarted; the same leader if all have | the others, or all |
+| after a lost disk | as after a failure of those with a new disk; the same leader if all have | the others, or all |
 | preferred | the first replica, if it is online and in sync | as before |
 | controlled shutdown | the first replica in sync on a broker that stays | those on brokers that stay |
 | reassignment | the leader if it stays, else the first of the target that is in sync | those of the target |
@@ -65,9 +65,10 @@ def elect_after_restart(
 ) -> LeaderAndIsr | None:
     """Returns the state after replicas have started again that no controller saw go, some of them with a new disk.
 
-    The ones may have lost what was not synced. So others lead, or else the leader does so in another epoch, by which
-    followers and consumers learn of records that are gone (KIP-101, KIP-320). The others have lost everything: they are
-    not in sync, and do not lead, though nobody leads before another one that is in sync is back.
+    `restarted` replicas may have lost what was not synced. So another replica leads, or else the same leader leads in
+    the next epoch, by which followers and consumers learn of records that are gone (KIP-101, KIP-320). `emptied`
+    replicas have lost everything: unless the whole ISR has, they leave it and do not lead, even where the partition
+    then has no leader until another in-sync replica is back.
     """
     kept = tuple(one for one in state.isr if one not in emptied) or state.isr
     away = restarted if (reachable - restarted) & set(kept) else emptied - set(kept)

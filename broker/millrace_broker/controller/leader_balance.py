@@ -1,8 +1,8 @@
 """Finds partitions that their first replicas should lead again, as pure functions (auto.leader.rebalance.enable).
 
-The first replicas of partitions are spread evenly over the brokers, so that leaders are when they lead. After a failure
-other replicas lead. A broker is out of balance if others lead more than a percentage of the partitions that it is the
-first replica of. Partitions that are being reassigned or deleted count, but are left as they are.
+The first replicas of partitions are spread evenly over the brokers, and so are the leaders while first replicas lead.
+After a failure other replicas lead. A broker is out of balance if others lead more than a percentage of the partitions
+that it is the first replica of. Partitions that are being reassigned or deleted count, but are left as they are.
 """
 
 from __future__ import annotations

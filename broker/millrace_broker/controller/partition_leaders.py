@@ -28,11 +28,11 @@ class PartitionLeaders:
     """Changes the states of partitions.
 
     Args:
-        cluster: takes the new states.
-        store: has them first.
+        cluster: is given the new states once they are stored.
+        store: writes the new states to ZooKeeper.
         requests: gathers what the brokers are told.
         counts: counts the elections.
-        is_unclean_allowed: unclean.leader.election.enable of the broker, for topics without their own.
+        is_unclean_allowed: unclean.leader.election.enable of the broker, for topics that do not set it.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PartitionLeaders:
     def change(self, keys: Iterable[TopicPartition], decide: Decide) -> set[TopicPartition]:
         """Writes what `decide` makes of the states of partitions, None for no change; returns those that have changed.
 
-        The online replicas are told of each change, all brokers of the new metadata.
+        The reachable replicas are told of each change, and all brokers of the new metadata.
         """
         left, changed = set(keys), set[TopicPartition]()
         for _ in range(ATTEMPTS):
@@ -84,7 +84,7 @@ class PartitionLeaders:
         return changed
 
     def elect_leaders(self, keys: Iterable[TopicPartition]) -> None:
-        """Elects leaders of partitions without one that is online, and takes replicas that are not out of the ISR."""
+        """Elects leaders where a partition's leader is not online, and removes replicas that are not from the ISR."""
         wanted = [key for key in keys if key in self._cluster.leaders]
         stuck = {key.topic for key in wanted if not self._cluster.online(key) & set(self._cluster.leaders[key].isr)}
         unclean = self._store.unclean_topics(stuck, default=self._is_unclean_allowed) if stuck else set()
@@ -102,7 +102,7 @@ class PartitionLeaders:
             self._cluster.leaders.pop(key, None)
 
     def _count(self, written: Mapping[TopicPartition, LeaderAndIsr]) -> None:
-        """Counts the leaders that others have taken over from; the states before are still known."""
+        """Counts leaders that took over from others; `cluster` must still have the states before."""
         for key, state in written.items():
             before = self._cluster.leaders[key]
             if state.leader not in (NO_LEADER, before.leader):

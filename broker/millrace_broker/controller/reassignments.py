@@ -3,8 +3,9 @@
     begin   the assignment has the new replicas and then the old ones, and the new ones start and catch up
     end     all replicas of the target are in sync: one of them leads, the others leave, and delete their logs
 
-The assignment in ZooKeeper says what is under way, so that the next controller goes on with it. It is written before
-the brokers hear of the begin, and after the state of the end is. A reassignment is cancelled by one back to the origin.
+The assignment in ZooKeeper says what is under way, so that the next controller goes on with it. At the beginning it is
+written before the brokers are told, and at the end after the partition's new state. A reassignment is cancelled by one
+back to the origin.
 """
 
 from __future__ import annotations

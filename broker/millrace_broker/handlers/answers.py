@@ -26,7 +26,7 @@ def answer(services: Services, api: Answered[MessageFields], version: int, field
 
 
 def answer_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
-    """Returns an answer that leaves only after some time, which slows down those who guess."""
+    """Returns an answer that leaves only after some time, which slows down those who guess passwords."""
     loop = asyncio.get_running_loop()
     later: asyncio.Future[Parts] = loop.create_future()
     loop.call_later(delay_ms / SECOND_MS, _give, later, parts)

@@ -5,7 +5,7 @@ bytes. It returns the parts of the answer; or a future of them where the answer 
 has no answer (Produce with acks=0). Where a handler itself has found that a quota is exceeded, it returns the parts
 with their throttle time. A WireError that it raises closes the connection.
 
-Each API names what it asks a client's rights for (`guards`), and its handler asks by these very guards before it does
+Each API lists the rights that its clients need (`guards`), and its handler checks these very guards before it does
 anything. A broker with an authorizer does not start with an API that names none: an empty tuple says that everyone may
 call it.
 
@@ -108,7 +108,8 @@ AUTHORIZATION_ERRORS: Mapping[ResourceType, type[MillraceError]] = {
 class Guard(NamedTuple):
     """An operation that the client of an API needs to be allowed to do.
 
-    With `is_silent` nobody is told of what is denied, as there is another way, or it is only left out.
+    With `is_silent` a denial is not written to the audit log: another guard may permit the request, or what is denied
+    is only left out of the answer.
     """
 
     api: ApiKey
@@ -187,5 +188,5 @@ class Services:
     quotas: ClientQuotas
     tokens: TokenManager
     authorizer: Access | None = None  # everyone may do everything without one
-    controller: Controller | None = None  # in a cluster with ZooKeeper, and so is
+    controller: Controller | None = None  # None for a standalone broker, as is `take_update`
     take_update: Callable[[MetadataUpdate], None] | None = None

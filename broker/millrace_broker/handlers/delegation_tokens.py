@@ -13,7 +13,7 @@ NO_TIME_MS = -1
 
 
 def check_allowed(session: ClientSession) -> None:
-    """Raises DelegationTokenRequestNotAllowedError for somebody who is not known, or by a token alone."""
+    """Raises DelegationTokenRequestNotAllowedError for a client that is anonymous, or has logged in by a token."""
     if session.principal == ANONYMOUS or session.is_by_token:
         raise DelegationTokenRequestNotAllowedError("delegation tokens need a login that is not one by a token")
 

@@ -8,7 +8,7 @@
     v13    topics by id              v15    replica state in a tagged field
     v16    the answer names the leader (KIP-951)                         v17, v18  tagged fields of followers
 
-A replica, which gives its broker's id, may read up to the log end. Where it fetches from, its log ends: the leader
+A replica, which gives its broker's id, may read up to the log end. Its fetch offset is where its log ends: the leader
 notes that once for each request (`ReplicaManager.fetched`), after leader epoch and topic id were checked, and where the
 answer has neither OFFSET_OUT_OF_RANGE nor a diverging epoch. In a session a replica's fetch reads what has changed, and
 waits for changes (`fetch_sessions`).
@@ -268,7 +268,7 @@ class _Fetch:
         return _Seen(replica, replica.leader_epoch, replica.appended_bytes, end, end < replica.log.log_end_offset)
 
     def _became_visible(self, replica: Replica, seen: _Seen, now: _Seen) -> int:
-        """Returns how many bytes the reader sees now and did not see before; all that miss where the log was cut."""
+        """Returns how many bytes the reader sees now and did not before; all that are missing where the log was cut."""
         if not seen.is_held_back and not now.is_held_back:
             return now.appended_bytes - seen.appended_bytes
         if now.visible_end < seen.visible_end or seen.visible_end < replica.log.log_start_offset:
@@ -384,8 +384,8 @@ class _Fetch:
     def _note(self, follower: int, partition: Partition, wanted: Wanted) -> None:
         """Notes where a follower's log ends and begins.
 
-        A broker without a replica is NotLeaderError; one that names the leader's epoch, as it may have been told of a
-        reassignment before the leader, UnknownLeaderEpochError.
+        Raises NotLeaderError for a broker without a replica; UnknownLeaderEpochError if it names the leader's epoch, as
+        it may have been told of a reassignment before the leader.
         """
         try:
             self._services.replicas.fetched(

@@ -82,7 +82,7 @@ async def _delete_topic(
         found = _name_of(services, name, topic_id)
         if topic_id and DESCRIBE_GUARD.permits(services, session, found):
             result["name"] = found
-        if services.config.delete_topic_enable:  # otherwise that is what is told
+        if services.config.delete_topic_enable:  # otherwise `delete` refuses
             GUARD.check(services, session, found)
         deleted = await services.topics.delete(found, within=within, charge=mutations.charge)
         result |= {"name": deleted.name, "topic_id": deleted.topic_id}

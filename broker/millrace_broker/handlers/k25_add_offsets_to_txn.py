@@ -2,9 +2,9 @@
 
 v2  PRODUCER_FENCED      v3  flexible      v4  TRANSACTION_ABORTABLE
 
-Any broker may coordinate the group. The first request creates the topic, as FindCoordinator does. While this broker
-has not heard of it, it answers COORDINATOR_NOT_AVAILABLE: it would take the group's partition for one that is gone and
-needs no marker.
+Any broker may coordinate the group. The first request creates the topic, as FindCoordinator does. While the topic is
+not in this broker's view, the answer is COORDINATOR_NOT_AVAILABLE: the broker would take the group's partition for a
+deleted one, which needs no marker.
 """
 
 from __future__ import annotations

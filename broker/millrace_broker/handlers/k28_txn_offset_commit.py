@@ -138,7 +138,7 @@ def _commit_all(
 
 
 def _admission(services: Services, version: int, message: TxnOffsetCommitRequest) -> ErrorCode | Verification:
-    """Returns the error, or NONE, of the group's partition, which is to take the offsets; or what tells it later."""
+    """Returns the error of the group's partition, NONE where it may take the offsets; or what tells it later."""
     if not message.group_id:
         return ErrorCode.INVALID_GROUP_ID
     topic = services.groups.topic

@@ -2,7 +2,7 @@
 
     v0  literal resources alone     v1  pattern types     v2  flexible     v3  resources of users
 
-An entry that several filters find is told of with the first of them. A broker without an authorizer answers
+An entry that several filters find is in the answer to the first of them. A broker without an authorizer answers
 SECURITY_DISABLED.
 """
 

@@ -38,7 +38,7 @@ GUARD = Guard(ApiKey.ELECT_LEADERS, AclOperation.ALTER, ResourceType.CLUSTER)
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Says what the election of each partition came to."""
+    """Returns the outcome of the election of each partition."""
     message = ELECT_LEADERS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
         return _answer(services, request.version, GUARD.error, _all_with(message, GUARD.error))

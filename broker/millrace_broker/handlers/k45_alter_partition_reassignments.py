@@ -35,7 +35,7 @@ GUARD = Guard(ApiKey.ALTER_PARTITION_REASSIGNMENTS, AclOperation.ALTER, Resource
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Says what came of each reassignment: its beginning, its end, or an error."""
+    """Returns the outcome of each reassignment: that it has begun or ended, or an error."""
     message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
         return _answer(services, request.version, message, GUARD.error, _all_with(message, GUARD.error))

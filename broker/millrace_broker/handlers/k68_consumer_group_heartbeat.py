@@ -2,7 +2,7 @@
 
 v1  subscription by pattern (KIP-848), and every client chooses its member id itself (KIP-1082)
 
-A pattern stands for the topics that the member may describe by whose heartbeat it is resolved.
+A pattern is resolved at the heartbeat of a member, to the topics that this member may describe.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def _denied(services: Services, request: Request, message: ConsumerGroupHeartbeatRequest) -> ErrorCode:
-    """Returns the error of a client that may not read as the group, or not know of a topic that it subscribes."""
+    """Returns the error of a client that may not read as the group, or not describe a topic that it subscribes to."""
     if not GUARD.permits(services, request.session, message.group_id):
         return GUARD.error
     names = message.subscribed_topic_names or ()

@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe, versions 0 and 1: v1 tells which protocol a member uses (KIP-1099).
 
-A group is told only to a client that may describe the topics which its members read.
+A group is described only to a client that may describe the topics which its members read.
 """
 
 from __future__ import annotations

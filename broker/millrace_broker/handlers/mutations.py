@@ -1,4 +1,4 @@
-"""The quota of changes (KIP-599) that requests are under which make and delete topics and partitions."""
+"""The quota of changes (KIP-599) for requests that create or delete topics and partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the cli
 
 
 class Mutations:
-    """The changes of one request: from a version on they are refused while the quota is exceeded, before throttled."""
+    """The changes of one request; above the quota they are refused from `first_strict_version` on, before throttled."""
 
     def __init__(self, services: Services, request: Request, first_strict_version: int) -> None:
         self._now_ms = services.clock.monotonic_ms

@@ -138,8 +138,8 @@ def check_guarded(apis: Mapping[int, Api]) -> None:
         raise InvalidConfigError(f"authorizer.class.name can't be obeyed: {', '.join(open_to_all)} has no guards")
 
 
-# The first requests of librdkafka, of Apache Kafka's clients and of followers, for whom a new leader is not to take its
-# time; other codecs are made when they are needed.
+# The first requests of librdkafka, of Apache Kafka's clients, and of followers, which a new leader should answer fast.
+# Other codecs are made when they are needed.
 _FIRST_ASKED = (
     (ApiKey.API_VERSIONS, 3),
     (ApiKey.API_VERSIONS, 4),

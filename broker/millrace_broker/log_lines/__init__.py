@@ -1,4 +1,4 @@
 """The broker's own log: the form of its lines, what is left out of it, and how much each logger says.
 
-What records are kept in, the logs of partitions, is in `millrace_broker.storage`.
+The logs of partitions, which keep records, are in `millrace_broker.storage`.
 """

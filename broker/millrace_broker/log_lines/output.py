@@ -10,7 +10,7 @@ from millrace_broker.log_lines.text import LineFormatter
 
 JSON = "json"
 REQUESTS, AUDIT = "millrace_broker.requests", "millrace_broker.authorizer"
-QUIET = {"kazoo": logging.WARNING}  # what libraries say below this serves their authors
+QUIET = {"kazoo": logging.WARNING}  # lines of a library below its level help only its authors
 
 
 def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:

@@ -26,7 +26,7 @@ class _Window:
 
 
 class RepetitionFilter(logging.Filter):
-    """Passes what is not repeated too often; judges time by that of the records."""
+    """Passes lines that are not repeated too often; the time is that of the records."""
 
     def __init__(self, unlimited: Collection[str] = ()) -> None:
         """Takes the names of loggers whose lines are never left out."""
@@ -35,7 +35,7 @@ class RepetitionFilter(logging.Filter):
         self._windows: dict[tuple[str, int, str], _Window] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether a line is written, and adds to it what is left out."""
+        """Returns whether a line is written; adds to it that lines like it are left out now, or how many were."""
         if record.name in self._unlimited:
             return True
         kind = (record.name, record.levelno, str(record.msg))

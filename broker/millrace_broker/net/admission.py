@@ -5,8 +5,8 @@
     max.connections.per.ip              from one address
     max.connections.per.ip.overrides    ADDRESS:N,ADDRESS:N: from that address instead; IPv6 in brackets
 
-The listener by which brokers reach each other is spared by the limit of all: clients that have taken all connections
-keep no broker out (KIP-402). Its own limit holds, which is else as high as that of all.
+`max.connections` does not limit the listener by which brokers reach each other: clients that have taken all connections
+keep no broker out (KIP-402). That listener's own limit holds; unless it is set, it is as high as `max.connections`.
 
 A connection above a limit is closed at once, and those that are open are not affected. A connection is also closed if
 its descriptor is one of the last of the process, which are kept for files. The operating system gives the lowest
@@ -28,7 +28,7 @@ class Admission:
 
     Args:
         last_descriptors: the first descriptor that is not for connections.
-        spared_listener: the listener of brokers, None where it is that of all others, too.
+        spared_listener: the listener of brokers; None where clients come by it, too.
     """
 
     def __init__(self, last_descriptors: int = sys.maxsize, spared_listener: str | None = None) -> None:

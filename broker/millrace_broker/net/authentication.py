@@ -1,4 +1,4 @@
-"""Holds back the requests of a connection until somebody has authenticated on it: the shell of the state table.
+"""Holds back the requests of a connection until somebody has authenticated on it, as the state table decides.
 
     frame → ConnectionGate.admits → a bare token: answered here
                                   → SaslHandshake, SaslAuthenticate: their handlers ask the gate, by the session
@@ -77,7 +77,7 @@ class ConnectionGate:
         max_bytes: int,
         metrics: RequestMetrics,
     ) -> None:
-        """Takes the largest frame that may come once somebody has authenticated."""
+        """Takes, as `max_bytes`, the largest frame that may come once somebody has authenticated."""
         self._connection = connection
         self._authentication = authentication
         self._max_bytes = max_bytes

@@ -77,10 +77,10 @@ class ConnectionOwner(Protocol):
 
 
 class Gate(Protocol):
-    """What stands before the requests of a connection until somebody has authenticated."""
+    """Holds back the requests of a connection until somebody has authenticated."""
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether a frame is a request to handle, and does itself what others ask. WireError ends it all."""
+        """Returns whether a frame is a request to handle; answers others itself. WireError ends the connection."""
         ...
 
 
@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def authenticated(self, principal: Principal) -> None:
-        """Takes who is at the other end, as the certificate of the peer says."""
+        """Takes the principal that the certificate of the peer stands for."""
         self.session = replace(self.session, principal=principal)
 
     def connection_lost(self, exc: Exception | None) -> None:

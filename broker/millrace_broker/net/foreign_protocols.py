@@ -1,4 +1,4 @@
-"""Says what a peer speaks that does not speak what its listener does: the first mistakes of those who connect.
+"""Tells which protocol a peer speaks where it is not that of the listener, a frequent mistake of those who connect.
 
 The first bytes show it. Without TLS they are taken for the size of a frame, which is then far too large.
 

@@ -51,7 +51,7 @@ class JsonWebKeys:
         self._task = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """Ends that."""
+        """Fetches the keys no longer."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

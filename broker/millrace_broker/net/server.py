@@ -47,7 +47,7 @@ KEPT_PART = 8  # one in eight descriptors is never a connection's
 class Server:
     """Accepts connections for the broker's services.
 
-    The limits of connections that hold for the whole broker spare `spared_listener`, that of other brokers.
+    The limits of connections that hold for the whole broker do not apply to `spared_listener`, that of other brokers.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Server:
         return Address(*listening.sockets[0].getsockname()[:2])
 
     async def renew_certificates(self, properties: Mapping[str, str]) -> None:
-        """Has new connections use the certificates that these properties of the broker name, and their files have now.
+        """Has new connections use the certificates that these properties of the broker name, as their files are now.
 
-        What can't be used is logged, and the former certificates are used on.
+        Certificates that can't be used are logged, and the former ones stay in use.
         """
         for listener in self._tls:
             try:

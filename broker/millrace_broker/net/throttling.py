@@ -1,6 +1,6 @@
 """Records requests that have been answered against the quotas of their client, and tells it the throttle time.
 
-    Produce                       its bytes; its time, unless acks=0 leaves no answer to tell of it
+    Produce                       its bytes; its time too, unless acks=0 asks for no answer
     Fetch                         by its handler, as a throttled fetch is answered empty; a replica's never
     requests among brokers        not at all, where the client may do the cluster's actions
     all others                    their time, and by their handlers the topics that they change
@@ -66,7 +66,7 @@ def throttled(
 
 
 def _is_exempt(api_key: int, services: Services, session: ClientSession) -> bool:
-    """Returns whether the time of a client's requests is not recorded; whom an authorizer denies it gets no favour."""
+    """Returns whether a request's time is not recorded: a fetch's, or that of a permitted request among brokers."""
     if api_key not in AMONG_BROKERS:
         return api_key == ApiKey.FETCH
     access = services.authorizer

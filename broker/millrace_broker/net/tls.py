@@ -12,8 +12,8 @@ A connection that does not read on (`pause_reading`) leaves what has arrived enc
 backlog of replies is the transport's, with the transport's limits.
 
 The handshake is bounded in time and bytes. Whoever fails it is told by TLS's own alert, and the log says why. When it
-is complete, the connection learns who the peer's certificate stands for. `close` says so to the peer (close_notify),
-and does not wait for its answer.
+is complete, the connection learns who the peer's certificate stands for. `close` tells the peer that no more comes
+(close_notify), and does not wait for its answer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Secured(Protocol):
     def resume_writing(self) -> None: ...  # noqa: D102
 
     def authenticated(self, principal: Principal) -> None:
-        """Takes who is at the other end."""
+        """Takes the principal that the peer's certificate stands for."""
         ...
 
 
@@ -66,7 +66,7 @@ class SecuredListener(Protocol):
     context: ssl.SSLContext
 
     def principal(self, certificate: bytes | None) -> Principal:
-        """Returns whom a certificate (DER) stands for, None for none. TlsError where that is not to be said."""
+        """Returns whom a certificate (DER), None for none, stands for. TlsError where no rule fits its subject."""
         ...
 
 
@@ -130,7 +130,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self._refuse(str(error))
 
     def eof_received(self) -> None:
-        """Lets the socket close; a peer that ends its handshake so is logged."""
+        """Lets the socket close, and logs a peer that leaves before its handshake is complete."""
         if not self._is_secured:
             logger.info("%s left listener %s before its handshake was complete", self._peer, self._listener.name)
 
@@ -172,7 +172,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.writelines(gathered)
 
     def pause_reading(self) -> None:
-        """Leaves what arrives where it is."""
+        """Gives the connection nothing more, and stops reading the socket."""
         self._is_paused = True
         self._socket.pause_reading()
 
@@ -223,7 +223,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return bool(self._held or self._incoming.pending or self._tls.pending())
 
     def _shake(self, data: memoryview) -> memoryview:
-        """Carries the handshake on, and returns what has come behind it."""
+        """Continues the handshake, and returns the bytes that came after it."""
         if not self._handshake_bytes and (reason := no_handshake(data)) is not None:
             raise TlsError(reason)
         while data and not self._is_secured and not self._socket.is_closing():
@@ -283,7 +283,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return filled, data
 
     def _work_off(self) -> None:
-        """Decrypts what had been left; the socket is read again only behind it."""
+        """Decrypts what had been left, and only then reads the socket again."""
         if self._is_paused or self._socket.is_closing():
             return
         held, self._held = self._held, b""

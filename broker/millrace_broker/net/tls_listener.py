@@ -1,8 +1,8 @@
-"""What a listener with TLS shows and asks for, renewed while the broker runs.
+"""The TLS context of a listener, renewed while the broker runs.
 
-New handshakes use the newest context; connections that there are keep theirs. The context is made again when the
-listener's properties change, or one of the files that they name: its time, size or inode. What can't be used, such as a
-file that is written just now, changes nothing: the former context stays, and the next change is looked at again.
+New handshakes use the newest context; open connections keep theirs. The context is made again when the listener's
+properties change, or one of the files that they name: its time, size or inode. What can't be used, such as a file that
+is written just now, changes nothing: the former context stays, and the next change is looked at again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace_broker.security.principal_mapping import mapped, parse_rules
 
 
 class FileStamp(NamedTuple):
-    """By what a changed file is known."""
+    """What tells a changed file from an unchanged one."""
 
     inode: int
     size_bytes: int

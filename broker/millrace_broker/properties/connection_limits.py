@@ -2,7 +2,7 @@
 
 max.connections                 open at one time
 max.connection.creation.rate    opened per second
-listener.name.NAME.PROPERTY     the same of one listener, which else has the broker's limit
+listener.name.NAME.PROPERTY     the same of one listener; the broker's limit unless it is set
 """
 
 from __future__ import annotations

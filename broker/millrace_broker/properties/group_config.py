@@ -1,6 +1,6 @@
 """The properties of the group coordinator and of the consumer group protocol (KIP-848), under Kafka's names.
 
-The defaults are Kafka's, except that `offsets.topic.replication.factor` is 1, so that a broker alone serves them.
+The defaults are Kafka's, except that `offsets.topic.replication.factor` is 1, so that a single broker can serve them.
 """
 
 from __future__ import annotations

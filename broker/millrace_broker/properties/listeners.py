@@ -71,8 +71,9 @@ class Override(NamedTuple):
 class Listener:
     """A place where the broker takes connections.
 
-    `advertised` is where clients are told to connect, None for where the broker listens. A listener that is not told
-    (`is_told`) serves those who know it. `properties` are those that secure it, with its overrides; they have secrets.
+    `advertised` is where clients are told to connect, None for where the broker listens. A listener of which clients
+    are not told (`is_told` is false) serves those who know it. `properties` are those that secure it, with its
+    overrides; they have secrets.
     """
 
     name: str

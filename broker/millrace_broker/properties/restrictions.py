@@ -65,7 +65,7 @@ def restriction(name: str) -> str | None:
 
 
 def restricts(name: str) -> bool:
-    """Returns whether a property restricts or encrypts, be it obeyed or not: a slip in its name is no small matter."""
+    """Returns whether a property restricts or encrypts, obeyed or not: a misspelt name of one must not be ignored."""
     return name in OBEYED or name.startswith(OBEYED_BEGINNINGS) or restriction(name) is not None
 
 

@@ -1,7 +1,7 @@
 """The properties of the transaction coordinator, under Kafka's names.
 
 The defaults are Kafka's, except that `transaction.state.log.replication.factor` and `transaction.state.log.min.isr` are
-1, so that a broker alone serves them.
+1, so that a single broker can serve them.
 """
 
 from __future__ import annotations

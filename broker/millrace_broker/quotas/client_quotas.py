@@ -28,8 +28,8 @@ RATES = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST)
 class MutationQuota:
     """What one request may change.
 
-    A strict quota refuses a change while tokens are owed. Another one takes every change, and throttles the client
-    while they are. Without a bucket nothing is refused or throttled.
+    A strict quota refuses a change while tokens are owed. Any other quota takes every change, and throttles the client
+    while tokens are owed. Without a bucket nothing is refused or throttled.
     """
 
     _bucket: TokenBucket | None
@@ -80,7 +80,7 @@ class ClientQuotas:
         self.is_enabled = False  # whether there has been any quota of clients: until then nothing is looked up
 
     def set_configs(self, configs: Configs) -> None:
-        """Takes the properties of users, clients and addresses; those that are measured stay so."""
+        """Takes the properties of users, clients and addresses; what has been measured of them is kept."""
         if configs is not self._configs and configs != self._configs:
             self._configs, self._limits = configs, QuotaLimits(configs)
             self.is_enabled = self.is_enabled or self._limits.has_client_quotas

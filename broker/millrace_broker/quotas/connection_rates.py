@@ -1,7 +1,7 @@
 """How many connections may be opened per second (KIP-612): at this broker, by one listener, and from one address.
 
-    max.connection.creation.rate                      the broker, which its listener for brokers does not count for
-    listener.name.NAME.max.connection.creation.rate   one listener, which else has the broker's limit
+    max.connection.creation.rate                      the broker, without its listener for brokers
+    listener.name.NAME.max.connection.creation.rate   one listener; the broker's rate unless it is set
     connection_creation_rate of /config/ips           one address; of <default>: each other address by itself
 
 Above the rate of broker or listener, the listener takes its next connection later, and one after the other. A
@@ -22,7 +22,7 @@ Scopes = Mapping[str, float | None]  # what a connection counts for, the broker 
 
 
 class ConnectionRates:
-    """Measures the connections that are opened; a limit of None is none."""
+    """Measures the connections that are opened; None stands for no limit."""
 
     def __init__(self, windows: QuotaWindows = DEFAULT_WINDOWS) -> None:
         self._windows = windows

@@ -1,1 +1,1 @@
-"""Partitions that this broker leads, and the requests that wait for them."""
+"""Partitions that this broker leads or follows, and the requests that wait for them."""

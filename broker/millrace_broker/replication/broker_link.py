@@ -53,7 +53,7 @@ NO_FIELDS: ApiVersionsRequestFields = {}
 
 Answer = asyncio.Future[memoryview]
 
-# A thread of its own, so that a token endpoint which does not answer takes none from what waits for disks.
+# Logins have a thread of their own: a token endpoint that does not answer then blocks none that wait for disks.
 _logins = ThreadPoolExecutor(1, "login")
 
 
@@ -103,7 +103,7 @@ class BrokerLink(asyncio.BufferedProtocol):
     ) -> Self:
         """Returns a new link; BrokerUnreachableError where nothing answers within `timeout_s`.
 
-        TlsError, SaslAuthenticationError where one of both sides does not prove who it is.
+        TlsError, SaslAuthenticationError where one side does not prove its identity.
 
         Args:
             address: where the broker listens.
@@ -124,7 +124,7 @@ class BrokerLink(asyncio.BufferedProtocol):
                 await asyncio.get_running_loop().create_connection(lambda: link, *address, ssl=security.context)
                 if security.protocol.uses_sasl:
                     await link._authenticate()
-        except (OSError, OverflowError, UnicodeError) as error:  # the last two for a port and a host that can't be
+        except (OSError, OverflowError, UnicodeError) as error:  # the last two for an impossible port or host name
             link.close()
             refused = security.explained(error, str(address)) if isinstance(error, OSError) else None
             unreachable = BrokerUnreachableError(f"no broker answers at {address}: {error or 'not in time'}")
@@ -187,7 +187,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         return frame[CORRELATION_ID.size + has_tagged_response_header(api_key, version) :]
 
     def give_back(self, body: memoryview) -> None:
-        """Takes the memory of an answer for the next ones, once nobody looks at the answer any more."""
+        """Reuses the memory of an answer for the next ones; nobody may look at the answer any more."""
         self._frames.give_back(body)
 
     async def served_versions(self) -> Mapping[int, VersionRange]:

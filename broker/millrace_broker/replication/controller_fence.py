@@ -16,7 +16,7 @@ class ControllerFence:
         self.controller_epoch = 0
 
     def check(self, controller_epoch: int, broker_epoch: int) -> None:
-        """Notes a request's controller as the newest. StaleBrokerEpochError, StaleControllerEpochError."""
+        """Notes a request's controller as the newest; raises StaleBrokerEpochError or StaleControllerEpochError."""
         own_epoch = self._own_broker_epoch()
         code = refusal(controller_epoch, broker_epoch, self.controller_epoch, own_epoch)
         if code is ErrorCode.STALE_BROKER_EPOCH:

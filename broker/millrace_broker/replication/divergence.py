@@ -7,10 +7,10 @@
     epoch 2 ends at 25 here      both know it: cut at 20, where the first of the two ends
     fetch at 20, last epoch 2    nothing diverges
 
-Each fetch says where the follower's log ends and in which epoch its last batch was written, so a leader finds out about
-another log after every change of leaders, also where the same broker leads again (KAFKA-7164). Where the follower does
-not know the epoch that the leader names, it cuts at the end of the newest older one, and has to ask again: that may
-still be too far. Each step shortens the log or ends the search.
+Each fetch says where the follower's log ends and in which epoch its last batch was written, so a leader finds out after
+every change of leaders that the logs differ, also where the same broker leads again (KAFKA-7164). Where the follower
+does not know the epoch that the leader names, it cuts at the end of the newest older one, and has to ask again, since
+its log may still reach too far. Each step shortens the log or ends the search.
 
 The functions are pure; `entries` are a log's leader epochs with their first offsets, as in `epoch_ends`.
 """

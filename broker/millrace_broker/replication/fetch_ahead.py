@@ -8,8 +8,8 @@ So leader and follower work at the same time. But a fetch also tells the leader 
 leader commits by that. So a follower asks ahead only for what lies below the high watermark: those offsets are
 committed already, whoever has them, and a follower that ends below the high watermark can't join the ISR.
 
-An answer to what was asked ahead counts only where the log then ends as it was told: the caller compares the position
-that it asked for with the one that it would ask for now.
+The answer to a request that was sent ahead counts only if the log then ends where that request said: the caller
+compares the position that it asked for with the one that it would ask for now.
 
 The functions are pure.
 """
@@ -35,15 +35,15 @@ def asked_ahead(
 ) -> dict[PartitionKey, Asked]:
     """Returns what to ask for behind the records of an answer, which are not written yet; nothing where that must wait.
 
-    It must wait for all partitions of the answer as soon as one of them has an error, another log, or records up to
-    its high watermark: else a request would name a position of that one which is about to change.
+    Nothing is asked ahead for any partition if one partition of the answer has an error, a diverging epoch, or records
+    up to its high watermark: the request would name a position of that partition that is about to change.
     """
     ahead: dict[PartitionKey, Asked] = {}
     for key, one in fetched.items():
         if one.error_code != ErrorCode.NONE or one.diverging_epoch is not None:
             return {}
         if len(one.records):
-            if asked[key].fetch_offset >= one.high_watermark:  # as of followers in sync, whose batches need no walk
+            if asked[key].fetch_offset >= one.high_watermark:  # a follower in sync: its batches need no walk
                 return {}
             last = last_whole_batch(contents(one.records))
             if last is None or last.next_offset >= one.high_watermark:
@@ -66,5 +66,5 @@ def last_whole_batch(records: Buffer) -> BatchHeader | None:
         return None
     try:
         return read_header(records, last)
-    except RecordError:  # the append says so
+    except RecordError:  # the append reports it
         return None

@@ -19,11 +19,11 @@ A follower's session reads only the partitions that the request names, those tha
 (`partition_changes`), and those that gave an error or have more to read. As it is not told of every other change, and
 the leader has to know that the follower is there, it reads all of them twice a second.
 
-The epoch counts from 1 to 2³¹-1 and begins again at 1. A full table makes room where a session has been silent for two
-minutes, or where one is older than that and has no more partitions than the new one. A follower's session is made room
-for by any consumer's, and makes none for a consumer's. Otherwise the answer has session id 0, and the client goes on
-with full requests. A session without partitions ends, and so does one that grows while all
-sessions together have more partitions than are kept.
+The epoch counts from 1 to 2³¹-1 and begins again at 1. A full table drops a session that has been silent for two
+minutes, or one that is older than that and has no more partitions than the new one. A follower's new session also
+replaces any consumer's, however young or large; a follower's session yields to a consumer's only once it has been
+silent for so long. Otherwise the answer has session id 0, and the client goes on with full requests. A session without
+partitions ends, and so does one that grows while all sessions together have more partitions than are kept.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FetchContext:
         return FetchAnswer(ErrorCode.NONE, NO_SESSION, fetched)
 
     def throttled(self) -> FetchAnswer:
-        """Returns the answer to a client that is throttled: without partitions, and its session knows of nothing."""
+        """Returns the answer to a throttled client: it has no partitions, and those of the session stay as they are."""
         return FetchAnswer(ErrorCode.NONE, NO_SESSION, ())
 
 
@@ -160,7 +160,7 @@ class FetchSessions:
     Args:
         slots: the number of sessions that are kept at most (`max.incremental.fetch.session.cache.slots`).
         new_id: returns a random positive number.
-        changes: of the partitions that this broker leads; without them followers' sessions read all their partitions.
+        changes: the changes of led partitions; with None, followers' sessions read all their partitions each time.
     """
 
     def __init__(self, slots: int, new_id: NewId, changes: PartitionChanges | None = None) -> None:

@@ -1,10 +1,10 @@
-"""A partition that this broker follows: its log, and what becomes of it as its leader answers.
+"""A partition that this broker follows: its log, and how the leader's answers change it.
 
     log start offset ≤ high watermark ≤ log end offset = where the next fetch begins
 
 The log is a copy of the leader's. Batches are appended as they are, the high watermark is the leader's, but never above
-the own log's end, and the log start offset follows the leader's. Where the leader's log is another one, `cut_at` says
-from the leader epochs of both where the own one is cut (`divergence`).
+the own log's end, and the log start offset follows the leader's. Where the two logs differ, `cut_at` says from the
+leader epochs of both where the own log is cut (`divergence`).
 
 A followed partition stands for one leader epoch: another epoch makes another object, so that an answer that comes late
 finds that its object is followed no longer (KAFKA-6880).
@@ -63,7 +63,7 @@ class FollowedPartition(Replica):
         return Asked(position.offset, position.last_fetched_epoch, self.leader_epoch, log.log_start_offset)
 
     def cut_at(self, leaders_end: tuple[int, int]) -> Cut:
-        """Returns where to cut, as the leader's newest epoch up to the own one ends at (epoch, offset).
+        """Returns where to cut, given (epoch, end offset) of the leader's newest epoch up to the own one.
 
         InvalidRecordError for an epoch above the own one, and where nothing would be cut: the leader has answered that
         the logs differ.

@@ -72,7 +72,7 @@ class FollowerSession:
         known, self._known = self._known, dict(asked)
         if not self.is_established:
             return SessionRequest(self._session_id, INITIAL_EPOCH, self._known, ())
-        # Most partitions have not changed; that they are the same objects is told at once.
+        # Most partitions have not changed, and are the same objects: that is checked first, as it is fast.
         changed = {key: one for key, one in asked.items() if (old := known.get(key)) is not one and old != one}
         forgotten = tuple(key for key in known if key not in asked)
         return SessionRequest(self._session_id, self._epoch, changed, forgotten)

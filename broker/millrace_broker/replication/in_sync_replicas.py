@@ -9,7 +9,8 @@ eligible, since they are about to join. So a shrink counts once it is confirmed,
 watermark never goes back, and stands still while fewer replicas are committed than the effective min ISR.
 
 **Caught up**: the follower fetches at the leader's log end, or was there within `replica.lag.time.max.ms`. A fetch at
-the log end that the leader had at the fetch before counts for the time of that one. Who is not caught up leaves.
+the offset where the leader's log ended at the fetch before counts for the time of that earlier fetch. A follower that
+is not caught up leaves the ISR.
 
 **May join**: an eligible follower (its broker is alive and not shutting down) whose log end has reached the high
 watermark and the offset at which the leader's epoch began (KAFKA-7128).
@@ -87,7 +88,7 @@ class Follower:
 
 
 class ReadReplica(NamedTuple):
-    """A follower from which consumers may read; the greatest one is the best: it has most, most recently."""
+    """A follower from which consumers may read; the greatest, by log end and then by time caught up, is the best."""
 
     log_end_offset: int
     last_caught_up_ms: int
@@ -111,9 +112,9 @@ class Decision(NamedTuple):
 
 
 class Election(NamedTuple):
-    """What makes a leader: broker ids, epochs as LeaderAndIsr gives them, and where its own log ends.
+    """What a table begins with: the roles and epochs of LeaderAndIsr, and the leader's log end and high watermark.
 
-    `adding` are the replicas that a reassignment adds, which are not missing before its end.
+    `adding` are the replicas that a reassignment adds; they do not count as missing before its end.
     """
 
     leader: int
@@ -227,7 +228,7 @@ class InSyncReplicas:
         return decision._replace(moves_low_watermark=True) if begins_later else decision
 
     def check(self, now_ms: int) -> Decision:
-        """Asks that followers which are not caught up leave the ISR; done every half of the time that one may lag."""
+        """Proposes that followers which are not caught up leave the ISR; called twice in the time that one may lag."""
         late = frozenset(each for each, state in self._in_sync() if not self._is_caught_up(state, now_ms))
         return Decision(proposal=self._propose(self.committed - late) if late and self.pending is None else None)
 

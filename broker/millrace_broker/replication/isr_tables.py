@@ -147,7 +147,7 @@ class IsrTables:
         ]
 
     def check(self, partitions: Iterable[Partition]) -> None:
-        """Proposes to the controller that followers which lag too long leave; done every half of that time."""
+        """Proposes to the controller that followers which lag too long leave; called every half of that time."""
         for partition in partitions:
             in_sync = partition.in_sync
             if in_sync is not None:

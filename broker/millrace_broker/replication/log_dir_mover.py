@@ -63,7 +63,7 @@ class LogDirMover:
         task.add_done_callback(self._tasks.discard)
 
     def elected(self, topic_partition: TopicPartition) -> None:
-        """Starts the move of a log again whose partition is led now, if the last end of the broker interrupted one."""
+        """Starts the move of a log again, if the broker's last stop interrupted it; the partition is led now."""
         path = self._interrupted.pop(topic_partition, None)
         if path is None:
             return

@@ -86,21 +86,21 @@ class PartitionRoles:
         self._is_leaving = False
 
     def in_turn(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> asyncio.Future[Outcome]:
-        """Does work when all that was given before is done; to cancel the future does not end it half-way."""
+        """Does work after all earlier work is done; cancelling the future does not end it half-way."""
         task = asyncio.get_running_loop().create_task(self._alone(work))
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
         return asyncio.shield(task)
 
     def follow_no_more(self) -> None:
-        """Has nothing fetched that this broker begins to follow from now on, as it hands over what it leads.
+        """Fetches no partition that this broker begins to follow from now on, since it is about to stop.
 
-        Else a leader would ask for it to be in sync again, and the controller refuses that for a broker that leaves.
+        Otherwise a leader would propose it for the ISR again, which the controller refuses for a broker that leaves.
         """
         self._is_leaving = True
 
     def resize_fetchers(self, fetchers_per_source: int) -> None:
-        """Has another number of fetchers ask each broker."""
+        """Changes how many fetchers ask each broker."""
         self._fetchers.resize(fetchers_per_source)
 
     async def close(self) -> None:
@@ -130,7 +130,7 @@ class PartitionRoles:
         return outcomes
 
     async def set_aside_others(self, states: Sequence[PartitionState]) -> None:
-        """Keeps the logs of other topics under other names, so that these of the same names can be made.
+        """Renames logs that belong to other topics of the same names, so that the logs of these partitions can be made.
 
         For a broker that decides about topics itself. To be called in turn.
         """
@@ -214,7 +214,7 @@ class PartitionRoles:
             )
 
     def _leave_failed(self, state: PartitionState, hosted: Hosted) -> None:
-        """Leaves a partition whose log has failed to another leader, which the request tells of."""
+        """Gives up a partition whose log has failed, once a request names a newer leader epoch."""
         if hosted.is_offline and state.leader_epoch > hosted.leader_epoch:
             self.leave(state.topic_partition)
             self._replicas.offline.add(state.topic_partition)

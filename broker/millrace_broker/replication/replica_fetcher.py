@@ -1,4 +1,4 @@
-"""Fetches from one broker partitions that this broker follows there, in a loop.
+"""Fetches, in a loop, the partitions that this broker follows at one other broker.
 
     Fetch v17, one in flight ──► each partition: append, cut, start again, wait, or stop ──► the next Fetch
     far behind               ──► the next Fetch ──► each partition: append
@@ -11,7 +11,7 @@
 | | ends below the leader's start is emptied and begins there |
 | FENCED_LEADER_EPOCH | nothing until LeaderAndIsr tells of a newer epoch |
 | batches that break a rule, a full disk | again after `backoff_ms` |
-| any other error | again after a pause that doubles from 20 ms to `backoff_ms`: a new leader may have to hear of it |
+| any other error | again after a pause that doubles from 20 ms to `backoff_ms`: a leader may not know its role yet |
 
 A partition that is throttled (`replication_quota`) and not in sync is fetched again after `backoff_ms`, once the quota
 allows that.
@@ -22,7 +22,7 @@ The leader answers for those partitions that have news (KIP-227, `follower_sessi
 An answer counts only for a partition that is still followed in the epoch in which it was asked for (KAFKA-6880), and
 whose log ends where the request said.
 
-Where all that an answer brings lies below the high watermark, what follows is asked for before it is written
+Where all records of an answer lie below the high watermark, the next request leaves before they are written
 (`fetch_ahead`).
 
 Runs on the event loop, and lets others have their turn between the partitions of an answer.
@@ -92,7 +92,8 @@ class FollowingBroker(NamedTuple):
     """The broker that follows, and the doors of its fetchers.
 
     `epoch` returns the broker's epoch, -1 where it has none. `address_of` returns where a broker listens, None where
-    that is not known at the time. `quota` is what is throttled as follower. `connect` makes the connections.
+    that is not known at the time. `quota` limits what the broker fetches as a follower. `connect` makes the
+    connections.
     """
 
     broker_id: int
@@ -122,7 +123,7 @@ class ReplicaFetcher:
         self._broker = broker
         self._logs = FollowerLogs(broker.logs, self._pause, broker.when_offline, broker.when_committed)
         self._partitions: dict[PartitionKey, FollowedPartition] = {}
-        self._asked: dict[PartitionKey, Asked] = {}  # those that have got records last come last
+        self._asked: dict[PartitionKey, Asked] = {}  # partitions that got records most recently come last
         self._stale: set[PartitionKey] = set()  # whose position has to be looked at again
         self._paused: list[tuple[float, int, FollowedPartition]] = []  # a heap by the time at which they are due
         self._pause_numbers = itertools.count()
@@ -226,7 +227,7 @@ class ReplicaFetcher:
             if not self._is_failing:
                 logger.warning("broker %d is asked again until it can be followed: %s", self.source, error)
             await self._back_off()
-        except Exception:  # the other partitions are to be followed on
+        except Exception:  # the fetcher goes on for its other partitions
             logger.exception("an answer of broker %d could not be taken", self.source)
             self._disconnect()
             await self._back_off()
@@ -312,7 +313,7 @@ class ReplicaFetcher:
     # The answer.
 
     def _still_asked_for(self, answer: FetchAnswer) -> dict[PartitionKey, PartitionFetched]:
-        """Returns what was fetched for partitions of which the same would be asked now."""
+        """Returns what was fetched of the partitions that would still be asked for at the same position."""
         asked, asked_now = self._session.asked, self._asked
         return {
             key: one
@@ -321,7 +322,7 @@ class ReplicaFetcher:
         }
 
     async def _ask_ahead(self, link: BrokerLink, fetched: Mapping[PartitionKey, PartitionFetched]) -> None:
-        """Sends the next request before the answer is written, where that may be; a throttled partition has to wait."""
+        """Sends the next request before the answer is written, if `asked_ahead` allows it and nothing is throttled."""
         ahead = asked_ahead(self._asked, fetched)
         if ahead and not any(self._is_listed(self._partitions[key]) for key in fetched):
             for key, one in ahead.items():

@@ -1,11 +1,11 @@
 """Holds the partitions that this broker leads or follows, and the purgatory of the requests that wait for them.
 
-A partition is led, or followed, or none of both. One that was stopped and not deleted is followed without a leader: so
+A partition is led, or followed, or neither. One that was stopped and not deleted is followed without a leader, so that
 its leader epoch is still known.
 
-All methods run on the event loop's thread, except `make_logs` and `delete_logs`. Those wait for the disk and run on a
-worker thread: `make_logs` before `lead` and `follow`, `delete_logs` after `forget`. `partition_roles` says what to lead
-and to follow.
+All methods run on the event loop's thread, except `make_logs`, `delete_logs`, `set_aside` and
+`checkpoint_log_start_offsets`. Those wait for the disk and run on a worker thread: `make_logs` before `lead` and
+`follow`, `delete_logs` after `forget`. `partition_roles` says what to lead and to follow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManage
 
 logger = logging.getLogger(__name__)
 
-ANY_WITH_FOLLOWERS = TopicPartition("", -1)  # what followers wait for in the purgatory, whatever partition it is
+ANY_WITH_FOLLOWERS = TopicPartition("", -1)  # in the purgatory, followers' fetches wait under it for any partition
 NEVER_GIVEN = 1 << 62  # producer ids from here on must have been made up by a client
 
 
@@ -154,7 +154,7 @@ class ReplicaManager:
         this name, which is left alone; on a StorageError the partition is offline.
         """
         self._check_topic_id(topic_partition, topic_id)
-        traffic = self._traffic_of(topic_partition.topic)  # before the last one who has it may be gone
+        traffic = self._traffic_of(topic_partition.topic)  # held before the last partition that has it may be gone
         self.offline.add(topic_partition)
         self._followed.pop(topic_partition, None)
         known = self._partitions.get(topic_partition)
@@ -254,7 +254,7 @@ class ReplicaManager:
         leader: int,
         leader_epoch: int,
     ) -> FollowedPartition:
-        """Becomes follower with the log of the partition, which it makes where there is none, and returns what follows.
+        """Becomes follower with the log of the partition, made where there is none, and returns the followed partition.
 
         A partition that was led is led no longer. On a StorageError the partition is offline; InconsistentTopicIdError
         where the log belongs to another topic of this name, InvalidConfigError.
@@ -308,7 +308,7 @@ class ReplicaManager:
             self._changed(partition)
 
     def isr_answered(self, topic_partition: TopicPartition, proposal: Proposal, outcome: Accepted | ErrorCode) -> None:
-        """Takes the controller's answer to what `IsrChanges` was given; too late an answer changes nothing."""
+        """Takes the controller's answer to a proposal; an answer that comes too late changes nothing."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and self._isr.answered(partition, proposal, outcome):
             self._changed(partition)
@@ -319,7 +319,7 @@ class ReplicaManager:
             self._changed(partition)
 
     def check_in_sync_replicas(self) -> None:
-        """Proposes that followers leave the in-sync replicas which lag longer than they may."""
+        """Proposes that followers which lag longer than they may leave the in-sync replicas."""
         self._isr.check(self._partitions.values())
 
     def partition(self, topic_partition: TopicPartition) -> Partition:

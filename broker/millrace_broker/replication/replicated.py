@@ -46,7 +46,7 @@ class _Replicated:
         self._leader_epoch = NO_LEADER_EPOCH if partition is None else partition.leader_epoch
 
     def try_complete(self, _: TopicPartition | None = None) -> bool:
-        """Completes if the high watermark is past the record, or it can't be reached any more; returns whether so."""
+        """Completes if the high watermark is past the record or never will be; returns whether it did."""
         partition = self._replicas.partitions.get(self._topic_partition)
         if partition is None:
             self._then(ErrorCode.NOT_COORDINATOR)
@@ -71,7 +71,7 @@ async def read_to_end(
     take_in: Callable[[bytes], int],
     is_closed: Callable[[], bool],
 ) -> None:
-    """Gives whole batches to `take_in`, up to the current log end; it returns the offset after them.
+    """Gives whole batches, up to the current log end, to `take_in`, which returns the offset after them.
 
     All that the leader has at its election will be committed, though its high watermark may still lag behind. The log
     is read on the event loop; `take_in` is called on a worker thread.

@@ -7,8 +7,8 @@ A topic lists its throttled replicas as PARTITION:BROKER,… or * for all. The b
 slowly, and those that are listed for followers fetch slowly. All bytes of a listed replica are counted. While they
 exceed the rate, only a replica that is in sync goes on, so that a throttle takes no replica out of the ISR.
 
-The measured rate is that of Kafka's SimpleRate: all bytes of the last windows, by the time since the first of these
-windows began. That time is at least one window, so the first bytes after a pause do not count as a burst.
+The measured rate is that of Kafka's SimpleRate: all bytes of the last windows, divided by the time since the first of
+these windows began. That time is at least one window, so the first bytes after a pause do not count as a burst.
 """
 
 from __future__ import annotations

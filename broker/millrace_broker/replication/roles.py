@@ -81,7 +81,7 @@ class Leadership(NamedTuple):
 
     @classmethod
     def alone(cls, broker_id: int, leader_epoch: int = 0) -> Self:
-        """Returns that of a broker which has the only replica."""
+        """Returns the leadership of a broker that has the only replica."""
         return cls(leader_epoch, 0, (broker_id,), (broker_id,))
 
 

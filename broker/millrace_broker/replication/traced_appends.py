@@ -1,7 +1,7 @@
 """Appends of records that bring a sampled trace context, as spans (docs/tracing.md).
 
-A broker that records spans has `TracedReplicaManager` in the place of `ReplicaManager`; another one has nothing of
-this on its path. Compressed batches are decompressed, and those that have the name of the header in them are decoded.
+A broker that records spans has `TracedReplicaManager` in the place of `ReplicaManager`; other brokers run none of this
+code. Compressed batches are decompressed, and those that have the name of the header in them are decoded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import AppendOutcome, LogManager, TopicPartition
 
 NAME = HEADER.encode()
-LIMIT_BYTES = 16 << 20  # of a batch's records, decompressed: what grows above that has no span
+LIMIT_BYTES = 16 << 20  # of a batch's decompressed records; a larger batch has no span
 
 
 class TracedReplicaManager(ReplicaManager):

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as the requests that come over it are judged by."""
+"""Who is at the other end of a connection, by which its requests are authorized and its quotas are found."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ANONYMOUS = Principal(USER, "ANONYMOUS")
 class ClientSession:
     """One connection: the host it comes from, the listener it came by, and who has authenticated on it.
 
-    `authenticator` is None where the listener does not ask for SASL. `is_by_token` says that it was done by a
-    delegation token, which gives no right to further tokens.
+    `authenticator` is None where the listener does not ask for SASL. `is_by_token` says that the client has
+    authenticated by a delegation token, which gives no right to further tokens.
     """
 
     host: str = ""

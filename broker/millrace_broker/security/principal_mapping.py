@@ -1,4 +1,4 @@
-r"""What becomes of a certificate's subject as the name of a client: `ssl.principal.mapping.rules` (KIP-371).
+r"""Maps the subject of a certificate to the name of a client: `ssl.principal.mapping.rules` (KIP-371).
 
     RULE:PATTERN/REPLACEMENT/[LU], …, DEFAULT
 
@@ -45,7 +45,7 @@ def parse_rules(text: str) -> Sequence[Rule]:
 
 
 def mapped(subject: str, rules: Sequence[Rule]) -> str:
-    """Returns the name of who has a certificate with this subject. TlsError where no rule fits it."""
+    """Returns the name of the client whose certificate has this subject. TlsError where no rule fits it."""
     for pattern, replacement, case in rules:
         if pattern is None:
             return subject
@@ -68,7 +68,7 @@ def _rule(match: re.Match[str]) -> Rule:
 
 
 def _replaced(replacement: str, found: re.Match[str]) -> str:
-    """Returns the replacement with its groups; a reference to a group that there is not stands for itself."""
+    """Returns the replacement with its groups; a reference to a group that does not exist stays as it is."""
 
     def part(match: re.Match[str]) -> str:
         escaped, group, plain = match.groups()

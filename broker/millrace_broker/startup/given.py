@@ -110,7 +110,7 @@ def _check_value(name: str, value: str, place: str) -> None:
 
 
 def check_single_replicas(given: Mapping[str, Given]) -> None:
-    """Raises InvalidConfigError where topics of a broker alone are to have several replicas."""
+    """Raises InvalidConfigError where topics of a standalone broker are to have several replicas."""
     for name in REPLICATION_FACTORS:
         value, place = given.get(name, Given("1"))
         if int(value) > 1:

@@ -61,7 +61,7 @@ def registration(options: BrokerOptions, bound: Mapping[str, Address]) -> Broker
 
 
 def has_new_folder(fs: FileSystem, data_dirs: Sequence[str]) -> bool:
-    """Returns whether a data directory belongs to no broker yet; one that can't be read is none of these."""
+    """Returns whether a data directory belongs to no broker yet; one that can't be read does not count."""
     for directory in data_dirs:
         with suppress(StorageError):  # opening the folder will say so
             if read_broker_id(fs, directory) is None:

@@ -94,7 +94,7 @@ def authentications(given: Mapping[str, Given], listeners: Sequence[Listener]) -
 def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> Listener:
     """Returns the listener by which brokers reach each other. InvalidConfigError where there is none.
 
-    Nobody reaches a broker alone so; it has its first listener for this, unless one is named.
+    No other broker reaches a standalone one, whose first listener is returned unless one is named.
     """
     told = {one.name: one for one in listeners if one.is_told}
     name = _value(given, INTER_BROKER_NAME).upper()
@@ -117,7 +117,7 @@ def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> Cli
     """Returns how this broker reaches others by their listener of this name. InvalidConfigError.
 
     It shows the certificate of its own listener, and logs in as the login module of the mechanism says there. For
-    OAUTHBEARER, `LOGIN` says where the token is had.
+    OAUTHBEARER, the properties in `LOGIN` say where it gets its token.
     """
     properties = {"security.protocol": listener.protocol.name}
     if listener.protocol.uses_tls:
@@ -136,7 +136,7 @@ def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> Cli
 
 
 def _login(given: Mapping[str, Given], listener: Listener) -> dict[str, str]:
-    """Returns by what this broker logs in; a property of the mechanism stands for that of the listener."""
+    """Returns the properties by which this broker logs in; those of the mechanism override those of the listener."""
     own = listener.properties
     with _blamed(INTER_BROKER_MECHANISM, given) as text:
         mechanism = text.strip()

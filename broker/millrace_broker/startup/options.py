@@ -59,11 +59,11 @@ CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 class BrokerOptions:
     """The options of a broker at its start.
 
-    `inter_broker_listener` is the name of that of `listeners` by which brokers reach each other, and
-    `inter_broker_security` how this one does. `authentications` say
-    how clients authenticate, by the name of each listener with SASL. `broker_id` is None
-    where the folders or the cluster know it; an error about it begins with `broker_id_place`. `cluster_id` is that of
-    the cluster which the broker makes where there is none, None for a new one.
+    `inter_broker_listener` is the name of the listener by which brokers reach each other, and `inter_broker_security`
+    says how this broker reaches the others. `authentications` say how clients authenticate, by the name of each
+    listener with SASL. `broker_id` is None where the folders or the cluster know it; an error about it begins with
+    `broker_id_place`. `cluster_id` is that of the cluster which the broker makes where there is none, None for a new
+    one.
     """
 
     listeners: tuple[Listener, ...]

@@ -10,8 +10,8 @@
     shard                    the transactions of one partition of `__transaction_state`: replay, append, markers
     transaction_coordinator  finds a transactional id's partition, knows which partitions are led here, loads them
     admission                whether a partition may take a producer's records
-    verification             waits for that word, and guards the append until then
-    partition_requests       asks the coordinator on another broker for it
+    verification             waits for the coordinator's answer to that, and guards the append until then
+    partition_requests       asks a coordinator on another broker for that answer
     overview                 listing and describing
     hanging                  transactions that are open in a partition but unknown to the coordinator
 

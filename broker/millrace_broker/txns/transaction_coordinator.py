@@ -48,7 +48,7 @@ class TransactionCoordinator:
         metadata: has the current view of the cluster.
         topics: creates the topic of states.
         markers: ends transactions in partitions, of this broker and of others.
-        deletions: says of partitions that can't be ended whether they are deleted.
+        deletions: tells whether a partition in which a transaction can't be ended is deleted.
         broker_id: the id of this broker.
         producer_ids: gives fresh producer ids.
         clock: gives timestamps.

@@ -1,9 +1,9 @@
-"""Waits for the coordinator's word about partitions of a transaction, and guards the appends until then (KIP-890).
+"""Waits for the coordinator's answer about partitions of a transaction, and guards the appends until then (KIP-890).
 
     asked ──► the coordinator says yes ──► marker of the transaction ──► append: a hanging transaction (KAFKA-14884)
 
-So its word is only good for an append as long as no marker is written. Each partition is guarded from the question to
-the append; where the guard does not hold, the client asks again.
+So a yes holds for an append only as long as no marker is written. Each partition is guarded from the question to the
+append; where the guard does not hold, the client asks again.
 
 A coordinator that is still carrying out the decision on the transaction before is asked again for a while, as it does
 not take long.
@@ -47,7 +47,7 @@ class TransactionalWrite(NamedTuple):
 
 
 class Retries(NamedTuple):
-    """How often, and after which pause, a coordinator is asked again that is not done with the transaction before."""
+    """How often, and after which pause, a coordinator that has not completed the transaction before is asked again."""
 
     attempts: int
     pause_s: float

@@ -1,7 +1,7 @@
 """The metrics of committed offsets, and of how far their groups are behind, as far as this broker knows.
 
-A group's coordinator has its offsets, and may neither lead nor follow the partitions that they are of. Then there is
-the offset and no lag, and the lag is the difference to the leader's `millrace_log_end_offset` (docs/metrics.md).
+A group's coordinator may neither lead nor follow a partition of which the group has committed an offset. Then it gives
+the offset without the lag, which is the difference to the leader's `millrace_log_end_offset` (docs/metrics.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_OFFSETS = 10_000
 
 
 class LagCollector:
-    """The committed offsets of the groups whose coordinator this broker is, those that were committed first."""
+    """The first `MAX_OFFSETS` committed offsets of the groups whose coordinator this broker is."""
 
     def __init__(self, groups: GroupCoordinator, replicas: ReplicaManager) -> None:
         self._groups = groups

@@ -1,9 +1,10 @@
 """Chooses the topics whose traffic is told by name, so that Prometheus gets a bounded number of series.
 
-The busiest topics are named: those with the most bytes in and out, of which each look halves what was before. All
-others count together as `(other)`. A look that begins names the busiest as the last one has found them. A topic that
-gets its name begins at 0, and what it had before stays with the others; what it has after it has lost its name goes to
-them. So no series falls while it is there, and at each look all of them grow by just what came since the look before.
+The busiest topics are named: those with the most bytes in and out, where each look at the traffic halves the weight of
+earlier bytes. All others count together as `(other)`. A look begins by naming the topics that were the busiest at the
+look before. The series of a topic that gets its name begins at 0, and its earlier traffic stays in `(other)`; when it
+loses its name, its further traffic goes there. So no series falls while it exists, and at each look all of them
+together grow by exactly what came since the look before.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class TopicCollector:
         self._is_looking = False
 
     def collect(self) -> Iterable[Family | None]:
-        """Yields all families; for whoever asks during another one's look, as they are in the middle of that."""
+        """Yields all families; a request during the look of another one gets them as they are at that moment."""
         if not self._is_looking:
             self._is_looking = True
             try:

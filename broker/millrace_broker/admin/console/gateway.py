@@ -54,7 +54,7 @@ SECURING: Mapping[str, str] = {
 class ConsoleGateway:
     """The routes of the console; it is made on the event loop.
 
-    `troubles` are of the broker itself (`own_troubles`); it may wait for a disk, so a worker thread calls it.
+    `troubles` returns what is wrong with this broker (`own_troubles`); a worker thread calls it, as a disk may be slow.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class ConsoleGateway:
 
 
 def _path(request: web.Request) -> str:
-    """Returns the path as it is passed on: what is decided here is decided about what the process is asked for."""
+    """Returns the path exactly as the process gets it, so that decisions here hold for the page that it makes."""
     return request.raw_path.partition("?")[0]
 
 

@@ -3,7 +3,8 @@
     stdin   one line of JSON, the settings; then nothing, and its end is the end of the process
     stdout  one line once it serves HTTP at its socket
 
-The socket lies in a folder that only the broker's user can enter. The broker's death closes the pipe, however it came.
+The socket lies in a folder that only the broker's user can enter. The pipe closes when the broker dies, however that
+happens.
 """
 
 from __future__ import annotations

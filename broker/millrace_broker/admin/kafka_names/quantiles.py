@@ -1,4 +1,4 @@
-"""Quantiles of durations in buckets, of the last minute or two: Kafka's own fade out what is older, too."""
+"""Quantiles of durations of the last minute or two, from their buckets; Kafka's quantiles fade out older ones, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WINDOW_S = 60.0
 
 
 def quantile(bounds: Sequence[float], buckets: Sequence[float], share: float) -> float:
-    """Returns the duration that this share of all stays below, as if they lay evenly in their bucket; 0 of none.
+    """Returns the duration below which this share of all lies, as if they lay evenly in their buckets; 0 of none.
 
     Of the last bucket, which has no upper bound, it returns the lower one.
     """
@@ -23,14 +23,14 @@ def quantile(bounds: Sequence[float], buckets: Sequence[float], share: float) ->
 
 
 class RecentBuckets:
-    """What has come to buckets since a look that is one or two minutes old, or since the first one."""
+    """The growth of buckets since a look that is one to two minutes old, or since the first look."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._looks: dict[Hashable, tuple[float, Sequence[float], Sequence[float]]] = {}
 
     def since(self, key: Hashable, buckets: Sequence[float]) -> Sequence[float]:
-        """Takes the buckets of a key as they are now, and returns what has come to them."""
+        """Takes the buckets of a key as they are now, and returns by how much each has grown."""
         now_s, nothing = self._now_s(), (0.0,) * len(buckets)
         looked_s, older, newer = self._looks.get(key, (now_s, nothing, nothing))
         recent = tuple(map(sub, buckets, older))

@@ -36,8 +36,8 @@ NO_VERSION = 0
 class Surroundings:
     """What a change may know besides the group: its configuration, the cluster and the time.
 
-    `may_describe` says of which topics the member may know whose heartbeat makes the change. None where it is not a
-    heartbeat: then no pattern is resolved.
+    `may_describe` says which topics the member may describe whose heartbeat makes the change. It is None where no
+    heartbeat makes the change: then no pattern is resolved.
     """
 
     config: ConsumerGroupConfig
@@ -174,7 +174,7 @@ class Change:
         self.state.compared_with = None
 
     def _topics_of(self, pattern: str) -> frozenset[str]:
-        """Returns the topics that a pattern stands for: those that the member may know of which makes the change."""
+        """Returns the topics that a pattern stands for: those that the member which makes the change may describe."""
         may_describe = self.surroundings.may_describe
         assert may_describe is not None, "there is a heartbeat"
         return frozenset(filter(may_describe, matching(pattern, self.surroundings.view.topics)))

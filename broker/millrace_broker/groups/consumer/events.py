@@ -33,7 +33,7 @@ NOT_SAID = -1
 class Heartbeat:
     """ConsumerGroupHeartbeat. None, or -1 for the timeout, means that nothing has changed.
 
-    `may_describe` says of which topics the member may know.
+    `may_describe` says which topics the member may describe.
     """
 
     group_id: str

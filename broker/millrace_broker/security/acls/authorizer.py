@@ -60,7 +60,7 @@ class Access:
         *,
         tells_denied: bool = True,
     ) -> bool:
-        """Returns whether a client may do an operation; a filter that leaves out what is denied does not tell of it."""
+        """Returns whether a client may do an operation; `tells_denied` says whether a denial is logged."""
         permitted = self._authorizer.authorize(session, operation, resource_type, name)
         if self._audit.tells_allowed if permitted else tells_denied:
             self._audit.note(session, operation, resource_type, name, request, permitted=permitted)
@@ -78,5 +78,5 @@ class Access:
     def operations(
         self, session: ClientSession, operations: frozenset[AclOperation], resource_type: ResourceType, name: str
     ) -> frozenset[AclOperation]:
-        """Returns those of the operations that a client may do, which is no request to do them."""
+        """Returns those of the operations that a client may do; nothing goes to the audit log."""
         return frozenset(one for one in operations if self._authorizer.authorize(session, one, resource_type, name))

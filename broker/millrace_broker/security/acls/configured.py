@@ -6,8 +6,8 @@
     org.apache.kafka.metadata.authorizer.StandardAuthorizer       allow.everyone.if.no.acl.found
     MODULE:CLASS                                                  that class of Python, made with all properties
 
-Any other value, and a property for an authorizer that there is not, stops the start: the broker would be open although
-its operator believes it closed.
+Any other value, and a property that only an authorizer obeys where there is none, stops the start: the broker would be
+open although its operator believes it closed.
 """
 
 from __future__ import annotations

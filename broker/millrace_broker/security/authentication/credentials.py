@@ -1,7 +1,7 @@
 """The SCRAM credentials of users, as the newest view of the cluster has them (`/config/users/[user]` in ZooKeeper).
 
-A name that there is not gets a credential that is made up (`UnknownUsers`), so that nobody learns who exists. Making
-it up costs the same for every name. Credentials are parsed when a view brings them, and not while somebody waits.
+An unknown name gets a credential that is made up (`UnknownUsers`), so that nobody learns which users exist. Making it
+up costs the same for every name. Credentials are parsed when a view brings them, and not while somebody waits.
 """
 
 from __future__ import annotations

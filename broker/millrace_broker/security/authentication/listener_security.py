@@ -1,8 +1,8 @@
 """What a listener's properties say of SASL, checked and in the types that authentication uses.
 
-Given are the properties that hold for the listener, its own in the place of those of all listeners. Among them,
-`MECHANISM.PROPERTY`, with the mechanism in lower case, is that of one mechanism. `sasl.jaas.config`, which has the
-users of PLAIN and the rules for unsigned tokens, counts only in this form, as in Kafka.
+The given properties are those that hold for the listener: its own take the place of those of all listeners. Among them,
+`MECHANISM.PROPERTY`, with the mechanism in lower case, holds for one mechanism. `sasl.jaas.config`, which has the users
+of PLAIN and the rules for unsigned tokens, counts only in this form, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What becomes of users' SCRAM credentials by a request to alter them (KIP-554). Each user succeeds or fails by itself.
+"""Alters users' SCRAM credentials as a request asks (KIP-554). Each user succeeds or fails by itself.
 
     no name                                        UNACCEPTABLE_CREDENTIAL
     another mechanism                              UNSUPPORTED_SASL_MECHANISM
     fewer than 4096 iterations, or above 16384     UNACCEPTABLE_CREDENTIAL
     one mechanism of a user twice                  DUPLICATE_RESOURCE
-    a credential to delete that there is not       RESOURCE_NOT_FOUND
+    deletion of a credential that does not exist   RESOURCE_NOT_FOUND
 
 A client sends the salted password, never the password itself.
 """

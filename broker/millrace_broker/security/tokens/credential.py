@@ -18,7 +18,7 @@ KEPT_CREDENTIALS = 1024
 
 
 def token_login(issued: IssuedToken, mechanism: str) -> Known:
-    """Returns how SCRAM-SHA-256 or SCRAM-SHA-512 judges a login with a token: it makes somebody its owner."""
+    """Returns the credential that SCRAM checks for a login with a token, and the owner as whom the client logs in."""
     token = issued.token
     expires_ms = min(token.expiry_ms, token.max_ms)
     return Known(_credential(issued.hmac, mechanism), Authenticated(token.owner.name, expires_ms, is_by_token=True))

@@ -1,11 +1,11 @@
-"""A delegation token, its secret, and the rules of what becomes of it: as Apache Kafka has them (KIP-48, KIP-373).
+"""A delegation token, its secret, and the rules for its lifetime, as Apache Kafka has them (KIP-48, KIP-373).
 
     issue ────────── expiry ──────────────────────── max
       now              min(now + period, max)         issue + the life that was asked for, at most
                        is moved by a renewal          delegation.token.max.lifetime.ms
 
-The secret of a token, which its user logs in with, is HMAC-SHA-512 of its id by the brokers' common key. So it is
-stored nowhere, and who has the secret proves by it that the token is meant: requests name a token by its secret.
+The secret of a token, which its user logs in with, is HMAC-SHA-512 of its id by the brokers' common key. So the secret
+is stored nowhere, and requests name a token by its secret.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TokenSecret:
 
 
 class Lifetimes(NamedTuple):
-    """How long tokens live at most, and for how long a renewal is unless somebody asks for another time."""
+    """How long tokens live at most, and how long a renewal lasts unless the request asks for another time."""
 
     max_lifetime_ms: int
     expiry_time_ms: int

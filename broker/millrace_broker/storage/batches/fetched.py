@@ -10,7 +10,8 @@
 | the batch's leader epoch is not newer than the one that the follower knows (KAFKA-18723) | it ends what is taken |
 | the last batch is whole: a leader may cut an answer anywhere | it is left out |
 
-The leader has checked the rest. Sizes have no limit here: the leader's settings may have been others then.
+The leader has checked the rest. Sizes have no limit here: the leader may have had other settings when it took the
+batches.
 """
 
 from __future__ import annotations

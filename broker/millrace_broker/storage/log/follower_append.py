@@ -124,7 +124,7 @@ class FollowerAppend:
                 self._producers.append_fetched(header, view[position : position + header.size_bytes], note_aborted)
 
     def _go_on_at(self, offset: int) -> None:
-        """Begins a segment at an offset so far above the log's end that one that begins there could not index it."""
+        """Begins a segment at an offset that a segment which begins at the log's end could not index."""
         end_offset, self._segments.end_offset = self._segments.end_offset, offset
         try:
             self._writer.roll()

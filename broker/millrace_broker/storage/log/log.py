@@ -411,7 +411,7 @@ class Log:
         self._segments.high_watermark = other._segments.high_watermark
 
     def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
-        """Lets `take` have the log as closed and synced segments that nothing renames meanwhile, and closes it then.
+        """Gives `take` the log as closed and synced segments, which nothing renames meanwhile, and then closes the log.
 
         What `take` raises passes, and the log stays open. StorageError.
         """

@@ -288,8 +288,9 @@ class LogManager:
         """Flushes and closes all logs, writes checkpoints and the clean markers, unlocks.
 
         StorageError after all were tried. A folder in which something failed gets no marker: the next start recovers
-        it. Nor does one that had none, unless `epochs_are_raised`, those of its partitions' leaders: the next start is
-        to raise them. A folder that this broker does not hold, as after a start that was refused, is not touched.
+        it. A folder that had no marker at the start gets one only if the leader epochs of its partitions have been
+        raised since (`epochs_are_raised`): otherwise the next start has to raise them. A folder that this broker does
+        not hold, as after a start that was refused, is not touched.
         """
         with ExitStack() as always:
             for data_dir in self.dirs.all:

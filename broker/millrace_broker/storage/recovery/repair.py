@@ -72,7 +72,7 @@ class _OffsetIndexCheck:
         self._unmatched = {entry: slot for slot, entry in enumerate(_entries(fs, self._path, OffsetIndex.ENTRY))}
 
     def match(self, batch: ValidBatch, base_offset: int) -> None:
-        """Takes the entry of a batch of the log off those that are unmatched."""
+        """Removes the entry of a batch of the log from the unmatched ones."""
         self._unmatched.pop((batch.last_offset - base_offset, batch.position), None)
 
     def findings(self) -> Iterator[Finding]:
