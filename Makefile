@@ -104,7 +104,7 @@ dist: $(VENV)/.installed-dev ## Source archive and wheels in dist/: with the com
 		$(BIN)/auditwheel repair --wheel-dir dist "$$wheel" && rm "$$wheel"; } || exit 1; done
 	MILLRACE_NO_KERNEL=1 $(BIN)/python -m hatchling build -t wheel -d dist
 
-# The kernel for the other processor of most servers and notebooks, by a compiler that brings that one's C library.
+# The kernel for the other common architecture (x86_64 or aarch64), by a compiler that brings its C library.
 OTHER := $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 OTHER_COMPILER := $(CURDIR)/$(BIN)/python -m ziglang cc -target $(OTHER)-linux-gnu.2.17
 
@@ -112,7 +112,7 @@ dist-other: $(VENV)/.installed-release dist
 	CC="$(OTHER_COMPILER)" _PYTHON_HOST_PLATFORM=linux-$(OTHER) $(BIN)/python -m hatchling build -t wheel -d dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_$(OTHER).whl
 	rm dist/*-linux_$(OTHER).whl
-	$(BIN)/python -m millrace.kernel.build  # the build has left the other one's kernel here
+	$(BIN)/python -m millrace.kernel.build  # the build has left the other architecture's kernel here
 
 # An environment as a user of all extras gets it, for the bill of materials and the licences.
 RELEASED := build/release

@@ -1,8 +1,8 @@
 """Compiles the record kernel while the package is built, also for `pip install -e`.
 
 Where that can't be done (no C compiler, no Python.h) the package is built all the same, without the kernel: a line says
-so, and Python does its work. What compiles is platform/millrace/kernel/build.py. The variable MILLRACE_NO_KERNEL leaves
-the kernel out of a wheel, which then fits every machine.
+so, and Python does its work. platform/millrace/kernel/build.py does the compiling. The variable MILLRACE_NO_KERNEL
+leaves the kernel out of a wheel, which then fits every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class KernelBuildHook(BuildHookInterface):
     """Adds the compiled kernel to a wheel, and leaves it beside its sources for an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; the wheel is then one of this platform."""
+        """Compiles the kernel; the wheel then fits this platform only."""
         if version != "editable" and os.environ.get("MILLRACE_NO_KERNEL"):
             return
         build = _module(Path(self.root, BUILD))
@@ -42,7 +42,7 @@ class KernelBuildHook(BuildHookInterface):
 
 
 def _module(path: Path) -> Any:
-    """The module of a file whose package can't be imported yet."""
+    """Returns the module of a file whose package can't be imported yet."""
     spec = importlib.util.spec_from_file_location("kernel_build", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)

@@ -1,9 +1,9 @@
 """Gives the nodes of a cluster to the brokers' identity at ZooKeeper, or opens them.
 
 The chroot, and all that is below ROOTS, gets the access that a broker with `zookeeper.set.acl` gives to new nodes, as
-by Kafka's zookeeper-security-migration. Nodes that have it are left as they are, and so are those that end meanwhile; a
-run that was cut short is simply run again.
-`/consumers` is none of the roots: what groups have there is their members'.
+Kafka's zookeeper-security-migration does it. Nodes that have it are left as they are, and nodes that are deleted
+meanwhile are passed over; a run that was cut short is simply run again.
+`/consumers` is none of the roots, since the nodes there belong to the members of groups.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def find_nodes(session: ZooKeeperSession, *, is_secure: bool) -> Iterator[Change
 
 
 def migrate(session: ZooKeeperSession, *, is_secure: bool, dry_run: bool) -> tuple[int, Counter[Access]]:
-    """Changes the access of nodes, or says what would change: how many nodes there are, and how many get which access.
+    """Changes the access of nodes; a dry run changes none. Returns how many there are, and how many get which access.
 
-    ZooKeeperError where this session may not change a node.
+    Raises ZooKeeperError if this session may not change a node.
     """
     nodes, changed = 0, Counter[Access]()
     for change in find_nodes(session, is_secure=is_secure):

@@ -31,9 +31,9 @@ POLL_INTERVAL_S = 0.005
 
 
 def catch_up(subject: ClusterSubject, topic: str, settings: dict[str, str], values: bytes, count: int) -> Samples:
-    """Returns the bytes that the follower has copied, their MB/s, and the seconds of processors for a GB of them.
+    """Returns the bytes that the follower copied, their MB/s, and the processor seconds of both brokers for a GB.
 
-    And, as `file copy`, the MB/s of a copy of the leader's files.
+    `file copy` is the MB/s of a copy of the leader's files.
     """
     subject.create_topic(topic)
     leader = subject.leader(topic)

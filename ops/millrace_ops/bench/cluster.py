@@ -60,7 +60,7 @@ class Broker(AbstractContextManager["Broker"], Protocol):
         ...
 
     def stop(self) -> int:
-        """Ends it by SIGTERM, or takes note that it has ended."""
+        """Ends it by SIGTERM, unless it has ended, and returns the exit status."""
         ...
 
     def kill(self) -> int:
@@ -116,7 +116,7 @@ class ClusterSubject:
         self.await_partitions(topic, lambda found: _all_in_sync(found, count))
 
     def await_partitions(self, topic: str, are_so: Callable[[Partitions], bool]) -> Partitions:
-        """Returns the partitions of a topic once they are as they should be, as one broker tells."""
+        """Returns the partitions of a topic, as one broker reports them, once `are_so` accepts them."""
         deadline = time.monotonic() + TIMEOUT_S
         with Cluster(self.bootstrap, timeout_s=TIMEOUT_S) as cluster:
             while time.monotonic() < deadline:

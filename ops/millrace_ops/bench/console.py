@@ -1,7 +1,7 @@
 """`millrace bench console`: how long the console's pages take at ten thousand topics, and what they cost others.
 
 first page    the very first one, which starts the console's process and waits for its first look at the cluster
-pages         each page again and again, without other load; the median of the slowest page, and each page's own
+pages         each page again and again, without other load; the median of each page
 delay         a producer with one request in flight, while pages are asked for all the time; beside it alone
 """
 
@@ -125,7 +125,7 @@ def _ask(broker: Subject, path: str) -> bytes:
 
 
 def _await_sizes(broker: Subject) -> None:
-    """Waits for the look that knows the bytes of topics: pages are measured with all that they show."""
+    """Waits until the overview has the bytes of topics, so that pages are measured with all that they show."""
     while b"KiB" not in _ask(broker, PAGES["topics, by size"]):
         time.sleep(0.1)
 

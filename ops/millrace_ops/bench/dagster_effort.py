@@ -12,7 +12,7 @@ class Effort:
     """The sizes of one run of the benchmark.
 
     Attributes:
-        rounds: How often what is short is measured; its median is shown.
+        rounds: How often a short measurement is repeated; the median is shown.
         records: The new records of a run beside a bare load, and of a load that is checked.
         many_tables: The tables that one run loads.
         many_records: The new records of each of them.

@@ -75,7 +75,7 @@ def instance_figures(api: DagsterApi, home: Path, run_id: str, asset: str, effor
 
 
 def copy_run(storage: Path, run_id: str, copies: int) -> str:
-    """Copies a run so often, into the files of Dagster's storage; returns the id of the last copy."""
+    """Copies a run `copies` times, into the files of Dagster's storage; returns the id of the last copy."""
     history, copy = storage / "history", run_id
     with _database(history / "runs.db") as runs, _database(history / "runs" / "index.db") as index:
         _keep_template(runs, RUNS, run_id)

@@ -102,7 +102,7 @@ def warm_figures(effort: Effort) -> list[Figure]:
 
 @contextmanager
 def platform(directory: Path, topics: Sequence[str], *options: str) -> Iterator[RunningPlatform]:
-    """Yields a platform, of which each of the topics becomes a table; it is stopped at the end.
+    """Yields a platform that loads each of the topics into a table, and stops it at the end.
 
     `options` are further ones of `millrace up`.
     """
@@ -199,7 +199,7 @@ def _run(running: RunningPlatform, topics: Sequence[str], interval_s: float) -> 
 def spark_sessions(running: RunningPlatform) -> set[int]:
     """Returns the process ids of the JVMs of Spark; one belongs to each session that is open.
 
-    A child of a JVM looks like that JVM until it has become another program, and is none.
+    A child that a JVM has forked looks like that JVM until it runs another program, so it is not counted.
     """
     parents = {}
     for process in running.processes:

@@ -3,8 +3,8 @@
     text of a small vocabulary, no keys, no headers ──► batches of 1 MB (and of 16 KB) ──► fetches of 8 MB ──► columns
 
 The time includes CRC-32C, decompression and the making of the columns. The goal is 10 million records of 100 bytes a
-second where nothing is compressed; the codec takes the time of decompression. Message sets of v0 and v1 have a figure
-each, and so have Python's own records, decoded and encoded.
+second without compression; with a codec, the time of decompression comes on top. Message sets of v0 and v1 have a
+figure each, and so have Python's own records, decoded and encoded.
 
 Seconds are processor time, so that other processes of the machine matter little.
 """

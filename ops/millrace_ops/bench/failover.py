@@ -3,8 +3,8 @@
     SIGTERM or SIGKILL ──► [its session with ZooKeeper ends] ──► each other broker names other leaders for all
     partitions ──► a record with acks=all is taken
 
-A broker that is killed is missed when its session ends, at most the session's timeout later. Clients ask the other
-brokers in turn, and rest for as long as the answers took.
+The others notice that a broker was killed when its session ends, at most the session's timeout later. Clients ask the
+other brokers in turn, and rest for as long as the answers took.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ PAUSE_S = 0.005
 def fail_over(subject: ClusterSubject, topic: str, number: signal.Signals) -> Samples:
     """Ends the leader of a topic's first partition, and returns the seconds until others lead all that it led.
 
-    `after the signal` and `after the session`. The broker is started again, and is in sync again at the end.
+    `after the signal` has the seconds since the signal, `after the session` those since the leader's session ended.
+    At the end the broker is started again and back in sync.
     """
     leader = subject.leader(topic)
     broker = subject.brokers[leader]

@@ -116,9 +116,9 @@ class Client:
         library.rd_kafka_topic_destroy(handle)
 
     def produce_one_by_one(self, topic: str, value: bytes, count: int, interval_s: float = 0.0) -> list[float]:
-        """Produces `count` times, each after the last is acknowledged; returns seconds. Needs delivery reports.
+        """Produces a value `count` times, each after the one before is acknowledged; returns the seconds of each.
 
-        No two begin within `interval_s`.
+        Any two begin at least `interval_s` apart. The client needs delivery reports.
         """
         library, handle, seconds = self._library, self._topic(topic), []
         started = -math.inf

@@ -4,7 +4,7 @@ Without a peer: a load on one core of Spark beside writing such rows as Parquet 
 stages one by one, one task without Spark, and a commit in a table that has had a thousand. With `--peer spark`, before
 these: the same topics into Parquet by Spark's own Kafka source, from Apache Kafka and from Millrace, in the same Spark,
 in turn; see `bench.load_peers`. The time includes the commit, but not the start of Spark; topics are so large that a
-load takes some seconds, of which the starts of jobs and tasks are few. Needs `make peers`.
+load takes some seconds, of which the starts of jobs and tasks are a small part. Needs `make peers`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`millrace bench partitions`: what a request costs the broker with one partition, and spread over ten thousand.
 
 Each request carries one record of 100 B to the next partition, acks=all, on one connection with 16 in flight. The ratio
-is the processor time of a request over the many partitions to that over the one, without the cost of the logs' first
-files. Another figure is how long it takes to create the partitions.
+is the processor time of a request with many partitions over that with one, without the cost of the logs' first files.
+Another figure is how long it takes to create the partitions.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class QuotaLoad:
-    """How much a client may do, how long it is not counted, and how long it is."""
+    """A client's quota, the time before its rate is counted, the time that counts, and the burst it may begin with."""
 
     bytes_per_second: int = 4_000_000
     after_s: float = 20.0
@@ -43,7 +43,7 @@ class QuotaLoad:
 
     @property
     def records(self) -> int:
-        """As many as a client may have read when it ends, and some more."""
+        """More records than a client can have read when it ends."""
         return int(1.2 * self.bytes_per_second * (self.after_s + self.for_s + 2 * self.burst_s)) // VALUE_BYTES
 
 
@@ -52,7 +52,7 @@ QUOTA_LOAD = QuotaLoad()
 
 @dataclass(slots=True)
 class _Counted:
-    """Bytes of the time that counts."""
+    """The bytes that a client has sent or read while its rate is counted."""
 
     load: QuotaLoad
     began_s: float = field(default_factory=time.monotonic)

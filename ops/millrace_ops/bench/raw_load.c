@@ -1,9 +1,9 @@
-/* The bare protocol from C: frames that were made beforehand, so many in flight on each connection.
+/* The bare protocol from C: sends frames that were made beforehand, IN_FLIGHT at a time on each connection.
  *
  *   raw_load HOST PORT CONNECTIONS IN_FLIGHT REQUESTS FRAMES ERROR_POSITION
  *
- * FRAMES is a file of whole requests, size prefixes included, which are sent in turn; only the correlation id is made
- * new. REQUESTS is the number in all. ERROR_POSITION is where a response's body has the error code to look at.
+ * FRAMES is a file of whole requests, size prefixes included, which are sent in turn; only the correlation id is
+ * replaced. REQUESTS is the number in all. ERROR_POSITION is where a response's body has the error code to look at.
  * One thread, one poll loop. Prints one line of JSON: seconds, latencies in microseconds, the first error (0: none).
  */
 #define _GNU_SOURCE

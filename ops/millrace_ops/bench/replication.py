@@ -7,7 +7,7 @@
 
     --peer kafka    three brokers of Apache Kafka 3.9 beside them, under the same ZooKeeper (`cluster`)
 
-A write is answered when two replicas more have it, as all three are in sync. Both clusters run all the time, rounds
+A write is answered when two more replicas have it, as all three are in sync. Both clusters run all the time, rounds
 alternate, and medians of the rounds are shown. On a machine with few cores, the processor time for a GB says more than
 the rate.
 """
@@ -61,13 +61,13 @@ class Effort:
     """How often each figure is measured, and with how much.
 
     Attributes:
-        rounds: How often what is short is measured; its median is shown.
+        rounds: How often a short measurement is repeated; the median is shown.
         loads: The size of a value, and how many are produced.
         latency_records: How many are produced one at a time.
-        latency_interval_s: How often one of them is produced.
+        latency_interval_s: The least time from one of them to the next.
         behind_bytes: How much a follower copies that was away; None takes what the machine has room for, up to 10 GB.
         moves: How many partitions are led by the broker that stops and dies, and how often it does.
-        session_timeout_ms: Of the brokers' sessions with ZooKeeper.
+        session_timeout_ms: The timeout of the brokers' sessions with ZooKeeper.
     """
 
     rounds: int = 3
@@ -209,6 +209,6 @@ def _latency(subject: ClusterSubject, topic: str, effort: Effort) -> Samples:
 
 
 def _room_bytes(place: Path) -> int:
-    """Returns how much a topic may hold whose three replicas are to fit into half of the memory and of the disk."""
+    """Returns the size of a topic whose three replicas take half of the free memory and disk at most; up to 10 GB."""
     room = min(psutil.virtual_memory().available, psutil.disk_usage(str(place)).free)
     return min(BEHIND_BYTES, room // 6)

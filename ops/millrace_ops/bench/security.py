@@ -1,4 +1,4 @@
-"""`millrace bench security`: what it costs to know who is there, to keep secrets, and to hold clients to limits.
+"""`millrace bench security`: what TLS, logins and access lists cost, and how exactly quotas hold.
 
     TLS             librdkafka produces and consumes behind TLS, as `bench produce` and `bench fetch` do without it
     handshakes      how many a second, and the broker's processor time for one; logins by SCRAM likewise (`logins`)
@@ -59,7 +59,7 @@ LOGIN_PROPERTIES = {
 }
 AUTHORIZER = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",  # the first lists are made by somebody whom none allows it
+    "allow.everyone.if.no.acl.found": "true",  # no list allows the client that makes the first ones
 }
 EVERYONE = Acl("User:ANONYMOUS", "*", AclOperation.ALL, PermissionType.ALLOW)
 GOAL_PERCENT = 5.0

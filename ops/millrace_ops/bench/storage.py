@@ -139,7 +139,7 @@ def _many_partitions(place: Path) -> list[Figure]:
 
     def start() -> float:
         (place / "logs" / CLEAN_SHUTDOWN).touch()
-        # Another process, whose memory is the partitions' alone.
+        # In a new process, only the partitions add to the memory.
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             runs.append(process.submit(_start_and_stop, str(place / "logs")).result())
         return runs[-1][0]

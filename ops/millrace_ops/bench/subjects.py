@@ -91,7 +91,7 @@ def millrace(
     properties: Mapping[str, str] | None = None,
     listeners: Mapping[str, str] | None = None,
 ) -> Iterator[Subject]:
-    """Yields a standalone Millrace; with further listeners, whose security protocols are given by name."""
+    """Yields a standalone Millrace; `listeners` has the security protocols of further listeners, by name."""
     addresses = {one: f"{LOOPBACK}:{free_port()}" for one in listeners or {}}
     given = DELETE_AT_ONCE | dict(properties or {})
     if listeners:

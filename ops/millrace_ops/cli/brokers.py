@@ -72,7 +72,7 @@ def describe(
 
 
 def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[LogDir] | None:
-    """Returns a broker's data directories; None where it is not alive or does not tell."""
+    """Returns a broker's data directories; None if it is not alive or the request fails."""
     from millrace.client.log_dirs import describe_log_dirs
 
     if broker_id in state.metadata.brokers:

@@ -82,7 +82,7 @@ def adopt(
 
 
 def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
-    """Returns the endpoints; the variable holds URLs, since Dagster's definitions take it too."""
+    """Returns the endpoints of addresses or URLs: MILLRACE_ADMIN_URL has URLs, as Dagster's definitions read it too."""
     from millrace.addresses import parse_addresses
     from millrace_ops.replicas.stray_reports import AdminEndpoint
 
@@ -106,7 +106,7 @@ def _context(client_config: str | None) -> SSLContext:
 def _carry_out(plan: AdoptionPlan, config: dict[str, str], endpoints: Sequence[AdminEndpoint]) -> AdoptionPlan:
     """Has all brokers give higher producer ids, and then one of them add the topic; returns the plan with its id.
 
-    What is interrupted before the last step has only spent producer ids, and can be done again.
+    If this is interrupted before the last step, only producer ids are spent, and the command can be run again.
     """
     from uuid import uuid4
 

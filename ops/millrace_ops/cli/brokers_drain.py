@@ -47,7 +47,7 @@ def drain(
 
 
 def _plan(cluster: Cluster, broker_id: int) -> Plan:
-    """Returns the plan that leaves the broker without replicas; its moves are also those that take it from there.
+    """Returns the plan that leaves the broker without replicas, including moves that are already under way.
 
     Raises:
         BrokerError: There is no such broker.

@@ -35,7 +35,7 @@ class Command(TyperCommand):
         super().__init__(name, **settings)
         for one in self.params:
             if isinstance(one, TyperOption | TyperArgument) and one.max is not None and one.max >= MAX_INT - 1:
-                one.max = None  # refused all the same, but no news to a reader
+                one.max = None  # larger values are refused, but the help leaves this bound out
             if isinstance(one, TyperOption) and not one.is_flag and not one.type_descriptor.is_choice:
                 one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
 

@@ -21,7 +21,7 @@ def main() -> None:
             _run_broker()
         if sys.stdout is None:
             _fail("stdout is closed")
-        logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what it tells of each attempt, our error tells of all
+        logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # it warns of each attempt; our error sums them up
         from millrace_ops.cli.app import app
 
         app(prog_name="millrace")

@@ -34,7 +34,7 @@ def shown_health(console: Console, latest: Callable[[], Mapping[str, str] | None
 
 
 class _Changes:
-    """Prints a line for each part whose health changes; the first line is of all that are well."""
+    """Prints a line for each part whose health changes; the first line names all parts that are well at first."""
 
     def __init__(self, latest: Callable[[], Mapping[str, str] | None]) -> None:
         self._latest = latest
@@ -50,7 +50,7 @@ class _Changes:
 
 
 def changes(before: Mapping[str, str] | None, health: Mapping[str, str]) -> list[str]:
-    """Returns a line for each part whose health is another than before; None is that of the start."""
+    """Returns a line for each part whose health has changed; `before` is None at the start."""
     if before is None:
         well = [part for part, problem in health.items() if not problem]
         first = [f"{WELL}: {', '.join(well)}"] if well else []

@@ -50,9 +50,9 @@ class PartitionCheck:
         self._findings: list[Finding] = []
 
     def take(self, records: bytes, end_offset: int) -> bool:
-        """Checks the batches of an answer, and returns whether they lead on, so that another fetch makes sense.
+        """Checks the batches of an answer, and returns whether another fetch makes sense, from `next_offset` on.
 
-        `end_offset` is the log's end, as the leader tells it after the fetch.
+        `end_offset` is the log end offset that the leader tells after the fetch.
         """
         asked_offset = self.next_offset
         view = memoryview(records)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ZooKeeperPlace(NamedTuple):
-    """Where ZooKeeper is, the file that says how to reach it, and whether it has to say who we are."""
+    """Where ZooKeeper is, the file that says how to reach it, and whether that file has to name an identity."""
 
     address: str
     config: Path | None
@@ -21,7 +21,7 @@ class ZooKeeperPlace(NamedTuple):
 
     @contextmanager
     def session(self) -> Iterator[ZooKeeperSession]:
-        """Yields a session, and ends it. InvalidConfigError, ZooKeeperError."""
+        """Yields a session, and ends it; raises InvalidConfigError or ZooKeeperError."""
         from millrace.client.consumer.group_offsets import open_session
 
         session = open_session(self.address, security=read_security(self.config, needs_identity=self.needs_identity))
@@ -32,7 +32,7 @@ class ZooKeeperPlace(NamedTuple):
 
 
 def read_security(file: Path | None, *, needs_identity: bool = False) -> ZooKeeperSecurity:
-    """Returns what the properties of a file ask for; no security without one. InvalidConfigError."""
+    """Returns the security that the properties of a file ask for, none without a file; raises InvalidConfigError."""
     from millrace.config import read_properties
     from millrace.errors import InvalidConfigError
     from millrace.zk.security import UNSECURED, ZooKeeperSecurity

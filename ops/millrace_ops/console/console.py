@@ -19,7 +19,7 @@ TIMEOUT_S = 10.0
 
 
 class Console:
-    """The parts; nothing is asked before a page asks."""
+    """What all pages share; the cluster is asked for nothing before a page needs it."""
 
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
         self.settings = settings

@@ -3,8 +3,8 @@
     a schema that is not there or can't be used    its id is not asked for again for REMEMBERED_S
     a registry that can't be reached               it is not asked at all for REMEMBERED_S
 
-A topic of somebody else's bytes, each with another schema id, would otherwise make a page ask for every record, and a
-registry that is down would hold up every page.
+Values that are not framed but look framed, each with another schema id, would otherwise make a page ask for every
+record, and a registry that is down would hold up every page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_SCHEMA = b""
 
 
 class RememberingDecoder:
-    """A decoder that raises again what another one has raised a while ago."""
+    """A decoder that keeps the errors of another decoder for REMEMBERED_S, and raises them again."""
 
     def __init__(self, decoder: Decoder, clock: Clock) -> None:
         self._decoder = decoder

@@ -1,7 +1,7 @@
 """One page of a long list: filtered by a text, sorted by a column, and linked to the other pages.
 
-The query of the address says all: `filter`, `sort` (a column's name), `order` (asc or desc) and `page`, from 1 on. A
-value that makes no sense is taken for the default, since addresses are typed and shortened by hand.
+The query of the address chooses the page by `filter`, `sort` (a column's name), `order` (asc or desc) and `page`, from
+1 on. The default replaces a value that makes no sense, since addresses are typed and shortened by hand.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Listing(Generic[Row]):
     """The rows of a page, and what its links need.
 
     Attributes:
-        rows: Those of this page.
-        total: How many rows there are at all.
-        found: How many the filter leaves.
-        page: This page, from 1 on.
-        pages: How many there are.
-        sort: The column by which they are sorted.
-        order: How they are.
-        query: What the address says beside that.
+        rows: The rows of this page.
+        total: The number of all rows.
+        found: The number of rows that the filter lets through.
+        page: The number of this page, from 1 on.
+        pages: The number of pages.
+        sort: The name of the column by which the rows are sorted.
+        order: The order of the rows, asc or desc.
+        query: The fields of the address's query without `page`, `sort` and `order`.
     """
 
     rows: Sequence[Row]
@@ -53,7 +53,7 @@ class Listing(Generic[Row]):
         return self._link({"page": str(page)})
 
     def sort_link(self, column: str) -> str:
-        """Returns the query that sorts by a column, and the other way round where it is sorted by that already."""
+        """Returns the query that sorts by a column: descending if the list is sorted by it in ascending order now."""
         order = DESCENDING if column == self.sort and self.order == ASCENDING else ASCENDING
         return self._link({"sort": column, "order": order, "page": "1"})
 
@@ -73,9 +73,9 @@ def listed(
 
     Args:
         rows: All rows.
-        query: That of the address.
-        columns: By the name of each column that can be sorted by, its key; the first is the default.
-        text: In what of a row the filter is looked for, in any case.
+        query: The fields of the address's query.
+        columns: The sort key of each column that can be sorted by, by the column's name; the first is the default.
+        text: Returns the text of a row in which the filter is searched; upper and lower case are the same.
         default: The column and the order of a query that names none.
     """
     wanted = query.get("filter", "").strip().lower()

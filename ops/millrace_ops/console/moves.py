@@ -38,7 +38,7 @@ class CopyRow(NamedTuple):
 
 
 def moves_of(cluster: Cluster, under_way: Mapping[Partition, Reassignment]) -> list[MoveRow]:
-    """Returns how far reassignments are."""
+    """Returns the progress of reassignments."""
     if not under_way:
         return []
     metadata = cluster.metadata(sorted({topic for topic, _ in under_way}))
@@ -53,7 +53,7 @@ def moves_of(cluster: Cluster, under_way: Mapping[Partition, Reassignment]) -> l
 
 
 def copies_of(cluster: Cluster, copied: Iterable[tuple[int, Partition]]) -> list[CopyRow]:
-    """Returns how far copies are, of those that brokers still make; each is named by its broker and its partition."""
+    """Returns the progress of copies, each named by its broker and partition; those that have ended are left out."""
     by_broker: defaultdict[int, list[Partition]] = defaultdict(list)
     for broker, partition in copied:
         by_broker[broker].append(partition)
@@ -70,7 +70,7 @@ def _copies(broker: int, log_dirs: Sequence[LogDir]) -> Iterator[CopyRow]:
 
 
 def _log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Partition]) -> list[LogDir]:
-    """Returns a broker's data directories; none where it does not tell."""
+    """Returns a broker's data directories; none if the request fails."""
     try:
         return describe_log_dirs(cluster, broker_id, partitions)
     except MillraceError:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """One topic; `records` counts offsets, `size_bytes` those of leaders, and both are None where they are unknown."""
+    """One topic; `records` counts offsets, `size_bytes` the bytes of the leaders' logs. None stands for unknown."""
 
     name: str
     partitions: int
@@ -61,7 +61,7 @@ class Replicas(NamedTuple):
 
 
 def look_at_offsets(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partition, LogOffsets]:
-    """Returns where the logs start and end, of those whose leaders answer."""
+    """Returns the start and end offsets of the logs whose leaders answer."""
     found: dict[Partition, LogOffsets] = {}
     for some in _portions(partitions_of(metadata.topics.values())):
         answers = read_log_offsets(cluster, some, IsolationLevel.READ_UNCOMMITTED, metadata=metadata)
@@ -70,7 +70,7 @@ def look_at_offsets(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partiti
 
 
 def look_at_replicas(cluster: Cluster, metadata: ClusterMetadata, *, only_leaders: bool = False) -> Replicas:
-    """Returns what brokers tell of their replicas, or of those that lead; nothing of a broker that does not tell."""
+    """Returns what brokers report of their replicas, or of leaders only; nothing of a broker whose request fails."""
     sizes: dict[Partition, int] = {}
     copied: dict[int, list[Partition]] = {}
     for broker, partitions in _by_broker(metadata, only_leaders).items():
@@ -93,7 +93,7 @@ def summaries(
 
 
 def total_lag(lags: Iterable[int | None]) -> int | None:
-    """Returns the lag of partitions together; None where there are none, or one of them is not known."""
+    """Returns the sum of the lags of partitions; None if there are none, or if one of them is not known."""
     all_lags = list(lags)
     known = [lag for lag in all_lags if lag is not None]
     return sum(known) if known and len(known) == len(all_lags) else None

@@ -36,7 +36,7 @@ class RateRing:
             return
         for topic in ends:
             self._places.setdefault(topic, len(self._places))
-        if len(self._places) > 2 * MAX_TOPICS:  # of topics that are gone; the plots begin again
+        if len(self._places) > 2 * MAX_TOPICS:  # most are of deleted topics; the plots begin again
             self._samples.clear()
             self._totals.clear()
             self._places = {topic: place for place, topic in enumerate(ends)}
@@ -48,15 +48,15 @@ class RateRing:
         self._samples.append((at_s, sample))
 
     def rates(self, topic: str) -> list[float]:
-        """Returns a topic's records per second between each two samples, oldest first."""
+        """Returns a topic's records per second from each sample to the next, oldest first."""
         return self._rates(topic, tuple(self._samples))  # copied at once, while the other thread may add
 
     def newest_rate(self, topic: str) -> float:
-        """Returns a topic's records per second between the last two samples; 0 where they don't tell."""
+        """Returns a topic's records per second between the last two samples; 0 if one of them lacks the topic."""
         return next(iter(self._rates(topic, tuple(self._samples)[-2:])), 0.0)
 
     def total_rates(self) -> list[float]:
-        """Returns the sum over the topics that were there at both ends of each pause."""
+        """Returns the records per second, from each sample to the next, of all topics that both have."""
         return list(self._totals)
 
     def _rates(self, topic: str, samples: Sequence[Sample]) -> list[float]:

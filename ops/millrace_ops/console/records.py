@@ -1,10 +1,10 @@
-"""Reads records of a topic for a page: from a position on, at most so many, and those in which a text is found.
+"""Reads records of a topic for a page: from a position on, up to a limit, and only those that match a search.
 
     newest                  the last records: each partition is read from so many offsets before its end
     oldest, offset, time    from there on
 
 Records of several partitions are put in the order of their times. A read ends with the last record that is shown, or
-after SCANNED_RECORDS, SCANNED_BYTES or SCANNED_S, which partitions share; it says how far each has come.
+after SCANNED_RECORDS, SCANNED_BYTES or SCANNED_S, which partitions share. The result has the next offset of each one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Span(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """Records in the order of offsets, or of times; where each partition is to be read on; how many were looked at."""
+    """Records in the order of offsets, or of times; the next offset of each partition; how many were looked at."""
 
     records: Sequence[Found]
     next_offsets: Mapping[int, int]
@@ -89,7 +89,7 @@ class Budget:
 
     @classmethod
     def new(cls, clock: Clock, partitions: int) -> Budget:
-        """Returns the part of a partition, where that many share a read's bounds."""
+        """Returns the budget of one partition, where `partitions` of them share the bounds of a read."""
         share = max(1, partitions)
         return cls(SCANNED_RECORDS // share, SCANNED_BYTES // share, clock.monotonic_s() + SCANNED_S / share, clock)
 
@@ -105,7 +105,7 @@ class Budget:
 
 
 def read_records(cluster: Cluster, wanted: Wanted, matches: Matches | None, clock: Clock) -> Read:
-    """Returns the records that match; the error of a partition that can't be read."""
+    """Returns the records that match; raises the error of a partition that can't be read."""
     logs = read_logs(cluster, wanted)
     consumer = SimpleConsumer(cluster)
     looks_back = matches is not None
@@ -166,7 +166,7 @@ def scan(
 
 
 def read_logs(cluster: Cluster, wanted: Wanted) -> dict[int, LogOffsets]:
-    """Returns where the partitions start and end; raises the error of one that does not tell."""
+    """Returns the start and end offsets of the partitions; raises the error of one for which they are not known."""
     partitions = [(wanted.topic, one) for one in wanted.partitions]
     logs: dict[int, LogOffsets] = {}
     for (_, partition), log in read_log_offsets(cluster, partitions, wanted.isolation).items():
@@ -177,7 +177,7 @@ def read_logs(cluster: Cluster, wanted: Wanted) -> dict[int, LogOffsets]:
 
 
 def _start(consumer: SimpleConsumer, wanted: Wanted, partition: int, log: LogOffsets, *, looks_back: bool) -> int:
-    """Returns the offset from which on a partition is read; what a search looks for may lie further back."""
+    """Returns the offset from which a partition is read; a search among the newest records begins further back."""
     start = log.start_offset
     if wanted.position == NEWEST:
         start = log.end_offset - (SCANNED_RECORDS // len(wanted.partitions) if looks_back else wanted.limit)

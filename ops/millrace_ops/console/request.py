@@ -14,7 +14,7 @@ from millrace.times import epoch_ms, parse_time
 class Asked:
     """A request: the query of the address, the fields of a form, and what forms on the page are to carry.
 
-    `own_troubles` say what is wrong with the broker that serves the console; None where it has not told.
+    `own_troubles` say what is wrong with the broker that serves the console; None if the broker has not reported it.
     """
 
     path: str
@@ -49,7 +49,7 @@ Answer = Page | Redirect
 
 
 def time_ms(text: str) -> int:
-    """Returns the milliseconds of an ISO 8601 time, UTC unless it says otherwise. InvalidRequestError."""
+    """Returns the milliseconds of an ISO 8601 time, UTC unless it says otherwise; raises InvalidRequestError."""
     try:
         return epoch_ms(parse_time(text.strip()))
     except ValueError:

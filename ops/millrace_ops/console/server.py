@@ -1,8 +1,8 @@
 """Serves the pages over HTTP at a Unix socket: a request finds its page by its path, and a worker thread makes it.
 
-An error of the tree becomes a page with its sentence: what is asked for and is not there is 404, what makes no sense
-400, what is not installed 501, and what the cluster, or the disk of the tables, does not do 502. At most WORKERS pages
-are made at one time.
+A MillraceError becomes a page with its message and a status: 404 for what does not exist, 400 for a request that makes
+no sense, 501 for what is not installed, and 502 for any other failure of the cluster or of the tables' disk. Any other
+exception becomes a page with status 500. At most WORKERS pages are made at one time.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ConsoleServer:
             return self._response(answer, asked)
         except MillraceError as error:
             return self._response(_error_page(error), asked)
-        except Exception as error:  # a fault of a page, which the others outlive
+        except Exception as error:  # the fault of one page; the server goes on
             logger.exception("the page %s failed", asked.path)
             return self._response(Page("error.html", {"title": "The page failed", "sentence": repr(error)}, 500), asked)
 

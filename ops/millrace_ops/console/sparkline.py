@@ -1,10 +1,10 @@
-"""A line in a small plot: the points of an SVG polyline, and what it says in words for those who don't see it.
+"""A line in a small plot: the points of an SVG polyline, and the values that its text for screen readers names.
 
     y = MARGIN             the largest value
     y = HEIGHT - MARGIN    zero
     x = 0 … WIDTH          the oldest … the newest value
 
-Values stand in equal distances.
+Values are equally spaced.
 """
 
 from __future__ import annotations

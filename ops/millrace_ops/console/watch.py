@@ -1,8 +1,8 @@
 """Looks at the cluster again and again while somebody looks at pages, and keeps the newest overview and the rates.
 
     a page asks ──► the newest overview, at once; the first page waits for the first look
-                    every INTERVAL_S a look at metadata and offsets, with every SIZES_EVERY-th one, the second first,
-                    also at sizes and at what is copied between data directories
+                    every INTERVAL_S a look at metadata and offsets; the second look, and then every SIZES_EVERY-th,
+                    is also at sizes and at what is copied between data directories
                     a look that takes long makes the pauses longer
                     IDLE_S without a page: no further looks until the next page, which waits for one
 
@@ -23,7 +23,7 @@ from millrace_ops.console.rates import RateRing
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 10.0
-PART_OF_TIME = 0.1  # that looks may take
+PART_OF_TIME = 0.1  # the share of the time that looks may take
 SOON_S = 1.0
 SIZES_EVERY = 3
 IDLE_S = 300.0
@@ -63,7 +63,7 @@ class Watch:
             return self._overview
 
     def look(self) -> None:
-        """Looks once, and lets those who wait have what was found, or the error."""
+        """Looks once, and gives the overview, or the error, to the pages that wait."""
         failure: MillraceError | None = None
         overview = self._overview
         try:

@@ -1,5 +1,5 @@
-// The site's search runs in a worker. For pages that are read from the disk browsers start none, so there its script
-// runs in a hidden frame of the page.
+// The site's search runs in a worker. Browsers start no worker for pages that are read from the disk, so there the
+// worker's script runs in a hidden frame of the page.
 class FrameWorker extends EventTarget {
   constructor(url) {
     super();

@@ -31,7 +31,7 @@ class Action(StrEnum):
     SEND = "send"
     POLL = "poll"
     TRANSACTION = "transaction"
-    # The process reads from other positions then, in `partitions`, or in all.
+    # From then on the process reads from other positions: in `partitions`, or in all of them if there are none.
     ASSIGN = "assign"
     SUBSCRIBE = "subscribe"
     # What members of a group do that own partitions: one step of `Owning` for each partition.
@@ -118,7 +118,7 @@ class Operation:
 
 
 def read_history(lines: Iterable[str | bytes]) -> list[Operation]:
-    """Reads the operations of a history in the order of their beginnings; HistoryError names a senseless line."""
+    """Reads the operations of a history in the order of their beginnings; HistoryError names an invalid line."""
     reader = _Reader()
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -155,7 +155,7 @@ class _Reader:
         self._time_ns = 0
 
     def take(self, line: object) -> None:
-        """Takes the event of the next line; KeyError, TypeError or ValueError where it makes no sense."""
+        """Takes the event of the next line; raises KeyError, TypeError or ValueError if it is invalid."""
         if not isinstance(line, dict):
             raise TypeError("an event is an object")
         event = cast("Event", line)
@@ -174,7 +174,7 @@ class _Reader:
     def _begin(self, process: str, event: Event) -> None:
         if process in self._begun:
             raise ValueError(f"process {process} is not done with what it began before")
-        _operation(self._count, event, None)  # a senseless step is found here, where its line is known
+        _operation(self._count, event, None)  # an invalid step is found here, where its line is known
         self._begun[process] = self._count, event
         self._count += 1
 

@@ -81,7 +81,7 @@ def send_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
 
 
 def real_time_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
-    """Yields sends that began after others were acknowledged, but lie before them: one sweep through the time."""
+    """Yields sends that began after others were acknowledged, but lie before them in the log."""
     written: dict[str, list[tuple[int, int, Operation]]] = defaultdict(list)  # lowest and highest offset
     for operation in operations:
         if operation.outcome is Outcome.OK and operation.completed_ns is not None:

@@ -7,8 +7,8 @@
 A file's name says at which position of the partition's log it begins, so each begins where the one before ends.
 Files are read in chunks; memory holds a chunk, or one message and its decompressed payloads.
 
-Where a message is broken, the next one is searched: first where the broken one says that it ends, then byte by byte: a
-possible length, a magic, and a CRC that holds. The bytes between are reported as `Damage`.
+After a broken message the next one is searched: first where the broken one says that it ends, then byte by byte for a
+possible length, a magic and a CRC that holds. The bytes between are reported as `Damage`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes of a dashboard the JSON that Grafana imports, from version 9 on.
+"""Turns a dashboard into the JSON that Grafana imports, from version 9 on.
 
 Panels stand in rows of three, or of six stats, 24 columns wide. The variables choose the data source and the instances.
 """

@@ -1,7 +1,8 @@
 """The dashboard of loads and tables.
 
-Continuous loads tell of themselves (`millrace warehouse load --continuous --metrics`), `millrace warehouse tables
---textfile` tells of all tables below a folder, whoever loads them, and Dagster of loads that failed (`load_metrics`).
+Continuous loads export their metrics themselves (`millrace warehouse load --continuous --metrics`), `millrace warehouse
+tables --textfile` exports those of all tables below a folder, whatever loads them, and Dagster exports those of loads
+that failed (`load_metrics`).
 """
 
 from __future__ import annotations

@@ -40,11 +40,11 @@ class Dashboard(NamedTuple):
 
 
 def rate(metric: str, labels: str = HERE) -> str:
-    """Returns the growth of a counter in a second."""
+    """Returns the query for the growth of a counter per second."""
     return f"rate({metric}{{{labels}}}[{RATE}])"
 
 
 def quantile(share: float, histogram: str, *by: str, labels: str = HERE) -> str:
-    """Returns what this share of the durations of a histogram stays below."""
+    """Returns the query for a quantile of the durations of a histogram: this share of them lies below it."""
     kept = ", ".join(("le", *by))
     return f"histogram_quantile({share}, sum by ({kept}) ({rate(f'{histogram}_bucket', labels)}))"

@@ -29,11 +29,12 @@ def broker_properties(file: Path | None, assignments: Iterable[str], *, secure: 
     Args:
         file: A file of properties; None for none.
         assignments: `NAME=VALUE`, which override those of the file.
-        secure: Whether the broker's listener is a hardened one. What such a listener obeys goes only with what the
-            platform adds later, so the broker checks then whether all goes together.
+        secure: Whether the broker's listener is hardened. The properties of such a listener are valid only together
+            with those that the platform adds later, so whether all fit together is left for the broker to check.
 
     Raises:
-        InvalidConfigError: One can't be read, is unknown, has a value that it can't have, or is the platform's own.
+        InvalidConfigError: The file can't be read, a property is not served or has an invalid value, or the platform
+            sets it itself.
     """
     given = read_given(file, assignments)
     for name, one in given.items():

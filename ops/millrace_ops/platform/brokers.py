@@ -24,7 +24,7 @@ class BrokerPlace(NamedTuple):
 
     Attributes:
         id: From 1 on.
-        part: What people call it.
+        part: The name by which users see it.
         service: The name of its folder and its log.
         listen: `HOST:PORT`, where it listens.
         admin: `HOST:PORT` of its admin endpoint.

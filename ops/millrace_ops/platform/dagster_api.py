@@ -1,4 +1,4 @@
-"""Dagster's GraphQL API, as far as the platform asks it: whether all is well, to launch a run, and how a run went.
+"""Dagster's GraphQL API, as far as the platform uses it: it asks for health and for runs, and launches runs.
 
 Dagster's own UI speaks the same API, so what is launched here is what a click there launches.
 """
@@ -70,8 +70,8 @@ class RunState:
     """What is known of a run.
 
     Attributes:
-        run_id: Dagster's id of it.
-        status: Dagster's word for how far it is.
+        run_id: The id of the run in Dagster.
+        status: The status of the run, as Dagster names it.
         figures: The numbers in the metadata of each materialized asset, by asset and label.
         checks: The verdict of each asset check.
         message: The last line that the run itself logged.
@@ -127,7 +127,7 @@ class DagsterApi:
         return DagsterHealth(load_error(answer) or loading, daemon_problem(answer))
 
     def launch(self, assets: Sequence[str]) -> str:
-        """Queues a run that materializes assets, with their checks; returns its id. PlatformError where refused.
+        """Queues a run that materializes assets, with their checks; returns its id. PlatformError if it is refused.
 
         `assets` are keys such as `millrace/table/flights`.
         """

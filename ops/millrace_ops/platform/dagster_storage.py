@@ -4,8 +4,8 @@ Dagster opens the database of a run for each event, and closes it again, which c
 tables has thousands of events, so that here a process keeps the connection to the index of all runs, and those to the
 runs that it used last. The files are the same, and a process with Dagster's own storage may use them at the same time.
 
-A commit leaves the page cache at the next checkpoint of SQLite, not at once: a power cut may take the last events of a
-run, which Dagster's monitor then ends or starts again. What a load did is in the table itself.
+A commit reaches the disk at the next checkpoint of SQLite, not at once: a power cut may lose the last events of a run,
+which Dagster's monitor then ends or starts again. What a load did is in the table itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SqliteEventLog(SqliteEventLogStorage):
     def store_event(self, event: EventLogEntry) -> None:
         """Stores an event, and touches the file of its run, by whose changes Dagster's pages follow the run."""
         super().store_event(event)
-        os.utime(self.path_for_shard(event.run_id))  # SQLite has written beside it
+        os.utime(self.path_for_shard(event.run_id))  # SQLite has written to its write-ahead log only
 
     def dispose(self) -> None:
         """Closes all connections."""

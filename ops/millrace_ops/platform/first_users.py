@@ -36,7 +36,7 @@ ITERATIONS = 4096  # a random password of 24 bytes is not guessed, however cheap
 
 
 class Right(NamedTuple):
-    """An operation on a resource, or, by the name `*`, on all of its type."""
+    """An operation on the named resource of a type, or, if the name is `*`, on all resources of that type."""
 
     operation: AclOperation
     resource: ResourceType
@@ -72,7 +72,7 @@ def producer_of(topic: str) -> FirstUser:
 def make_users(
     zookeeper: str, security: ZooKeeperSecurity, users: Iterable[FirstUser], password: Callable[[str], str]
 ) -> None:
-    """Makes the users that are not there yet, with the password that `password` returns for a name. ZooKeeperError."""
+    """Makes the users that do not exist yet; `password` returns the password of a name. Raises ZooKeeperError."""
     with in_zookeeper(zookeeper, security) as stored:
         known = stored.describe()
         missing = [one for one in users if one.name not in known]

@@ -38,10 +38,10 @@ class Hardening:
         has_own_zookeeper: Whether the platform starts its ZooKeeper itself.
 
     Attributes:
-        client_config: The client properties of the platform's own work.
-        broker_properties: The properties of brokers, which have secrets.
+        client_config: The path of the client properties by which Dagster and the loads log in.
+        broker_properties: The properties of the brokers, among them secrets.
         admin_token: The token of the admin endpoints.
-        context: By what the admin endpoints are trusted.
+        context: The TLS context that verifies the certificates of the admin endpoints.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Hardening:
         return (f"-Djava.security.auth.login.config={self._secrets.zookeeper_jaas()}",)
 
     def make_users(self, zookeeper: str) -> None:
-        """Makes the users that ZooKeeper does not know yet, before a broker starts. ZooKeeperError."""
+        """Makes the users that ZooKeeper does not know yet, before a broker starts. Raises ZooKeeperError."""
         security = ZooKeeperSecurity.from_properties({**self._given, **self.broker_properties})
         make_users(zookeeper, security, self._users, self._secrets.password)
 

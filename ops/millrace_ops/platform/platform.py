@@ -75,8 +75,8 @@ class PlatformOptions:
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
         postgres_url: `postgresql://USER:PASSWORD@HOST/DATABASE` for Dagster's instance; "" for SQLite.
         console: Whether brokers serve the console in the browser; it is read-only unless the properties say otherwise.
-        secure: Whether the platform is hardened (`hardening`); one that was so once stays so.
-        users: Users of a hardened platform beside those that each has.
+        secure: Whether the platform is hardened (`hardening`); once it was, it must be at every further start.
+        users: Users of a hardened platform beside those that every such platform has.
     """
 
     directory: str
@@ -170,7 +170,7 @@ class Platform:
         self.supervisor.stop()
 
     def health(self) -> dict[str, str]:
-        """Returns, by part, what is wrong with it, "" where it is well; the call lasts while a part hangs."""
+        """Returns, by part, what is wrong with it, "" where it is well; a part that hangs delays the answer."""
         dagster = self.addresses.dagster
         return {
             "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
@@ -251,7 +251,7 @@ class Platform:
         return fd
 
     def _hardened(self, places: Sequence[BrokerPlace]) -> Hardening | None:
-        """Returns the platform's hardening. SetupError where it was hardened before and is to be a plain one now."""
+        """Returns the platform's hardening, None without; SetupError if it was hardened before and is not to be now."""
         options = self._options
         if not options.secure:
             if is_hardened(self.path("secrets"), self._fs):
@@ -286,7 +286,7 @@ class Platform:
             zookeeper=zookeeper,
             config=config,
             properties=self._own_properties(place),
-            restarts=self._options.brokers > 1,  # the only broker ends the platform, as ZooKeeper does
+            restarts=self._options.brokers > 1,  # the end of the only broker ends the platform
             protocol=self._protocol,
         )
 
@@ -317,7 +317,7 @@ class Platform:
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
     def _write_given_properties(self) -> str | None:
-        """Writes what is given, and secrets, to a file for this user alone; returns its path, None for nothing."""
+        """Writes the given properties and secrets to a file that only this user can read; returns its path, or None."""
         token = {"admin.token": self._admin_token} if self._admin_token else {}
         hardened = {} if self._hardening is None else self._hardening.broker_properties
         properties = {**self._options.broker_properties, **hardened, **token}

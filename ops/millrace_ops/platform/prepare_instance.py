@@ -19,8 +19,8 @@ UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.Dagst
 def limit_pools(instance: dg.DagsterInstance) -> None:
     """Gives the pools of the definitions the instance's limit, unless they have one.
 
-    The run queue would do so too, but only after it has let all runs of its first look at a pool through. In Postgres a
-    second time is an error of Dagster's.
+    Dagster's run queue sets the limits too, but only after it has let through all runs that it finds at its first look.
+    A pool that has its limit is left out, since Dagster fails in Postgres when a limit is set a second time.
     """
     limited = {limit.name for limit in instance.event_log_storage.get_pool_limits()}
     for pool in set(POOLS) - limited:

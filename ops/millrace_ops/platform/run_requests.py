@@ -42,7 +42,7 @@ def ask(port: int, request: Request, run_id: str) -> bool:
 
 
 def read_line(connection: socket.socket) -> bytes:
-    """Returns what the other side sends, up to a line's end or its own; raises OSError."""
+    """Returns what the other side sends until a line ends, or until it closes the connection; raises OSError."""
     with connection.makefile("rb") as stream:
         return stream.readline(MAX_LINE_BYTES)
 

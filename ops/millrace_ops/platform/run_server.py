@@ -2,10 +2,10 @@
 
     python -m millrace_ops.platform.run_server PORT
 
-Only modules are loaded before the fork. A worker reads the project's definitions itself, so that it has those of that
-time, and this process has no thread and no connection that a fork could tear. A worker that crashes is reported by
-another fork. SIGTERM ends the server once the runs under way have ended; whatever else ends it ends the workers, as
-all of them are in the process group of its lifeline (`millrace.lifeline`).
+Only modules are loaded before the fork. A worker reads the project's definitions itself, so that they are up to date,
+and this process has no thread and no connection that a fork could break. A worker that crashes is reported by another
+fork. SIGTERM ends the server once the runs under way have ended; whatever else ends it ends the workers, as all of them
+are in the process group of its lifeline (`millrace.lifeline`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MODULES = (
     "tomlkit",
     "upath.implementations.local",
 )
-"""What a worker would import while it runs, beside what `run_worker` has imported; Dagster does so late."""
+"""The modules that Dagster would import only while a worker runs; `run_worker` has imported the others."""
 
 
 class RunServer:
@@ -127,7 +127,7 @@ class RunServer:
 
 def main() -> None:
     """Imports what workers need, and serves until SIGTERM comes."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # one for a worker waits until that can take it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it stays pending until a worker unblocks it
     for name in MODULES:
         importlib.import_module(name)
     gc.collect()

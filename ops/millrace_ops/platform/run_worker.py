@@ -21,11 +21,11 @@ from dagster._utils.hosted_user_process import recon_job_from_origin
 from dagster._utils.interrupts import capture_interrupts
 
 LOGGED = (Exception, KeyboardInterrupt, DagsterExecutionInterruptedError)
-"""What Dagster has put into the events of a run before it raises it."""
+"""The exceptions that Dagster has recorded in the events of a run before it raises them."""
 
 
 class LoadedOnce(ReconstructableRepository):
-    """Definitions that this process loads once; Dagster would load them for the job, and for the run's part of it."""
+    """Definitions that this process loads once; Dagster loads them for the job and again for the part that runs."""
 
     def get_definition(self) -> dg.RepositoryDefinition:
         """Returns the definitions."""
@@ -60,16 +60,16 @@ def execute_run(run_id: str) -> None:
 
 
 def _keep_termination(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Reports a run again as one to be terminated that was so when it started: Dagster sets the state to started then.
+    """Reports a run as canceling again, if it was canceling when it started: Dagster then sets its state to started.
 
-    Dagster would take the interrupt that comes with the request for a failure.
+    Without that, Dagster would take the interrupt that comes with the request for a failure.
     """
     if instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING, limit=1).records:
         instance.report_run_canceling(run, "The run was to be terminated before it started.")
 
 
 def _finish(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Reports a run as cancelled that was so before it began: Dagster does not execute it, and leaves it as it is."""
+    """Reports a run as canceled, if it was canceling before it began: Dagster neither executes nor ends such a run."""
     run = instance.get_run_by_id(run_id)
     if run is not None and run.status is dg.DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run)

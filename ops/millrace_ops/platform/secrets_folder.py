@@ -72,7 +72,7 @@ class SecretsFolder:
         return self._file(name)
 
     def password(self, user: str) -> str:
-        """Returns the password of a user. InvalidConfigError, SetupError where the file has no such login."""
+        """Returns the password of a user; raises InvalidConfigError or SetupError if the file has no such login."""
         path = self.client_config(user)
         login = parse_jaas(properties_of_file(path).get(JAAS, ""), JAAS)
         if login.options.get("username") != user or not login.options.get("password"):

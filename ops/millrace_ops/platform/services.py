@@ -49,7 +49,7 @@ def broker_service(
     restarts: bool,
     protocol: str = PLAINTEXT,
 ) -> Service:
-    """Returns the service of a broker, with a listener of this security protocol; its log has its addresses once ready.
+    """Returns the service of a broker with a listener of this security protocol; once ready, its log has its addresses.
 
     `config` is the path of a file of further properties, such as secrets, which a process list must not show.
     """

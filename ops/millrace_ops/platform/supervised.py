@@ -1,4 +1,4 @@
-"""One service of a platform as a child process, which is started again if the service is such a one.
+"""One service of a platform as a child process, which is started again when it ends, if the service is to restart.
 
     starts ──► ready ──► ends ──► pause ──► starts again          a service that restarts
       └► ends ──► PlatformError       └► PlatformError            before it was ready once; any other service

@@ -2,8 +2,8 @@
 
     python -m millrace_ops.release.notes CHANGELOG.md > dist/release-notes.md
 
-A version has a section and a date, and is that of the package; so nothing is released that the changelog keeps silent
-about. Before that, the section is called Unreleased, and `--unreleased` takes it, to try a release.
+The package's version must have a section with a date, so nothing is released that the changelog does not describe.
+Before the release the section is called Unreleased, and `--unreleased` takes it, to try a release.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def notes_of(version: str, changelog: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the notes of this version, by the changelog that is named first; returns the exit status."""
+    """Prints the notes of this version from the changelog that the first argument names; returns the exit status."""
     file, *options = arguments
     version = UNRELEASED if "--unreleased" in options else __version__
     try:

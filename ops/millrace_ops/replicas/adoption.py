@@ -31,7 +31,7 @@ from millrace_broker.replication.epoch_ends import end_of_epoch
 
 EPOCH_MARGIN = 101
 PRODUCER_ID_MARGIN = 1_000_000
-MAX_PARTITIONS = 1000  # of one adoption, as the broker takes
+MAX_PARTITIONS = 1000  # the broker refuses an adoption of more
 NO_EPOCH = -1
 
 
@@ -85,7 +85,7 @@ class Wanted(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A follower cuts its log at `offset`, since the leader has another log from there on; `records` offsets go."""
+    """A follower cuts its log at `offset`, where it parts from the leader's; it loses `records` offsets."""
 
     broker: int
     offset: int
@@ -221,7 +221,7 @@ def _leader(index: int, logs: Sequence[StrayReplica]) -> StrayReplica:
 
 
 def kept_offset(leader: StrayReplica, follower: StrayReplica) -> int:
-    """Returns the offset up to which a follower's log stays, as its fetches from the leader will find it out.
+    """Returns the offset up to which a follower will keep its log, once it has compared it with the leader's.
 
     Logs without leader epochs can't be compared: all of the follower's counts as kept, up to the leader's end.
     """

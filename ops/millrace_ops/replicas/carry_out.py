@@ -1,7 +1,7 @@
-"""Carries out a plan: begins its moves, waits for their end, and clears up behind them.
+"""Carries out a plan: begins its moves, waits for their end, finds those that failed, and has leaders elected.
 
-Everything that is to be known is in the cluster, so a process that ends loses nothing. Another one finds the moves
-under way, waits for them, and removes their throttle.
+The cluster holds the state of all moves, so nothing is lost if this process ends: another one finds the moves under
+way, waits for them, and removes their throttle.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class ProgressListener(Protocol):
     """Hears of the progress."""
 
     def progressed(self, progress: Progress) -> None:
-        """Takes what was found at another look."""
+        """Takes the newest progress."""
 
 
 def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition, str]:
-    """Begins the moves that are not under way, throttled before; returns why some were refused; BrokerError."""
+    """Sets the throttle, begins the moves that are not under way, and returns why some were refused; BrokerError."""
     if throttle is not None:
         begin_throttle(cluster, plan.moves, throttle, cluster.metadata([]).brokers)
     refused: dict[Partition, str] = {}
@@ -62,7 +62,7 @@ def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition,
 
 
 def await_end(cluster: Cluster, moves: Sequence[Move], listener: ProgressListener) -> None:
-    """Waits until none of the moves is under way; BrokerError, BrokerUnreachableError after two minutes without one."""
+    """Waits until none of the moves is under way; raises an error at once, or a retriable one after two minutes."""
     while True:
         left = _patiently(lambda: read_reassignments(cluster)).keys() & {move.partition for move in moves}
         listener.progressed(_progress(cluster, moves, left))
@@ -72,7 +72,7 @@ def await_end(cluster: Cluster, moves: Sequence[Move], listener: ProgressListene
 
 
 def not_arrived(cluster: Cluster, moves: Sequence[Move]) -> list[Move]:
-    """Returns the moves that are not under way and whose partitions still don't have their replicas.
+    """Returns the moves whose partitions still don't have their target replicas, once none is under way.
 
     Brokers hear of the end of a move a little later than the controller, so this waits for them a while.
     """

@@ -43,7 +43,7 @@ class ClusterState:
 
 
 def read_cluster_state(cluster: Cluster, topics: Sequence[str] | None = None) -> ClusterState:
-    """Returns the state of these topics, or of all that can be told; AbsentTopicError, BrokerError."""
+    """Returns the state of these topics, or of all without an error; raises AbsentTopicError or BrokerError."""
     metadata = cluster.metadata(topics)
     named = topics or sorted(name for name, topic in metadata.topics.items() if not topic.error_code)
     partitions = {
@@ -68,7 +68,7 @@ def read_min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
 def read_replica_bytes(
     cluster: Cluster, partitions_of: Mapping[int, Iterable[Partition]]
 ) -> dict[tuple[int, Partition], int]:
-    """Returns the bytes of the replicas of partitions by broker; without those of a broker that does not tell."""
+    """Returns the bytes of each replica by broker and partition, without those of a broker whose request fails."""
     found: dict[tuple[int, Partition], int] = {}
     for broker, partitions in partitions_of.items():
         with suppress(BrokerError, BrokerUnreachableError, UnsupportedVersionError):

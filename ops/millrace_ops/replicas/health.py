@@ -1,4 +1,4 @@
-"""How a partition stands: whether it has a leader and enough replicas in sync. As kafka-topics tells it."""
+"""The states of a partition, as kafka-topics names them: whether it has a leader and enough replicas in sync."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PartitionState(StrEnum):
 
 
 SHOWN = tuple(one for one in PartitionState if one is not PartitionState.AT_MIN_ISR)
-"""The states that are worth a mark; at its min ISR is also a partition whose only replica is well."""
+"""The states that are shown. AT_MIN_ISR is not, as it also holds for a partition whose only replica is in sync."""
 
 
 def partition_states(
@@ -31,8 +31,8 @@ def partition_states(
 ) -> list[PartitionState]:
     """Returns the states of a partition, the worst first.
 
-    `min_isr` counts at most the replicas that there are, as leaders do it since Apache Kafka 3.7. Replicas that a
-    reassignment adds are not missing yet.
+    `min_isr` counts as the number of replicas if it is larger, as for leaders since Apache Kafka 3.7. Replicas that a
+    reassignment adds do not count as missing.
     """
     wanted = len(reassignment.origin if reassignment and reassignment.adding else partition.replicas)
     in_sync, enough = len(partition.isr), min(min_isr, wanted)

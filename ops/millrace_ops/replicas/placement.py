@@ -63,7 +63,7 @@ def _check_enough(partition: Partition, count: int, brokers: Racks) -> None:
 
 
 class _Placement:
-    """Replicas on their way to where they should be."""
+    """The replicas of all partitions while they are being placed."""
 
     def __init__(self, current: Assignment, brokers: Racks) -> None:
         self._racks = brokers if all(brokers.values()) else dict.fromkeys(brokers, "")

@@ -20,12 +20,12 @@ class Move:
     """The move of one partition.
 
     Attributes:
-        partition: Which.
+        partition: The partition.
         origin: Its replicas before.
         target: Its replicas afterwards, the preferred leader first.
         leader: The broker that the new replicas copy from.
         size_bytes: The size of one replica.
-        is_under_way: Whether the cluster is at it already.
+        is_under_way: Whether the cluster has already begun the move.
     """
 
     partition: Partition
@@ -72,7 +72,7 @@ class Plan:
 
 
 def make_plan(state: ClusterState, targets: Mapping[Partition, Sequence[int]], sizes: Mapping[Partition, int]) -> Plan:
-    """Returns the moves that bring partitions to their targets, together with those of them that are under way.
+    """Returns the moves that bring partitions to their targets, among them those that are already under way.
 
     Args:
         state: Where the replicas are.

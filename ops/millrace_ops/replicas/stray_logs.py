@@ -24,8 +24,8 @@ class StrayLog(NamedTuple):
 def find_strays(broker_id: int, log_dirs: Iterable[LogDir], metadata: ClusterMetadata) -> list[StrayLog]:
     """Returns the stray logs of a broker, in the order of topics and partitions.
 
-    The metadata is to be newer than the logs, so that a topic which is created meanwhile is known. Topics of which the
-    cluster can't tell their partitions are left out.
+    The metadata has to be newer than the logs, so that it knows topics that are created meanwhile. Topics whose
+    partitions the cluster can't tell are left out.
     """
     found = [
         StrayLog(broker_id, log_dir.path, topic, partition, size, reason)

@@ -52,14 +52,14 @@ class BrokerReport(NamedTuple):
 
 
 class AdminEndpoint(NamedTuple):
-    """The admin endpoint of a broker, its token, "" for none, and what its TLS needs, None without TLS."""
+    """The admin endpoint of a broker: its address, its token ("" for none), and its TLS context (None without TLS)."""
 
     address: Address
     token: str
     context: ssl.SSLContext | None = None
 
     def report(self, topic: str) -> BrokerReport:
-        """Returns what the broker knows of a topic. AdminUnreachableError, AdoptionRefusedError."""
+        """Returns what the broker knows of a topic; raises AdminUnreachableError or AdoptionRefusedError."""
         answer = self._exchange("GET", f"/strays?topic={quote(topic, safe='')}", None)
         return self._understood(answer, lambda fields: _report(topic, fields))
 
@@ -120,8 +120,8 @@ class AdminEndpoint(NamedTuple):
 def held_together(topic: str, reports: Sequence[BrokerReport]) -> Held:
     """Returns what all brokers hold of a topic that can be adopted.
 
-    AdoptionRefusedError where the topic exists, where brokers belong to several clusters, and where one is alive that
-    was not asked: only it may have some of the logs.
+    Raises AdoptionRefusedError if the topic exists, if the brokers belong to several clusters, or if a live broker was
+    not asked, which may have logs that no other broker has.
     """
     clusters = {one.cluster_id for one in reports}
     if len(clusters) > 1:

@@ -39,7 +39,7 @@ def throttled_replicas(moves: Iterable[Move]) -> dict[str, dict[str, str]]:
 
 
 def begin_throttle(cluster: Cluster, moves: Iterable[Move], rate: int, live_brokers: Iterable[int]) -> None:
-    """Throttles moves to `rate` bytes a second on every live broker; BrokerError."""
+    """Throttles moves to `rate` bytes a second on every live broker; raises BrokerError."""
     configs = Configs(cluster)
     for broker in live_brokers:
         configs.change(ResourceKind.BROKER, str(broker), dict.fromkeys(RATES, str(rate)))

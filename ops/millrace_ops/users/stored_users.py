@@ -69,7 +69,8 @@ class StoredUsers:
 def in_folder(folder: str) -> Iterator[StoredUsers]:
     """Yields the users of a standalone broker, which can't start meanwhile.
 
-    DataDirInUseError where it runs, SetupError where the folder is that of a broker in a cluster, StorageError.
+    Raises DataDirInUseError if the broker runs, SetupError if the folder is that of a broker in a cluster, and
+    StorageError.
     """
     fs = OsFileSystem()
     if fs.exists(os.path.join(folder, META_PROPERTIES)) and not fs.exists(os.path.join(folder, FILE)):
@@ -93,7 +94,7 @@ def in_folder(folder: str) -> Iterator[StoredUsers]:
 
 @contextmanager
 def in_zookeeper(address: str, security: ZooKeeperSecurity = UNSECURED) -> Iterator[StoredUsers]:
-    """Yields the users of a cluster, as ZooKeeper has them. ZooKeeperError."""
+    """Yields the users of a cluster, as ZooKeeper has them; raises ZooKeeperError."""
     session = open_session(address, security=security)
     try:
         yield StoredUsers(partial(_read, session), partial(_change, session))

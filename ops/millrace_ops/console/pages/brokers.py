@@ -1,4 +1,4 @@
-"""The brokers: where they are, what they lead, the room on their disks, and what ails the one that serves the page."""
+"""The brokers: where they are, what they lead, the room on their disks, and the faults of the broker that answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace_ops.console.request import Asked, Page
 
 
 class BrokerRow(NamedTuple):
-    """One broker; `trouble` says why it does not tell of its disks."""
+    """One broker; `trouble` says why its data directories are not known."""
 
     broker: BrokerMetadata
     is_controller: bool

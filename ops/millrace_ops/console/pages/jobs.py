@@ -23,7 +23,7 @@ MAX_TABLES = 1_000
 
 
 class TableJobs(NamedTuple):
-    """By the names of tables, what writes into them, and the failures of those whose newest load failed.
+    """What writes into tables, and the failures of tables whose newest load failed, each with the table's name.
 
     `unread` has a sentence for each table whose writers can't be read, `trouble` one where tables can't be listed.
     """
@@ -48,7 +48,7 @@ def show_jobs(console: Console, _: Asked) -> Page:
         except MillraceError as error:
             trouble = str(error)
         copies = copies_of(cluster, copied[:MAX_ROWS])
-    tables = _of_tables(console)
+    tables = _table_jobs(console)
     values = {
         "moves": moves,
         "moves_total": len(under_way),
@@ -66,8 +66,8 @@ def show_jobs(console: Console, _: Asked) -> Page:
     return Page("jobs.html", values)
 
 
-def _of_tables(console: Console) -> TableJobs:
-    """Returns what is to be said of MAX_TABLES tables at most; what reads them is loaded where there is a warehouse."""
+def _table_jobs(console: Console) -> TableJobs:
+    """Returns the jobs of at most MAX_TABLES tables; imports what reads tables only if there is a warehouse."""
     if not console.settings.warehouse:
         return TableJobs([], [], [])
     try:

@@ -98,7 +98,10 @@ def show_dead_letters(console: Console, asked: Asked) -> Page:
 
 
 def show_audit(console: Console, asked: Asked) -> Page:
-    """Returns the page of a table's audit, begun where there is none or another is asked for, until it has ended."""
+    """Returns the page of a table's audit, and begins an audit if there was none or if another one is asked for.
+
+    The page refreshes itself until the audit has ended.
+    """
     name, location = _named(console, asked)
     last = console.audits.of(location)
     if last is None or (asked.query.get("again") and last.ended_ms is not None):
@@ -110,9 +113,9 @@ def show_audit(console: Console, asked: Asked) -> Page:
 
 
 def lag_of(ledger: Ledger, overview: Overview) -> Mapping[int, int | None] | None:
-    """Returns by partition how many offsets a table lacks, None where no leader has told where its log ends.
+    """Returns, by partition, how many offsets a table lacks; None for a partition whose log end offset is not known.
 
-    Returns None where the topic is gone or was made again.
+    Returns None if the topic was deleted, or deleted and created again.
     """
     topic = overview.metadata.topics.get(ledger.topic)
     if topic is None or str(topic.topic_id or topic.name) != ledger.topic_id:
@@ -126,7 +129,7 @@ def lag_of(ledger: Ledger, overview: Overview) -> Mapping[int, int | None] | Non
 def table_locations_by_name(warehouse: str) -> dict[str, str]:
     """Returns the locations of all tables below a folder or a bucket, by their paths from there.
 
-    InvalidRequestError where the folder, or the bucket, can't be listed: it may not be there yet.
+    Raises InvalidRequestError if the folder, or the bucket, can't be listed: it may not exist yet.
     """
     require("the pages of tables", "pipelines")
     from millrace_pipelines.warehouse.tables.find import table_locations  # noqa: PLC0415

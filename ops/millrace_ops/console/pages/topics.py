@@ -16,7 +16,7 @@ from millrace_ops.console.request import Asked, Page
 
 
 class PartitionRow(NamedTuple):
-    """One partition; `trouble` says why its leader does not tell of its log."""
+    """One partition; `trouble` says why the offsets of its log are not known."""
 
     number: int
     metadata: PartitionMetadata

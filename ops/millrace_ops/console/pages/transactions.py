@@ -1,4 +1,4 @@
-"""Transactions: all transactional ids, and of those on the page since when their transaction is open, and where."""
+"""Transactions: all transactional ids, and for those on the page how long a transaction is open, and where."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def check_id(registered: frozenset[int], broker_id: int, *, broker_runs: bool) -
 
 
 def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[Finding]:
-    """Yields, for each property with a number of replicas, whether there are so many brokers."""
+    """Yields, for each property that is a replication factor, whether there are as many brokers."""
     for name, replicas in (
         ("default.replication.factor", options.broker.default_replication_factor),
         ("offsets.topic.replication.factor", options.groups.offsets_topic_replication_factor),
@@ -48,7 +48,7 @@ def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[Finding]:
 
 
 def check_replication_factor(name: str, replicas: int, brokers: int) -> Finding:
-    """Returns whether topics can be created with so many replicas, and outlive a broker."""
+    """Returns whether topics can be created with this replication factor, and outlive a broker."""
     wanted = min(3, brokers)
     return judged(
         name,
@@ -103,7 +103,7 @@ def check_leaders(facts: ClusterFacts) -> Finding:
 
 
 def check_in_sync(facts: ClusterFacts) -> Finding:
-    """Returns whether every partition has all of its replicas."""
+    """Returns whether all replicas of every partition are in sync."""
     return judged(
         "under-replicated partitions",
         f"{facts.under_replicated} of {facts.partitions}",

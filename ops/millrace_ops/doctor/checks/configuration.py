@@ -91,7 +91,7 @@ def check_largest_message(batch_bytes: int, frame_bytes: int) -> Finding:
 
 
 def check_buffers(buffer_bytes: int, memory_bytes: int) -> Finding:
-    """Returns whether requests in line and compaction leave memory to everything else at their limits."""
+    """Returns whether queued requests and compaction, at their limits, leave memory for everything else."""
     return judged(
         "queued.max.request.bytes",
         f"{size(buffer_bytes)} with log.cleaner.dedupe.buffer.size, of {size(memory_bytes)} of memory",

@@ -22,7 +22,7 @@ LEAST_DIRTY_PERCENT = 20
 
 
 def check_machine(facts: MachineFacts, *, files: int) -> Iterator[Finding]:
-    """Yields the findings of a machine, for logs of so many files; nothing of what it does not tell."""
+    """Yields the findings of a machine whose logs have `files` files; facts that are None yield nothing."""
     yield check_open_files(facts.open_files, files)
     if facts.memory_bytes is not None:
         yield check_memory(facts.memory_bytes)
@@ -66,7 +66,7 @@ def check_memory(memory_bytes: int) -> Finding:
 
 
 def check_swappiness(swappiness: int, swap_bytes: int) -> Finding:
-    """Returns whether the kernel may swap the process out to gain page cache, which then waits for the disk."""
+    """Returns whether the kernel may swap the process out to gain page cache; the process then waits for the disk."""
     return judged(
         "vm.swappiness",
         f"{swappiness}, with {size(swap_bytes)} of swap" if swap_bytes else f"{swappiness}, and there is no swap",
@@ -88,7 +88,7 @@ def check_dirty_background(percent: float) -> Finding:
 
 
 def check_dirty(percent: float) -> Finding:
-    """Returns whether the page cache takes in a burst of writes, or appends soon wait for the disk."""
+    """Returns whether the page cache takes in a burst of writes before appends have to wait for the disk."""
     return judged(
         "vm.dirty_ratio",
         f"{percent:.3g} %",
@@ -99,7 +99,7 @@ def check_dirty(percent: float) -> Finding:
 
 
 def check_clock(*, is_synchronized: bool) -> Finding:
-    """Returns whether something keeps the clock right, by which records get times, and retention deletes them."""
+    """Returns whether the clock is synchronized: records get their times from it, and retention deletes by it."""
     return judged(
         "clock",
         "synchronized" if is_synchronized else "not synchronized",

@@ -28,7 +28,7 @@ class ConfigurationFacts:
 
 def read_configuration(arguments: Sequence[str]) -> ConfigurationFacts:
     """Returns the facts of the configuration that these arguments of `millrace broker` make."""
-    with _heard("millrace_broker") as warnings:
+    with _warnings_of("millrace_broker") as warnings:
         try:
             options = parse_options(arguments)
         except InvalidConfigError as error:
@@ -56,7 +56,7 @@ class _Kept(logging.Handler):
 
 
 @contextmanager
-def _heard(name: str) -> Iterator[list[str]]:
+def _warnings_of(name: str) -> Iterator[list[str]]:
     """Yields the warnings of a logger and of those below it, which go nowhere else meanwhile."""
     logger, sentences = logging.getLogger(name), list[str]()
     handler, passes_on = _Kept(sentences), logger.propagate

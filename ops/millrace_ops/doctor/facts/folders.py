@@ -20,7 +20,7 @@ from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, re
 from millrace_broker.storage.filenames import CLEAN_SHUTDOWN, SEGMENT_SUFFIXES, parse_partition_dir
 
 MOUNTS = Path("/proc/self/mountinfo")
-OF_EVERY_DISK = "lost+found"  # root's, at the top of a disk with ext4
+LOST_AND_FOUND = "lost+found"  # ext4's folder at the top of a disk, which belongs to root
 OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -129,7 +129,7 @@ def _files(partition: str) -> int:
 def _foreign_entry(path: str, owner: int) -> str | None:
     with os.scandir(path) as entries:
         others = (one for one in entries if one.stat(follow_symlinks=False).st_uid != owner)
-        return next((one.path for one in others if one.name != OF_EVERY_DISK), None)
+        return next((one.path for one in others if one.name != LOST_AND_FOUND), None)
 
 
 def _user(number: int) -> str:
