@@ -1,86 +1,20 @@
+"""The cleaner keeps the newest record of each key, in fewer segments, and compacts the logs that have become dirty."""
+
 import logging
-import threading
-import uuid
-from collections.abc import Sequence
 
 import pytest
 
-from millrace.errors import InvalidRecordError, OutOfOrderSequenceError
+from millrace.errors import InvalidRecordError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
-from millrace.records.record import NewRecord, Record, decode_records, encode_batch
-from millrace_broker.storage import CleanerConfig, CompactionReport, Log, LogCleaner, LogManager, TopicPartition
+from millrace.records.record import NewRecord, decode_records, encode_batch
+from millrace_broker.storage import CleanerConfig, TopicPartition
 from millrace_broker.storage.cleaner.batches import CleaningRules
 from millrace_broker.storage.cleaner.cleaner import SegmentRewriter, fill_map
 from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.cleaner.transactions import CleanedTransactions
-from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.throttle import Throttle
-from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem
-
-T = TopicPartition("t", 0)
-COMPACT = {
-    "cleanup.policy": "compact",
-    "segment.bytes": "400",
-    "index.interval.bytes": "0",
-    "delete.retention.ms": "5000",
-    "file.delete.delay.ms": "0",
-    "min.cleanable.dirty.ratio": "0.5",
-}
-
-
-class Store:
-    """A manager with a cleaner, on a disk in memory."""
-
-    def __init__(self, fs: CrashFileSystem | None = None, config: CleanerConfig | None = None) -> None:
-        self.fs = fs or CrashFileSystem()
-        self.clock = ManualClock(1_000_000)
-        self.manager = LogManager(self.fs, self.clock, ["/data"], {}, "c" * 22, 1)
-        self.manager.start()
-        self.cleaner = LogCleaner(self.fs, self.clock, self.manager, config or CleanerConfig())
-
-    def log(self, topic_partition: TopicPartition = T, **settings: str) -> Log:
-        properties = COMPACT | {name.replace("_", "."): value for name, value in settings.items()}
-        return self.manager.create(topic_partition, uuid.UUID(int=1), properties)
-
-    def compact(self, *, force: bool = True) -> list[CompactionReport]:
-        reports = self.cleaner.run(force=force)
-        self.manager.release_replaced()
-        assert [report.error for report in reports] == [""] * len(reports)
-        return reports
-
-    def checkpoint(self) -> str:
-        fd = self.fs.open("/data/cleaner-offset-checkpoint")
-        try:
-            return self.fs.pread(fd, 1000, 0).decode()
-        finally:
-            self.fs.close(fd)
-
-
-def put(log: Log, *pairs: tuple[str, str | None], at: int = 900_000, codec: Codec = Codec.NONE) -> None:
-    for key, value in pairs:
-        record = NewRecord(None if value is None else value.encode(), key=key.encode(), timestamp_ms=at)
-        log.append(encode_batch([record], codec=codec), leader_epoch=0)
-
-
-def fill(log: Log, count: int, keys: int) -> None:
-    start = log.log_end_offset
-    put(log, *((f"k{number % keys}", f"{number}") for number in range(start, start + count)))
-
-
-def records(log: Log) -> list[Record]:
-    found: list[Record] = []
-    offset = log.log_start_offset
-    while data := log.read(offset, 500, up_to_offset=log.log_end_offset):
-        found += [record for record in decode_records(data) if record.offset >= offset]
-        offset = [header for _, header in walk(data)][-1].next_offset
-    assert offset == log.log_end_offset
-    return found
-
-
-def last_values(found: Sequence[Record]) -> dict[bytes | None, bytes | None]:
-    return {record.key: record.value for record in found}
+from millrace_support.compacted_logs import Store, fill, last_values, put, records
 
 
 def test_closed_segments_hold_each_key_once_and_the_log_reads_as_before() -> None:
@@ -244,23 +178,6 @@ def test_small_segments_are_united() -> None:
     assert all(segment.size_bytes <= 400 for segment in log.closed_segments)
 
 
-def test_a_reader_that_holds_a_replaced_segment_finishes() -> None:
-    store = Store()
-    log = store.log()
-    fill(log, 20, keys=2)
-    segment = log.closed_segments[0]
-    first = segment.locate(0, 10_000, segment.next_offset, at_least_one=True)
-    expected = segment.read_at(first.position, first.size_bytes)
-    assert segment.retain()
-    store.compact()
-    log.remove_deleted()
-    assert segment not in log.closed_segments
-    assert segment.locate(0, 10_000, segment.next_offset, at_least_one=True)[:2] == first[:2]
-    assert segment.read_at(first.position, first.size_bytes) == expected
-    segment.release()
-    assert not segment.retain()
-
-
 def test_replaced_files_are_removed_and_descriptors_given_back() -> None:
     store = Store()
     log = store.log()
@@ -274,58 +191,6 @@ def test_replaced_files_are_removed_and_descriptors_given_back() -> None:
     assert all(name.endswith((".log", ".index", ".timeindex", ".snapshot")) for name in names)
     store.manager.close()
     assert store.fs.open_files == 0
-
-
-def test_the_first_dirty_offset_outlives_a_restart() -> None:
-    store = Store()
-    log = store.log()
-    fill(log, 40, keys=2)
-    store.compact()
-    store.manager.close()
-    again = Store(store.fs)
-    log = again.log()
-    assert again.compact(force=False) == []
-    assert again.compact()[0].passes == 0
-    assert log.verify().findings == ()
-
-
-def test_a_topic_made_anew_is_dirty_from_its_start() -> None:
-    store = Store()
-    fill(store.log(), 60, keys=2)
-    store.compact()
-    store.manager.delete(T)
-    log = store.log()
-    fill(log, 60, keys=2)
-    assert store.compact()[0].passes == 1
-    assert len(records(log)) < 20
-
-
-def test_a_deleted_log_is_forgotten_by_the_next_run() -> None:
-    store = Store()
-    fill(store.log(), 60, keys=2)
-    store.compact()
-    store.manager.delete(T)
-    assert store.compact(force=False) == []
-    fill(store.log(), 60, keys=2)
-    again = Store(store.fs.after_kill())
-    log = again.log()
-    assert again.compact()[0].passes == 1
-    assert len(records(log)) < 20
-
-
-def test_a_bad_checkpoint_means_that_all_is_dirty(caplog: pytest.LogCaptureFixture) -> None:
-    store = Store()
-    fill(store.log(), 40, keys=2)
-    store.compact()
-    store.manager.close()
-    fd = store.fs.open("/data/cleaner-offset-checkpoint")
-    store.fs.pwritev(fd, [b"nonsense"], 0)
-    store.fs.close(fd)
-    with caplog.at_level(logging.WARNING):
-        again = Store(store.fs)
-    assert "count as dirty" in caplog.text
-    again.log()
-    assert again.compact()[0].passes == 1
 
 
 def test_a_record_without_a_key_is_refused_and_an_older_one_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
@@ -342,146 +207,6 @@ def test_a_record_without_a_key_is_refused_and_an_older_one_is_dropped(caplog: p
         (report,) = store.compact()
     assert report.keyless_dropped == 10
     assert "10 records without a key" in caplog.text
-
-
-def test_a_damaged_batch_is_reported_and_nothing_is_replaced() -> None:
-    store = Store()
-    log = store.log()
-    fill(log, 40, keys=2)
-    segments = log.closed_segments
-    store.fs.pwritev(segments[1].fd, [b"\xff"], segments[1].size_bytes - 1)
-    (report,) = store.cleaner.run()
-    assert "CRC-32C" in report.error
-    assert log.closed_segments == segments
-    assert store.cleaner.run() == []
-    assert store.cleaner.run(force=True)[0].error == report.error
-
-
-def test_a_full_disk_leaves_the_log_as_it_was() -> None:
-    store = Store()
-    log = store.log()
-    fill(log, 40, keys=40)
-    before = records(log)
-    log.flush()
-    store.manager.checkpoint()
-    store.fs.capacity_bytes = store.fs.used_bytes + 300
-    (report,) = store.cleaner.run(force=True)
-    assert "No space left" in report.error
-    assert records(log) == before
-    assert not [name for name in store.fs.listdir(log.directory) if name.endswith(".cleaned")]
-    store.fs.capacity_bytes = None
-    assert store.compact()[0].passes == 1
-    put(log, ("a", "1"))
-
-
-def test_a_failed_rename_takes_the_log_offline_and_it_is_whole_when_opened_again() -> None:
-    for after in range(200):
-        store = Store()
-        log = store.log()
-        fill(log, 40, keys=3)
-        before = last_values(records(log))
-        log.flush()
-        store.manager.checkpoint()
-        store.fs.fail("rename", after=after)
-        (report,) = store.cleaner.run(force=True)
-        if not report.error:
-            break
-        again = Store(store.fs.after_kill())
-        log = again.log()
-        assert last_values(records(log)) == before
-        assert log.verify().findings == ()
-        again.compact()
-        assert last_values(records(log)) == before
-    else:
-        pytest.fail("every rename failed")
-
-
-def test_compacted_and_deleted_logs_lose_old_segments_too() -> None:
-    store = Store()
-    log = store.log(cleanup_policy="compact,delete", retention_ms="50000")
-    fill(log, 40, keys=2)
-    store.compact()
-    only_compacted = store.log(TopicPartition("c", 0), retention_ms="50000", retention_bytes="1")
-    fill(only_compacted, 40, keys=2)
-    segments = only_compacted.segment_count
-    list(store.manager.retention())
-    assert log.log_start_offset == log.log_end_offset
-    assert only_compacted.segment_count == segments
-
-
-def test_a_segment_that_holds_only_superseded_records_goes_by_time_too_and_is_no_max_timestamp() -> None:
-    store = Store()
-    log = store.log(cleanup_policy="compact,delete", retention_ms="500000")
-    put(log, *[("a", "x" * 100)] * 4, at=990_000)
-    first = log.closed_segments[0]
-    put(log, *[("a", "x" * 100)] * 8, at=980_000)
-    store.compact()
-    assert log.closed_segments[0].base_offset == first.base_offset
-    assert log.offset_of_max_timestamp() == (980_000, records(log)[0].offset)
-    store.clock.advance(490_001)
-    log.apply_retention()
-    assert log.log_start_offset > first.base_offset
-
-
-def test_retention_while_a_log_is_compacted_makes_the_pass_end() -> None:
-    store = Store()
-    log = store.log(cleanup_policy="compact,delete", retention_bytes="1")
-    fill(log, 60, keys=60)
-    group = log.closed_segments[:2]
-    log.apply_retention()
-    from millrace_broker.storage.segments.segment import LogSegment
-
-    new = LogSegment(store.fs, log.directory, group[0].base_offset, log.config, ".cleaned")
-    assert not log.replace_segments(group, new, truncations=0)
-
-
-def test_stop_ends_a_run_and_leaves_the_log_as_it_was() -> None:
-    store = Store(config=CleanerConfig(bytes_per_second=1))
-    log = store.log()
-    fill(log, 40, keys=2)
-    before = records(log)
-    run = threading.Thread(target=store.cleaner.run, kwargs={"force": True})
-    run.start()
-    store.cleaner.stop()
-    run.join(60)
-    assert not run.is_alive()
-    assert records(log) == before
-    assert store.cleaner.run(force=True) == []
-    assert not [name for name in store.fs.listdir(log.directory) if name.endswith(".cleaned")]
-
-
-def test_appends_and_reads_go_on_beside_a_compaction(tmp_path) -> None:
-    from millrace.clock import SystemClock
-    from millrace.fs import OsFileSystem
-
-    manager = LogManager(OsFileSystem(), SystemClock(), [str(tmp_path)], {}, "c" * 22, 1)
-    manager.start()
-    log = manager.create(T, uuid.UUID(int=1), COMPACT | {"segment.bytes": "4000"})
-    cleaner = LogCleaner(OsFileSystem(), SystemClock(), manager, CleanerConfig())
-    reports: list[CompactionReport] = []
-    done = threading.Event()
-
-    def compact() -> None:
-        while not done.is_set():
-            reports.extend(cleaner.run(force=True))
-
-    worker = threading.Thread(target=compact)
-    worker.start()
-    try:
-        for _ in range(150):
-            fill(log, 10, keys=7)
-            found = records(log)
-            assert last_values(found) == {
-                b"k%d" % (number % 7): b"%d" % number for number in range(log.log_end_offset - 7, log.log_end_offset)
-            }
-            log.release_replaced()
-    finally:
-        done.set()
-        worker.join(120)
-    assert not [report.error for report in reports if report.error]
-    assert sum(report.passes for report in reports) > 1
-    assert log.verify().findings == ()
-    manager.close()
 
 
 def test_a_limited_run_pays_for_the_bytes_that_it_reads_and_writes_and_no_more() -> None:
@@ -503,62 +228,6 @@ def test_a_limited_run_pays_for_the_bytes_that_it_reads_and_writes_and_no_more()
     for segment in log.closed_segments:
         rewriter.rewrite([segment], throttle).release()
     assert sum(taken) == 3 * size_bytes
-
-
-def test_an_idempotent_producer_goes_on_after_its_records_were_compacted_away_and_the_state_was_lost() -> None:
-    from millrace.records.record import BatchProducer
-
-    store = Store()
-    log = store.log()
-    for sequence in range(3):
-        record = NewRecord(b"%d" % sequence, key=b"k0")
-        log.append(encode_batch([record], producer=BatchProducer(7, 0, sequence)), leader_epoch=0)
-    fill(log, 40, keys=1)
-    store.compact()
-    store.manager.close()
-    for name in store.fs.listdir(log.directory):
-        if name.endswith(".snapshot"):
-            store.fs.unlink(f"{log.directory}/{name}")
-    store.fs.unlink(f"{log.directory.rpartition('/')[0]}/.kafka_cleanshutdown")
-    again = Store(store.fs).log()
-    with pytest.raises(OutOfOrderSequenceError):
-        again.append(encode_batch([NewRecord(b"gap", key=b"k0")], producer=BatchProducer(7, 0, 9)), leader_epoch=0)
-    again.append(encode_batch([NewRecord(b"next", key=b"k0")], producer=BatchProducer(7, 0, 3)), leader_epoch=0)
-
-
-def test_what_is_appended_behind_a_truncation_is_dirty() -> None:
-    store = Store()
-    log = store.log()
-    fill(log, 40, keys=2)
-    store.compact()
-    store.manager.truncate_to({T: 11})
-    end = log.log_end_offset
-    assert f"t 0 {end}" in store.checkpoint()
-    fill(log, 40, keys=3)
-    store.compact()
-    closed = [record for record in records(log) if record.offset < log.segments.active.base_offset]
-    assert len(closed) == len({record.key for record in closed}) == 3
-    again = Store(store.fs.after_kill())
-    assert records(again.log()) == records(log)
-
-
-def test_a_pass_that_meets_a_truncation_ends_and_the_log_is_compacted_again() -> None:
-    store = Store()
-    log = store.log()
-    fill(log, 40, keys=2)
-    replace = log.replace_segments
-
-    def truncate_first(self: Log, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
-        store.manager.truncate_to({T: 5})
-        return replace(old, new, truncations=truncations)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Log, "replace_segments", truncate_first)
-        (report,) = store.cleaner.run(force=True)
-        assert report.passes == 0
-    assert [record.value for record in records(log)] == [b"%d" % number for number in range(log.log_end_offset)]
-    fill(log, 30, keys=2)
-    assert store.compact()[0].passes == 1
 
 
 def test_what_is_above_the_high_watermark_is_not_compacted() -> None:
