@@ -18,10 +18,13 @@ from differential.scenarios import (  # noqa: F401 - the rows
     configs,
     consumer_groups,
     fencing,
-    groups,
+    group_members,
+    group_offsets_and_lists,
     records,
     topics,
-    transactions,
+    transaction_begins_and_ends,
+    transaction_offsets_and_lists,
+    transactional_records,
 )
 
 from millrace_support.kafka_messages import Messages

@@ -4,7 +4,8 @@ from itertools import count
 from uuid import UUID
 
 from differential.scenario import ask, scenario
-from differential.scenarios.groups import commit, fetch_committed, group_of, member_of
+from differential.scenarios.group_members import group_of, member_of
+from differential.scenarios.group_offsets_and_lists import commit, fetch_committed
 
 HEARTBEAT_MS = {"rebalanceTimeoutMs": 30_000}
 LEAVE, LEAVE_STATIC = -1, -2

@@ -1,16 +1,11 @@
 """Who may no longer: fenced instances, producers whose transaction has timed out, members of an older generation."""
 
 from differential.scenario import scenario
-from differential.scenarios.groups import member_of
-from differential.scenarios.transactions import (
-    asked_add,
-    asked_commit,
-    asked_init,
-    asked_produce,
-    client_for,
-    group_of,
-    state,
-)
+from differential.scenarios.group_members import member_of
+from differential.scenarios.transaction_begins_and_ends import asked_add, asked_init
+from differential.scenarios.transaction_offsets_and_lists import asked_commit, group_of
+from differential.scenarios.transactional_records import asked_produce
+from differential.transactional_client import client_for, state
 
 
 def fenced(session, *, group=None):
