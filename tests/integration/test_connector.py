@@ -1,12 +1,10 @@
-"""The ConsumerConnector against a real ZooKeeper and a real broker: streams, filters, offsets, fencing, commands."""
+"""The ConsumerConnector against a real ZooKeeper and real brokers: streams, filters, offsets, fencing, commands."""
 
 import json
-import threading
 from collections import Counter
 from contextlib import suppress
 
 import pytest
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.client.consumer import (
@@ -18,12 +16,10 @@ from millrace.client.consumer import (
     Partition,
     RebalanceFailedError,
 )
-from millrace.client.consumer.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
-from millrace.clock import SystemClock
+from millrace.client.consumer.group_offsets import describe_zookeeper_group, list_zookeeper_groups
 from millrace.errors import (
     DamagedNodeError,
     GroupIdNotFoundError,
-    InvalidConfigError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     ZooKeeperError,
@@ -31,24 +27,14 @@ from millrace.errors import (
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import paths
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Create, Delete, SetData
-from millrace.zk.session import ZooKeeperSession
 from millrace_ops.cli.app import app
 from millrace_support.await_brokers import await_brokers
 from millrace_support.command_runner import CommandRunner
+from millrace_support.connector_streams import BOUNDS, SESSION_TIMEOUT_MS, all_at, fill, offsets_of, read, stream_of
 from millrace_support.zookeeper_sessions import started
 
-WAIT_S = 120
-SESSION_TIMEOUT_MS = 60_000
-BOUNDS = {
-    "consumer.timeout.ms": "60000", "rebalance.backoff.ms": "200", "rebalance.max.retries": "200",
-    "zookeeper.session.timeout.ms": "30000", "zookeeper.connection.timeout.ms": "30000",
-}  # fmt: skip
 FEW_PARTITIONS = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
-within_time = retry(
-    retry=retry_if_exception_type(ZooKeeperError), stop=stop_after_delay(WAIT_S), wait=wait_fixed(0.1), reraise=True
-)
 
 
 @pytest.fixture(scope="module")
@@ -101,21 +87,6 @@ def join(connect, topic):
         connector.shutdown()
 
 
-def fill(cluster, topic, count=5, partitions=4):
-    producer = SyncProducer(cluster)
-    for number in range(partitions):
-        records = [NewRecord(b"%d-%d" % (number, one), b"k", headers=(("h", b"1"),)) for one in range(count)]
-        producer.send(topic, number, records)
-
-
-def stream_of(connector, topic):
-    return connector.create_message_streams({topic: 1})[topic][0]
-
-
-def read(stream, count):
-    return [next(stream) for _ in range(count)]
-
-
 def read_patiently(stream, count):
     """Does what `read` does, and goes on where nothing comes for a while."""
     found = []
@@ -123,14 +94,6 @@ def read_patiently(stream, count):
         with suppress(ConsumerTimeoutError):
             found.append(next(stream))
     return found
-
-
-def offsets_of(session, topic):
-    return dict(describe_zookeeper_group(session, topic).offsets)
-
-
-def all_at(topic, offset):
-    return {Partition(topic, number): offset for number in range(4)}
 
 
 def run(*arguments):
@@ -360,63 +323,11 @@ def test_a_registration_that_is_none_does_not_hold_up_the_group(cluster, topic, 
     assert f"{ids}/z-greedy is left out" in caplog.text
 
 
-@pytest.mark.parametrize(("asked_ms", "granted_ms"), [(500, 2_000), (5_000, 5_000), (100_000, 60_000)])
-def test_leases_go_by_the_timeout_that_zookeeper_grants(connect, asked_ms, granted_ms):
-    assert granted_and_confirmed(connect, asked_ms) == (granted_ms, True)
-
-
-@within_time
-def granted_and_confirmed(connect, asked_ms):
-    """Returns a session's timeout and whether it is confirmed; ZooKeeperError where there is no answer in time."""
-    session = ZooKeeperSession(
-        connect,
-        session_timeout_ms=asked_ms,
-        connection_timeout_ms=WAIT_S * 1000,
-        on_change=lambda _: None,
-        clock=SystemClock(),
-    )
-    try:
-        session.start()
-        confirmed = session.confirm()
-        if confirmed is None:
-            raise ZooKeeperError("the session changes")
-        return session.timeout_ms, confirmed == session.client_id[0]
-    finally:
-        session.close()
-
-
 def test_two_members_of_one_name(topic, join):
     stream_of(join(consumer_id="one"), topic)
     second = join(consumer_id="one", zookeeper_session_timeout_ms="5000")
     with pytest.raises(ConsumerIdTakenError, match=f"{topic}_one"):
         second.create_message_streams({topic: 1})
-
-
-@pytest.mark.parametrize(
-    ("properties", "message"),
-    [
-        ({"group.id": "g"}, "zookeeper.connect is required"),
-        ({"zookeeper.connect": "x:1"}, "group.id is required"),
-        ({"group.id": "g", "zookeeper.connect": "x:1", "zk.conect": "y"}, "unknown property zk.conect"),
-        ({"group.id": "a/b", "zookeeper.connect": "x:1"}, "group.id"),
-        ({"group.id": "g", "zookeeper.connect": "x:1", "offsets.storage": "paper"}, "offsets.storage"),
-    ],
-)
-def test_properties_that_make_no_sense(properties, message):
-    with pytest.raises(InvalidConfigError, match=message):
-        ConsumerConnector(properties)
-
-
-def test_no_zookeeper_there():
-    properties = {"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": "200"}
-    with ConsumerConnector(properties) as connector, pytest.raises(ZooKeeperError, match=r"127\.0\.0\.1:1"):
-        connector.create_message_streams({"t": 1})
-
-
-@pytest.mark.parametrize("connect", ["", "127.0.0.1:x"])
-def test_no_servers_of_zookeepers(connect):
-    with pytest.raises(InvalidConfigError, match=f"'{connect}': expected HOST:PORT"):
-        open_session(connect)
 
 
 @pytest.mark.parametrize("data", [b"one", b"%d" % 2**63])
@@ -504,26 +415,3 @@ def test_a_reset_in_zookeeper_is_of_a_group_that_is_there_and_mends_a_damaged_of
     assert {one["now"] for one in json.loads(reset(topic, "--json").stdout)["partitions"]} == {None}
     assert reset(topic, "--execute").exit_code == 0
     assert offsets_of(session, topic) == all_at(topic, 0)
-
-
-def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_back(tmp_path):
-    with (
-        EmbeddedZooKeeper(tmp_path / "zookeeper") as server,
-        BrokerProcess(tmp_path / "b", zookeeper=server.address) as broker,
-    ):
-        with Cluster(broker.bootstrap) as cluster:
-            Admin(cluster).create_topic("t", 4)
-            fill(cluster, "t")
-        properties = BOUNDS | {"group.id": "t", "zookeeper.connect": server.address, "auto.offset.reset": "smallest"}
-        connector = ConsumerConnector({**properties, "zookeeper.session.timeout.ms": "60000"})
-        read(stream_of(connector, "t"), 20)
-        server.kill()
-        lease = connector._consumer.member.lease
-        lease.renew(lease._term.session_id, 0, 0)  # it has ended, as it would have after a while
-        shutdown = threading.Thread(target=connector.shutdown)
-        shutdown.start()
-        server.start()
-        shutdown.join(120)
-        with started(server.address, session_timeout_ms=SESSION_TIMEOUT_MS) as session:
-            assert offsets_of(session, "t") == all_at("t", 5)
-            assert describe_zookeeper_group(session, "t").members == ()

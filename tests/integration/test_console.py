@@ -1,93 +1,39 @@
-"""The console's pages show the cluster, escape what clients wrote, and refuse whoever may not see or change it."""
+"""The console's pages show topics, records, groups, transactions and tables, and escape what clients wrote."""
 
 import html
-import http.client
 import io
 import json
 import os
 import re
 import signal
-import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from urllib.parse import quote, urlencode
 
 import confluent_kafka
 import fastavro
-import javaproperties
-import psutil
 import pytest
 
-from millrace.client import Admin, Cluster, Configs, Groups, ResourceKind, SyncProducer
+from millrace.client import Cluster, Groups
 from millrace.client.groups import GroupOffset
-from millrace.client.reassignments import Reassignments
 from millrace.client.transactions import describe_transactions, list_transactions
-from millrace.clock import SystemClock
-from millrace.errors import BrokerUnreachableError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
-from millrace.testing.broker import BrokerProcess
 from millrace.testing.local_broker import LocalBroker
-from millrace.testing.secured_listener import secured_listener
-from millrace.uuids import encode_id
-from millrace.wire.api import ApiKey
-from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace_ops.console.clusters import Clusters
 from millrace_ops.console.rendering import UNKNOWN
-from millrace_ops.console.watch import IDLE_S, Watch
 from millrace_pipelines.warehouse.delta.leases import Progress, lease
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, failures_noted
 from millrace_support.clock import ManualClock
+from millrace_support.console_pages import PROPERTIES, Browser, cells, console_of, until
 from millrace_support.loads import Loads
-from millrace_support.raw import RawConnection
 from millrace_support.schema_registry import SchemaRegistryServer
-from millrace_support.set_clock import SetClock
 
 HOSTILE = "<script>document.title = 'owned'</script>"
 GROUP = f'reports "&/{HOSTILE}'
 NOON_MS = 1_782_000_000_000
 AVRO = {"type": "record", "name": "Reading", "fields": [{"name": "degrees", "type": "int"}]}
 PROTOBUF = 'syntax = "proto3"; message Place { string city = 1; }'
-PROPERTIES = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-
-
-class Browser:
-    """Asks the console as a browser does, without following to other pages."""
-
-    def __init__(self, url, **headers):
-        self._address = url.partition("://")[2]
-        self.headers = headers
-
-    def ask(self, path, form=None, **headers):
-        """(status, headers, text) of an answer."""
-        connection = http.client.HTTPConnection(self._address, timeout=120)
-        body = None if form is None else urlencode(form)
-        sent = {"Content-Type": "application/x-www-form-urlencoded"} if form is not None else {}
-        connection.request(
-            "GET" if form is None else "POST", f"/console/{path}", body, {**sent, **self.headers, **headers}
-        )
-        try:
-            answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read().decode()
-        finally:
-            connection.close()
-
-    def page(self, path):
-        status, _, text = self.ask(path)
-        assert status == 200, text
-        return text
-
-    def status(self, path, form=None, **headers):
-        return self.ask(path, form, **headers)[0]
-
-
-def until(is_true, patience_s=60):
-    deadline = time.monotonic() + patience_s
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def avro(degrees):
@@ -147,55 +93,11 @@ def browser(broker):
     return Browser(broker.admin_url)
 
 
-def cells(text):
-    """The texts of a page's cells, by rows."""
-    rows = re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)
-    return [
-        [
-            unescape(re.sub(r"<[^>]*>", "", cell)).strip()
-            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
-        ]
-        for row in rows
-    ]
-
-
 def test_brokers(browser, broker):
     text = browser.page("")
     assert broker.bootstrap in text
     assert str(broker.data_dir) in text
     assert "controller" in text
-
-
-def own_troubles(browser):
-    """What the page says of the broker that serves it."""
-    [section] = re.findall(r'<section aria-labelledby="own">(.*?)</section>', browser.page(""), re.DOTALL)
-    return [unescape(one) for one in re.findall(r"<(?:li|p)[^>]*>(.*?)</(?:li|p)>", section)]
-
-
-def test_the_brokers_page_says_what_ails_the_broker_that_serves_it(tmp_path):
-    clock = SetClock(tmp_path / "clock")
-    lost = tmp_path / "<lost>"
-    properties = {**PROPERTIES, "admin.console": "read-only", "zookeeper.session.timeout.ms": "4000"}
-    with (
-        EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
-        BrokerProcess(
-            tmp_path / "data",
-            zookeeper=zookeeper.address,
-            more_data_dirs=[lost],
-            properties=properties,
-            program=clock.program,
-        ) as started,
-        Cluster(started.bootstrap) as cluster,
-    ):
-        browser = Browser(started.admin_url)
-        until(lambda: own_troubles(browser) == ["Well."])
-        Admin(cluster).create_topic("t", 2)
-        lost.rename(tmp_path / "elsewhere")
-        until(lambda: any(f"data directory {lost} is offline" in one for one in own_troubles(browser)))
-        clock.set(3600)
-        until(lambda: any("clock was set forward by" in one for one in own_troubles(browser)))
-        zookeeper.stop()
-        until(lambda: any("ZooKeeper" in one for one in own_troubles(browser)))
 
 
 def test_topics_are_listed_filtered_and_sorted(browser):
@@ -534,218 +436,10 @@ def test_another_host_name_is_refused(browser):
     assert browser.status("", Host="evil.example") == 403
 
 
-def console_of(broker):
-    [child] = [
-        one for one in psutil.Process(broker.pid).children(recursive=True) if "millrace_ops.console" in one.cmdline()
-    ]
-    return child
-
-
 def test_a_console_that_died_is_started_again(broker, browser):
     browser.page("topics")
     os.kill(console_of(broker).pid, signal.SIGKILL)
     until(lambda: browser.status("topics") == 200)
-
-
-@pytest.fixture
-def guarded():
-    """A broker whose endpoint has a token, and a read-only console."""
-    properties = {**PROPERTIES, "admin.console": "read-only", "admin.token": "hush"}
-    with LocalBroker(properties=properties) as started:
-        yield started
-
-
-def test_the_token_opens_it_and_it_is_read_only(guarded):
-    browser = Browser(guarded.admin_url)
-    for path in (
-        *("", "topics", "messages?topic=t", "tail", "jobs", "static/", "login/", "/login", "login%2F..%2Ftopics"),
-        *(
-            "static/../topics",
-            "static/%2e%2e/topics",
-            "static/..%2Ftopics",
-            "static/x/../../topics",
-            "static%2Fconsole.css",
-        ),
-    ):
-        status, headers, _ = browser.ask(path)
-        assert (status, headers["Location"]) == (303, "/console/login"), path
-    assert browser.status("static/console.css", {}) == 303, "a form is no style"
-    assert browser.status("reset", {"id": "g", "plan": "[]"}) == 303
-    assert "Token of the admin endpoint" in browser.page("login")
-    assert browser.page("static/console.css")
-    assert browser.ask("login", {"token": "hus"})[1]["Location"] == "/console/login?refused=1"
-    assert browser.status("login", {"token": "hush"}, Origin="http://evil.example") == 403
-    status, headers, _ = browser.ask("login", {"token": "hush"})
-    cookie = headers["Set-Cookie"]
-    assert status == 303
-    assert {"HttpOnly", "SameSite=Strict", "Path=/console"} <= set(cookie.split("; "))
-
-    inside = Browser(guarded.admin_url, Cookie=cookie.partition(";")[0])
-    guarded.produce("t", [b"x"])
-    with Cluster(guarded.bootstrap) as cluster:
-        Groups(cluster).commit("g", {("t", 0): GroupOffset(1, "")})
-        text = inside.page("reset?id=g&topic=t&target=earliest")
-        assert "The console is read-only here" in text
-        assert "Set these offsets" not in text
-        [token] = re.findall(r'name="form_token" value="([^"]*)"', text)
-        form = {"form_token": token, "id": "g", "plan": '[["t", 0, 1, 0]]'}
-        assert inside.status("reset", form) == 403
-        assert {one.offset for one in Groups(cluster).offsets("g").values()} == {1}
-
-    assert Browser(guarded.admin_url, Authorization="Bearer hush").page("topics")
-    assert inside.status("logout", {}) == 403
-    status, headers, _ = inside.ask("logout", {"form_token": token})
-    port = guarded.admin_url.rpartition(":")[2]
-    assert (status, headers["Set-Cookie"].startswith(f'millrace_console_{port}="";')) == (303, True)
-    metrics = http.client.HTTPConnection(guarded.admin_url.partition("://")[2], timeout=60)
-    metrics.request("GET", "/metrics", headers={"Cookie": cookie.partition(";")[0]})
-    assert metrics.getresponse().status == 401, "a session is for the console alone"
-
-
-def test_a_killed_broker_takes_its_console_along(guarded):
-    Browser(guarded.admin_url, Authorization="Bearer hush").page("")
-    child = console_of(guarded)
-    [socket] = {one.laddr for one in child.net_connections("unix") if one.laddr.endswith("/socket")}
-    os.kill(guarded.pid, signal.SIGKILL)
-    child.wait(60)
-    assert not os.path.exists(os.path.dirname(socket))
-
-
-def test_a_broker_that_stops_leaves_nothing_behind(guarded):
-    Browser(guarded.admin_url, Authorization="Bearer hush").page("")
-    child = console_of(guarded)
-    [socket] = {one.laddr for one in child.net_connections("unix") if one.laddr.endswith("/socket")}
-    assert os.stat(os.path.dirname(socket)).st_mode & 0o077 == 0
-    assert guarded.stop() == 0
-    assert not child.is_running()
-    assert not os.path.exists(os.path.dirname(socket))
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_its_log_has_the_form_of_the_broker_s(tmp_path, form):
-    properties = {
-        **PROPERTIES,
-        "admin.console": "read-only",
-        "admin.console.warehouse": str(tmp_path / "nothing"),
-        "logging.format": form,
-    }
-    with BrokerProcess(tmp_path / "data", properties=properties) as started:
-        assert Browser(started.admin_url).status("tables") == 400
-        started.stop()
-        lines = started.read_log().splitlines()
-    if form == "json":
-        lines = [f"{one['level']} {one['logger']}: {one['message']}" for one in map(json.loads, lines)]
-    else:
-        assert all(re.match(r"    |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", one) for one in lines)
-    [line] = [one for one in lines if "WARNING millrace_ops.console.pages.tables: " in one]
-    assert line.endswith("can't be listed: No such file or directory")
-
-
-def test_a_warehouse_that_is_not_there_yet_is_named_and_jobs_are_shown_without_it(tmp_path):
-    missing = tmp_path / "nothing"
-    properties = {**PROPERTIES, "admin.console": "read-only", "admin.console.warehouse": str(missing)}
-    with LocalBroker(properties=properties) as started:
-        browser = Browser(started.admin_url)
-        sentence = f"the tables of admin.console.warehouse={missing} can't be listed: No such file or directory"
-        status, _, tables = browser.ask("tables")
-        assert (status, sentence in html.unescape(tables)) == (400, True)
-        jobs = html.unescape(browser.page("jobs"))
-        assert sentence in jobs
-        assert "Moves of partitions" in jobs
-
-
-def test_it_is_off_unless_it_is_asked_for():
-    with LocalBroker(properties=PROPERTIES) as started:
-        browser = Browser(started.admin_url)
-        assert {browser.status(path) for path in ("", "topics", "login", "static/console.css")} == {404}
-
-
-def test_it_is_no_way_around_access_control_lists(tmp_path):
-    """The console is the user ANONYMOUS here, who may read one of two topics."""
-    data_dir = tmp_path / "data"
-    data_dir.mkdir()
-    rights = [
-        {"principal": "User:ANONYMOUS", "permissionType": "Allow", "operation": operation, "host": "*"}
-        for operation in ("Describe", "Read")
-    ]
-    topics = {name: {"topic_id": uuid.uuid4().hex, "partitions": 1, "config": {}} for name in ("shown", "hidden")}
-    document = {
-        "version": 1,
-        "cluster_id": encode_id(uuid.uuid4()),
-        "topics": topics,
-        "acls": {"Topic:LITERAL:shown": rights},
-    }
-    (data_dir / "metadata.json").write_text(json.dumps(document))
-    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    properties = {"admin.console": "full", "authorizer.class.name": authorizer, "super.users": "User:admin"}
-    with LocalBroker(str(data_dir), properties={**PROPERTIES, **properties}) as started:
-        browser = Browser(started.admin_url)
-        assert [row[0] for row in cells(browser.page("topics"))[1:]] == ["shown"]
-        assert browser.page("messages?topic=shown")
-        assert browser.status("topic?name=hidden") in (404, 502)
-        assert browser.status("messages?topic=hidden") in (404, 502)
-        assert browser.status("record?topic=hidden&partition=0&offset=0") in (404, 502)
-        assert cells(browser.page("groups"))[1:] == [["There are no groups."]]
-        for page in ("acls", "group?id=g", "reset?id=g&topic=shown&target=earliest"):
-            status, _, text = browser.ask(page)
-            assert (status, "authoriz" in text) == (502, True), page
-        text = browser.page("")
-        assert str(data_dir) not in text, "the broker's folders are not told"
-        assert "authoriz" in text
-
-
-def test_it_logs_in_as_the_user_of_its_client_properties(tmp_path):
-    secured = secured_listener(tmp_path, "SASL_SSL")
-    file = tmp_path / "console.properties"
-    file.write_text(javaproperties.dumps(secured.client_properties))
-    properties = {**PROPERTIES, "admin.console": "read-only", "admin.console.client.config": str(file)}
-    with BrokerProcess(
-        tmp_path / "data", properties=properties, protocol=secured.protocol, config=secured.config
-    ) as started:
-        assert started.bootstrap in Browser(started.admin_url).page("")
-
-
-def test_the_watch_tells_of_a_broker_that_is_gone_and_goes_on_when_it_is_back():
-    with LocalBroker(properties=PROPERTIES) as started:
-        started.create_topic("watched", 3)
-        started.produce("watched", [b"x"] * 7)
-        watch = Watch(Clusters(lambda: Cluster(started.bootstrap)), SystemClock())
-        found = watch.overview()
-        assert (found.topics["watched"].partitions, found.topics["watched"].records) == (3, 7)
-        started.stop()
-        until(lambda: not is_well_now(watch))  # a look may have begun before the broker stopped
-        started.start()
-        until(lambda: (found := is_well(watch)) and found.topics["watched"].records == 7)
-
-
-def test_whoever_comes_back_after_a_long_time_sees_the_cluster_as_it_is_now():
-    class Later(SystemClock):
-        """A clock that can be set forward."""
-
-        ahead_s = 0.0
-
-        def monotonic_s(self):
-            return time.perf_counter() + self.ahead_s
-
-    with LocalBroker(properties=PROPERTIES) as started:
-        clock = Later()
-        watch = Watch(Clusters(lambda: Cluster(started.bootstrap)), clock)
-        until(lambda: watch.overview().topics == {} and watch._looks > 1)
-        clock.ahead_s = 2 * IDLE_S
-        started.create_topic("new")
-        assert "new" in watch.overview().topics
-
-
-def is_well_now(watch):
-    watch.look()
-    return is_well(watch)
-
-
-def is_well(watch):
-    try:
-        return watch.overview()
-    except BrokerUnreachableError:
-        return None
 
 
 def test_transactions_are_described_by_their_coordinators(broker):
@@ -769,63 +463,3 @@ def test_more_pages_than_can_be_made_at_one_time_are_told_so(broker, browser):
         statuses = set(pool.map(lambda _: browser.status("groups"), range(160)))
     assert statuses <= {200, 503}
     assert browser.status("groups") == 200
-
-
-def test_pages_show_the_whole_cluster_and_how_far_a_move_is(zookeeper, tmp_path):
-    connect = f"{zookeeper.address}/console"
-    properties = {**PROPERTIES, "admin.console": "read-only"}
-    with (
-        BrokerProcess(tmp_path / "1", zookeeper=connect, broker_id=1, properties=properties) as first,
-        BrokerProcess(tmp_path / "2", zookeeper=connect, broker_id=2, properties=properties) as second,
-        Cluster(first.bootstrap) as cluster,
-    ):
-        until(lambda: len(cluster.metadata([]).brokers) == 2)
-        Admin(cluster).create_topic("spread", 2)
-        Admin(cluster).create_topic("moved", 1)
-        [partition] = cluster.metadata(["moved"]).topic("moved").partitions.values()
-        [target] = {1, 2} - {partition.leader}
-        for _ in range(6):
-            SyncProducer(cluster).send("moved", 0, [NewRecord(b"x" * 900_000)])
-        everything = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
-        Configs(cluster).change(ResourceKind.TOPIC, "moved", everything)
-        for broker_id in ("1", "2"):
-            rates = {f"{side}.replication.throttled.rate": "1" for side in ("leader", "follower")}
-            Configs(cluster).change(ResourceKind.BROKER, broker_id, rates)
-        assert Reassignments(cluster).alter({("moved", 0): [target]}) == {}
-        for browser in (Browser(first.admin_url), Browser(second.admin_url)):
-            until(lambda browser=browser: "moved-0" in browser.page("jobs"))
-            rows = cells(browser.page(""))[1:]
-            assert [(row[0], row[1].split()[0]) for row in rows] == [("1", first.bootstrap), ("2", second.bootstrap)]
-            assert {row[1] for row in cells(browser.page("topic?name=spread"))[1:3]} == {"1", "2"}
-            [move] = cells(browser.page("jobs"))[1:]
-            assert move[:3] == ["moved-0", str(partition.leader), str(target)]
-            assert 0 <= int(move[3].split()[-2]) < 100
-        assert Reassignments(cluster).cancel([("moved", 0)]) == {}
-        until(lambda: "moved-0" not in browser.page("jobs"))
-
-
-def test_a_copy_between_data_directories_and_how_far_it_is(tmp_path):
-    rate = "replica.alter.log.dirs.io.max.bytes.per.second"
-    folders = [tmp_path / "one", tmp_path / "two"]
-    properties = {**PROPERTIES, "admin.console": "read-only", "log.segment.bytes": "400000", rate: "20000"}
-    with (
-        BrokerProcess(folders[0], more_data_dirs=folders[1:], properties=properties) as started,
-        Cluster(started.bootstrap) as cluster,
-    ):
-        Admin(cluster).create_topic("copied", 1)
-        for number in range(30):
-            SyncProducer(cluster).send("copied", 0, [NewRecord(b"%06d" % number * 30_000)])
-        [origin] = [str(one.parent) for folder in folders for one in folder.glob("copied-0")]
-        [target] = {str(one) for one in folders} - {origin}
-        place = {"dirs": [{"path": target, "topics": [{"name": "copied", "partitions": [0]}]}]}
-        with RawConnection(started.bootstrap) as connection:
-            [answer] = connection.request(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, place).results
-        assert answer.partitions[0].error_code == 0
-        browser = Browser(started.admin_url)
-        until(lambda: "copied-0" in browser.page("jobs"))
-        [copy] = cells(browser.page("jobs"))[1:]
-        assert copy[:4] == ["copied-0", "1", origin, target]
-        assert 0 < int(copy[4]) <= 30
-        assert 0 <= int(copy[5].split()[-2]) < 100
-        Configs(cluster).change(ResourceKind.BROKER, "1", {rate: "1000000000"})
-        until(lambda: "copied-0" not in browser.page("jobs"))

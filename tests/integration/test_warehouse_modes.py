@@ -1,27 +1,16 @@
-"""Upsert, erasure, reload, backfill and continuous loads, from a real broker through a real Spark."""
+"""Upsert, erasure, reload, backfill and upkeep beside loads, from a real broker through a real Spark."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-import urllib.request
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from millrace.client import Admin, Cluster, SyncProducer
+from millrace.client import Admin, Cluster
 from millrace.clock import SystemClock
-from millrace.fs import OsFileSystem
-from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
 from millrace_pipelines.spark.session import local_master, spark_session
@@ -34,22 +23,19 @@ from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, commits_since
 from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.progress import Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
-from millrace_support.broker_clusters import awaited
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
+from millrace_support.keyed_events import FS, At, Events, by_key, key, offsets, stored
 from millrace_support.loads import Loads
 
-FS = OsFileSystem()
 SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
-names = (f"topic-{number}" for number in count())
 run = CommandRunner().invoke
 
 
@@ -60,75 +46,20 @@ def spark():
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("broker")
-    with BrokerProcess(folder, properties=KEEPS_ALL) as process, Cluster(process.bootstrap) as cluster:
-        cluster.bootstrap = process.bootstrap
+def broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), properties=KEEPS_ALL) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def cluster(broker):
+    with Cluster(broker.bootstrap) as cluster:
         yield cluster
 
 
-class Events:
-    """A topic of two partitions, the records sent to it, and the newest value of each key."""
-
-    def __init__(self, cluster):
-        self.topic, self._cluster = next(names), cluster
-        self.sent = {0: [], 1: []}
-        self.newest = {}
-        Admin(cluster).create_topic(self.topic, 2)
-
-    def send(self, *pairs, timestamp_ms=1_700_000_000_000):
-        for partition in (0, 1):
-            mine = [pair for pair in pairs if self.partition_of(pair[0]) == partition]
-            records = [NewRecord(value, key=key, timestamp_ms=timestamp_ms) for key, value in mine]
-            if records:
-                SyncProducer(self._cluster).send(self.topic, partition, records)
-            self.sent[partition] += mine
-        self.newest = {key: value for key, value in {**self.newest, **dict(pairs)}.items() if value is not None}
-
-    @staticmethod
-    def partition_of(key):
-        return 0 if key is None else key[-1] % 2
-
-    def options(self, table, **more):
-        return LoadOptions(
-            topic=self.topic, table=str(table), bootstrap=self._cluster.bootstrap, max_records_per_task=40, **more
-        )
-
-    def all_offsets(self, start=0):
-        return {(partition, offset): 1 for partition in (0, 1) for offset in range(start, len(self.sent[partition]))}
-
-
 @pytest.fixture
-def events(cluster):
-    return Events(cluster)
-
-
-class At(SilentListener):
-    def __init__(self, step, action):
-        self.step, self.action = step, action
-
-    def reached(self, step):
-        if step is self.step:
-            self.action()
-
-
-def key(number):
-    return b"key %d" % number
-
-
-def stored(directory):
-    files = Table.load(str(directory), FS).files()
-    return ds.dataset(files).to_table().to_pylist() if files else []
-
-
-def offsets(directory):
-    return Counter((row["partition"], row["offset"]) for row in stored(directory))
-
-
-def by_key(directory):
-    rows = stored(directory)
-    assert len({row["key"] for row in rows}) == len(rows)
-    return {row["key"]: row["value"] for row in rows}
+def events(broker, cluster):
+    return Events(cluster, broker.bootstrap)
 
 
 def test_upserts_keep_the_newest_value_of_each_key(spark, events, tmp_path):
@@ -501,44 +432,3 @@ def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, tmp_path):
     assert len(list(Path(options.table).glob("*.parquet"))) == 1
     assert erase(options.table, [key(0)], FS).rows == 4
     assert audit(options.table) == []
-
-
-def test_a_continuous_load_follows_a_producer_and_survives_kills(events, tmp_path):
-    table = tmp_path / "t"
-    command = [sys.executable, "-m", "millrace_ops", "warehouse", "load", events.topic, "--table", str(table)]
-    command += ["--bootstrap", events.options(table).bootstrap, "--master", "local[2,3]", "--mode", "upsert"]
-    command += [
-        "--continuous",
-        "--interval",
-        "0.05",
-        "--json",
-        "--metrics",
-        "127.0.0.1:0",
-        "--max-records-per-run",
-        "97",
-    ]
-
-    def produce():
-        for n in range(20):
-            events.send(*((key((n * 7 + m) % 50), b"%d" % n) for m in range(20)), (key(n % 50), None))
-
-    producer = threading.Thread(target=produce)
-    producer.start()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ) as process:
-        process.stdout.readline()
-        process.kill()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as process:
-        address = process.stderr.readline().decode().split()[-1]
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        producer.join()
-        events.send((key(0), b"the last one"))  # so that another load, which prints a line, has something to do
-        for line in process.stdout:
-            report = json.loads(line)
-            if sum(report["lag"].values()) == 0 and by_key(table) == events.newest:
-                break
-        lag = f'millrace_load_lag_records{{partition="0",topic="{events.topic}"}} 0.0'
-        awaited(lambda: lag in urllib.request.urlopen(address).read().decode() or None, "the metrics have the lag")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-    assert by_key(table) == events.newest
-    assert audit(str(table)) == []
