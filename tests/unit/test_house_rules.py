@@ -38,6 +38,12 @@ def test_a_file_and_its_functions_stay_readable(path):
     assert too_long == []
 
 
+def test_no_file_of_tests_is_too_long():
+    files = (ROOT / "tests").rglob("*.py")
+    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert {path: lines for path, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.stat().st_size], ids=name)
 def test_a_module_says_what_it_is(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
