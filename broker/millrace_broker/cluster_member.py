@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from millrace.client.connection import Connection
 from millrace.errors import ErrorCode, MillraceError, NotControllerError, ZooKeeperError
+from millrace.leader_states import NO_LEADER
 from millrace.wire.messages import CONTROLLED_SHUTDOWN
 from millrace.zk import controller_codec, paths
-from millrace_broker.cluster.metadata_update import NO_LEADER
 from millrace_broker.cluster.view import ClusterView, PartitionInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.controller.active_controller import ControllerConfig

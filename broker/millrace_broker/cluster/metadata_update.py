@@ -18,10 +18,9 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
+from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
-NO_LEADER = -1
-LEADER_DURING_DELETE = -2
 NO_LEADER_EPOCH = -1
 
 

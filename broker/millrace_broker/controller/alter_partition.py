@@ -22,9 +22,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millrace.errors import ErrorCode
+from millrace.leader_states import RECOVERED, RECOVERING
 from millrace_broker.controller.cluster_state import (
-    RECOVERED,
-    RECOVERING,
     Assignment,
     ClusterState,
     LeaderAndIsr,

@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from millrace.addresses import Endpoint
+from millrace.leader_states import RECOVERED
 from millrace_broker.storage import TopicPartition
-
-NO_LEADER = -1
-RECOVERED = 0
-RECOVERING = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from millrace.addresses import PLAINTEXT
+from millrace.leader_states import LEADER_DURING_DELETE
 from millrace.security.protocols import SecurityProtocol
 from millrace.uuids import NO_TOPIC_ID
 from millrace_broker.controller.cluster_state import ClusterState, LeaderAndIsr
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         UpdateMetadataRequestFields,
     )
 
-LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
 UNKNOWN_TYPE = 0  # only a migration to KRaft tells full requests from others

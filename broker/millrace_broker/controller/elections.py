@@ -24,7 +24,8 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from millrace_broker.controller.cluster_state import NO_LEADER, RECOVERING, Assignment, LeaderAndIsr
+from millrace.leader_states import NO_LEADER, RECOVERING
+from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr
 
 Online = AbstractSet[int]
 

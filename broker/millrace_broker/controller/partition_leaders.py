@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from millrace.errors import ZooKeeperError
-from millrace_broker.controller.cluster_state import NO_LEADER, Assignment, ClusterState, LeaderAndIsr
+from millrace.leader_states import NO_LEADER
+from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
 from millrace_broker.controller.control_requests import ControlRequests
 from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.controller.elections import elect_after_failure, elect_first

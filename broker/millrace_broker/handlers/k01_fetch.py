@@ -46,6 +46,7 @@ from millrace.errors import (
     UnknownTopicError,
     UnknownTopicIdError,
 )
+from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
@@ -71,7 +72,6 @@ from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.read_replica import in_rack
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.replica_manager import ANY_WITH_FOLLOWERS
-from millrace_broker.replication.roles import NO_LEADER
 from millrace_broker.storage import TopicPartition
 
 FIRST_VERSION_WITH_RACKS = 11

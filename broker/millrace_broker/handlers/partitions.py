@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, MillraceError, NotLeaderError, StorageError, UnknownTopicError
+from millrace.leader_states import NO_LEADER
 from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
 from millrace.wire.leader import LeaderHint, NodeEndpoint
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, reachable
@@ -14,7 +15,6 @@ from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation
 from millrace_broker.storage import TopicPartition
 
-NO_LEADER = -1
 UNKNOWN_LEADER = LeaderHint(NO_LEADER, -1)
 
 

@@ -18,13 +18,13 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from millrace.errors import InvalidRecordError
+from millrace.leader_states import NO_LEADER
 from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_request import PartitionKey
 from millrace_broker.replication.divergence import Cut, cut_for, fetch_position
 from millrace_broker.replication.follower_session import Asked
 from millrace_broker.replication.replica import Replica
-from millrace_broker.replication.roles import NO_LEADER
 from millrace_broker.storage import Log, TopicPartition
 
 FIRST_PAUSE_MS = 20  # about as long as the controller takes to tell all brokers of a new leader

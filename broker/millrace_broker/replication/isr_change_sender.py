@@ -34,6 +34,7 @@ from uuid import UUID
 from millrace.addresses import Address
 from millrace.error_sentences import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MillraceError
+from millrace.leader_states import RECOVERED
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import ALTER_PARTITION
 from millrace_broker.replication.broker_link import BrokerLink, Connect
@@ -52,7 +53,6 @@ logger = logging.getLogger(__name__)
 
 VERSIONS = VersionRange(2, 3)
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
-RECOVERED = 0
 RETRY_PAUSE_S = 0.05
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 100 << 20

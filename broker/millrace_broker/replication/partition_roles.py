@@ -21,10 +21,10 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError, StorageError, UnknownTopicIdError
+from millrace.leader_states import NO_LEADER
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.roles import (
-    NO_LEADER,
     Hosted,
     Leadership,
     PartitionState,

@@ -13,9 +13,9 @@ import logging
 from typing import NamedTuple
 from zlib import crc32
 
+from millrace.leader_states import NO_LEADER
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker, ReplicaFetcher
-from millrace_broker.replication.roles import NO_LEADER
 
 logger = logging.getLogger(__name__)
 

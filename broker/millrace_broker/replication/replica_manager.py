@@ -16,6 +16,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from millrace.errors import ErrorCode, InconsistentTopicIdError, InvalidConfigError, StorageError, UnknownTopicError
+from millrace.leader_states import NO_LEADER
 from millrace.records.batch import Buffer
 from millrace.records.control import EndTransactionMarker
 from millrace.wire.fetch_request import PartitionKey
@@ -27,7 +28,7 @@ from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.partition_changes import PartitionChanges
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica import Replica
-from millrace_broker.replication.roles import NO_LEADER, Hosted, Leadership
+from millrace_broker.replication.roles import Hosted, Leadership
 from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -42,7 +42,6 @@ from millrace.errors import ErrorCode
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import is_partition_name
 
-NO_LEADER = -1
 NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 

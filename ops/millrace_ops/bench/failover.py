@@ -15,9 +15,9 @@ import time
 from contextlib import ExitStack, suppress
 
 from millrace.client.cluster import Cluster
-from millrace.client.metadata import NO_LEADER
 from millrace.client.sync_producer import SyncProducer
 from millrace.errors import ClientError, MillraceError
+from millrace.leader_states import NO_LEADER
 from millrace.records.record import NewRecord
 from millrace_ops.bench.cluster import TIMEOUT_S, ClusterSubject
 from millrace_ops.bench.figures import Samples

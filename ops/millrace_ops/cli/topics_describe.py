@@ -152,6 +152,6 @@ def _partition(
 
 
 def _leader(broker: int) -> int | None:
-    from millrace.client.metadata import NO_LEADER
+    from millrace.leader_states import NO_LEADER
 
     return None if broker == NO_LEADER else broker

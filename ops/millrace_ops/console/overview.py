@@ -18,8 +18,9 @@ from millrace.client import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.log_dirs import describe_log_dirs, replica_bytes
 from millrace.client.log_offsets import LogOffsets, read_log_offsets
-from millrace.client.metadata import NO_LEADER, ClusterMetadata, Partition, TopicMetadata
+from millrace.client.metadata import ClusterMetadata, Partition, TopicMetadata
 from millrace.errors import MillraceError
+from millrace.leader_states import NO_LEADER
 
 PARTITIONS_AT_ONCE = 200
 T = TypeVar("T")

@@ -13,8 +13,9 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
-from millrace.client.metadata import NO_LEADER, TopicMetadata
+from millrace.client.metadata import TopicMetadata
 from millrace.errors import BrokerError, ErrorCode
+from millrace.leader_states import NO_LEADER
 from millrace.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 
 if TYPE_CHECKING:

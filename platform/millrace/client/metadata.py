@@ -15,7 +15,6 @@ from millrace.uuids import NO_TOPIC_ID
 if TYPE_CHECKING:
     from millrace.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
-NO_LEADER = -1
 Partition: TypeAlias = tuple[str, int]
 """A topic and the index of one of its partitions."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from millrace.leader_states import RECOVERED
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.declaration import DeclaredApi, Field, Structure
 
@@ -49,7 +50,7 @@ LEADER_AND_ISR_PARTITION = Structure(
         Field("adding_replicas", "int32", 3, is_array=True),
         Field("removing_replicas", "int32", 3, is_array=True),
         Field("is_new", "bool", 1, default=False),
-        Field("leader_recovery_state", "int8", 6, default=0),
+        Field("leader_recovery_state", "int8", 6, default=RECOVERED),
     ),
 )
 LEADER_AND_ISR_TOPIC = Structure(
@@ -185,7 +186,7 @@ ALTER_PARTITION_BROKER = Structure(
     "BrokerState", (Field("broker_id", "int32"), Field("broker_epoch", "int64", default=NO_EPOCH))
 )
 ALTER_PARTITION_TOPIC = (Field("topic_name", "string", last=1), Field("topic_id", "uuid", 2))
-LEADER_RECOVERY_STATE = Field("leader_recovery_state", "int8", 1, default=0)
+LEADER_RECOVERY_STATE = Field("leader_recovery_state", "int8", 1, default=RECOVERED)
 PROPOSED_PARTITION = Structure(
     "ProposedPartition",
     (

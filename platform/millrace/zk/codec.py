@@ -25,6 +25,7 @@ from uuid import UUID
 
 from millrace.addresses import PLAINTEXT, Endpoint, plaintext_endpoint
 from millrace.errors import ZooKeeperError
+from millrace.leader_states import RECOVERED
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 
 T = TypeVar("T")
@@ -40,7 +41,6 @@ FEATURES = {
 The first two are those of Apache Kafka 3.9, whose controller ignores a broker that lacks what `/feature` has finalized.
 By the others brokers find out whether each of them supports what clients may be offered.
 """
-RECOVERED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import ErrorCode
+from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.fetch import PartitionFetched
 from millrace_broker.cluster.view import BrokerInfo
 from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
-from millrace_broker.replication.roles import NO_LEADER, Leadership
+from millrace_broker.replication.roles import Leadership
 from millrace_support.broker_with_followers import BATCH, FIRST, LEADER, Home, broker_with_followers, until
 
 CONSUMER, TOOL = -1, -2

@@ -5,9 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
 from millrace_broker.cluster.metadata_update import (
-    LEADER_DURING_DELETE,
-    NO_LEADER,
     MetadataUpdate,
     TopicUpdate,
     brokers_by_id,

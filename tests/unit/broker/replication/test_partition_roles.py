@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import ErrorCode, StaleBrokerEpochError, StaleControllerEpochError, ZooKeeperError
+from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.isr_tables import IsrTables
@@ -16,7 +17,7 @@ from millrace_broker.replication.replica_fetcher import FetchSettings, Following
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
-from millrace_broker.replication.roles import EPOCH_DURING_DELETE, NO_LEADER, PartitionState, StopState
+from millrace_broker.replication.roles import EPOCH_DURING_DELETE, PartitionState, StopState
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
@@ -179,7 +180,7 @@ def test_a_broker_that_leaves_fetches_nothing_of_what_it_hands_over():
     played(scenario)
 
 
-@pytest.mark.parametrize("leader", [NO_LEADER, -2])
+@pytest.mark.parametrize("leader", [NO_LEADER, LEADER_DURING_DELETE])
 def test_a_partition_without_leader_is_followed_and_nothing_fetched(leader):
     async def scenario(broker):
         assert await broker.become(state(leader, 3)) == {T0: ErrorCode.NONE}

@@ -5,10 +5,10 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import ErrorCode
+from millrace.leader_states import NO_LEADER
 from millrace_broker.replication.roles import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
-    NO_LEADER,
     Hosted,
     PartitionState,
     Role,
