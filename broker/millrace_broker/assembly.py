@@ -17,6 +17,7 @@ from millrace.clock import Clock
 from millrace.config import MAX_INT
 from millrace.security.sasl.scram_server import Known
 from millrace.tracing import Tracing
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace_broker.cluster.acl_manager import AclManager
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.deletion_lookup import DeletionLookup
@@ -48,7 +49,6 @@ from millrace_broker.replication.replica_fetcher import FetchSettings, Following
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
-from millrace_broker.replication.roles import NO_EPOCH
 from millrace_broker.security.acls.audit_log import AuditLog
 from millrace_broker.security.acls.authorizer import Access, Authorizer
 from millrace_broker.security.authentication.credentials import Credentials
@@ -91,7 +91,7 @@ class Foundation(NamedTuple):
 
     def broker_epoch(self) -> int:
         """Returns the epoch of the broker's registration; -1 for a broker that is not registered anywhere."""
-        return NO_EPOCH if isinstance(self.store, LocalStore) else self.store.broker_epoch
+        return NO_BROKER_EPOCH if isinstance(self.store, LocalStore) else self.store.broker_epoch
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """Returns the newest configuration of a topic."""

@@ -19,9 +19,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-
-NO_LEADER_EPOCH = -1
 
 
 class TopicUpdate(NamedTuple):

@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.replication.roles import EPOCH_DURING_DELETE, PartitionState, StopState
+from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
 

@@ -32,6 +32,7 @@ from millrace.errors import (
     ZooKeeperError,
 )
 from millrace.security.acls import ResourcePattern
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Operation, SetData
 from millrace.zk.patience import patiently
@@ -57,7 +58,6 @@ SESSION_TIMEOUT_MS = 18_000
 CONNECTION_TIMEOUT_MS = 18_000
 REGISTRATION_MARGIN_MS = 3_000  # as ZooKeeper expires a session only on its next tick
 RESERVE_ATTEMPTS = 10
-NO_BROKER_EPOCH = -1
 
 
 class ZooKeeperStore:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from millrace.addresses import PLAINTEXT
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, ZooKeeperError
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import controller_codec, paths
 from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal, judge
 from millrace_broker.controller.broker_answers import Answer, answered_roles, deleted_replicas
@@ -35,8 +36,6 @@ from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-UNKNOWN_BROKER_EPOCH = -1
 
 
 class Channels(Protocol):
@@ -263,7 +262,7 @@ class ActiveController:
         known = self.cluster.brokers.get(broker)
         if known is None:
             return ErrorCode.BROKER_NOT_AVAILABLE
-        if broker_epoch not in (UNKNOWN_BROKER_EPOCH, known.epoch):
+        if broker_epoch not in (NO_BROKER_EPOCH, known.epoch):
             return ErrorCode.STALE_BROKER_EPOCH
         self.cluster.shutting_down.add(broker)
         kept = [

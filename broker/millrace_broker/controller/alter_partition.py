@@ -23,14 +23,13 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode
 from millrace.leader_states import RECOVERED, RECOVERING
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace_broker.controller.cluster_state import (
     Assignment,
     ClusterState,
     LeaderAndIsr,
 )
 from millrace_broker.storage import TopicPartition
-
-UNKNOWN_BROKER_EPOCH = -1
 
 
 class TopicIdPartition(NamedTuple):
@@ -95,4 +94,4 @@ def _is_valid(assignment: Assignment, state: LeaderAndIsr, proposal: IsrProposal
 
 
 def _is_eligible(cluster: ClusterState, broker: int, epoch: int) -> bool:
-    return broker in cluster.live() and epoch in (UNKNOWN_BROKER_EPOCH, cluster.brokers[broker].epoch)
+    return broker in cluster.live() and epoch in (NO_BROKER_EPOCH, cluster.brokers[broker].epoch)

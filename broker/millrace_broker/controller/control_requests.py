@@ -16,8 +16,10 @@ from uuid import UUID
 
 from millrace.addresses import PLAINTEXT
 from millrace.leader_states import LEADER_DURING_DELETE
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.protocols import SecurityProtocol
 from millrace.uuids import NO_TOPIC_ID
+from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.controller.cluster_state import ClusterState, LeaderAndIsr
 from millrace_broker.storage import TopicPartition
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
         UpdateMetadataRequestFields,
     )
 
-EPOCH_DURING_DELETE = -2
-NO_EPOCH = -1
 UNKNOWN_TYPE = 0  # only a migration to KRaft tells full requests from others
 
 
@@ -224,7 +224,7 @@ class ControlRequests:
         if key.topic in self._cluster.deleting:
             return EPOCH_DURING_DELETE
         state = self._cluster.leaders.get(key)
-        return NO_EPOCH if state is None else state.leader_epoch
+        return NO_LEADER_EPOCH if state is None else state.leader_epoch
 
     def _topic_id(self, name: str) -> UUID:
         topic = self._cluster.topics.get(name)

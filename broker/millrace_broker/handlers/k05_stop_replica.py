@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.errors import ClusterAuthorizationError, ErrorCode, MillraceError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -22,7 +23,7 @@ from millrace.wire.messages import STOP_REPLICA
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.replication.partition_roles import Outcomes
-from millrace_broker.replication.roles import NO_EPOCH, StopState
+from millrace_broker.replication.roles import StopState
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ async def _obey(services: Services, request: Request, message: StopReplicaReques
 def _states(message: StopReplicaRequest) -> Iterator[StopState]:
     deletes = message.delete_partitions
     for one in message.ungrouped_partitions:
-        yield StopState(TopicPartition(one.topic_name, one.partition_index), NO_EPOCH, deletes)
+        yield StopState(TopicPartition(one.topic_name, one.partition_index), NO_LEADER_EPOCH, deletes)
     for topic in message.topics:
         for index in topic.partition_indexes:
-            yield StopState(TopicPartition(topic.name, index), NO_EPOCH, deletes)
+            yield StopState(TopicPartition(topic.name, index), NO_LEADER_EPOCH, deletes)
     for state in message.topic_states:
         for partition in state.partition_states:
             yield StopState(

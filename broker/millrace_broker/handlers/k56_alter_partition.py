@@ -19,10 +19,10 @@ from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION
 from millrace_broker.controller.alter_partition import (
-    UNKNOWN_BROKER_EPOCH,
     AskedPartition,
     IsrProposal,
     TopicIdPartition,
@@ -89,7 +89,7 @@ def _asked_partition(version: int, topic: ProposedTopic, index: int) -> AskedPar
 
 def _proposal(leader: int, asked_for: ProposedPartition) -> IsrProposal:
     with_epochs = {one.broker_id: one.broker_epoch for one in asked_for.new_isr_with_epochs}
-    isr = with_epochs or dict.fromkeys(asked_for.new_isr, UNKNOWN_BROKER_EPOCH)
+    isr = with_epochs or dict.fromkeys(asked_for.new_isr, NO_BROKER_EPOCH)
     return IsrProposal(leader, asked_for.leader_epoch, asked_for.partition_epoch, isr, asked_for.leader_recovery_state)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, MillraceError, NotLeaderError, StorageError, UnknownTopicError
 from millrace.leader_states import NO_LEADER
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
 from millrace.wire.leader import LeaderHint, NodeEndpoint
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, reachable
@@ -15,7 +16,7 @@ from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation
 from millrace_broker.storage import TopicPartition
 
-UNKNOWN_LEADER = LeaderHint(NO_LEADER, -1)
+UNKNOWN_LEADER = LeaderHint(NO_LEADER, NO_LEADER_EPOCH)
 
 
 def led_partition(services: Services, topic_partition: TopicPartition) -> Partition:

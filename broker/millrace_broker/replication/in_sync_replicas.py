@@ -38,9 +38,9 @@ from typing import NamedTuple
 
 from millrace.config import MAX_LONG
 from millrace.errors import ErrorCode, NotLeaderError
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 
 UNKNOWN_OFFSET = -1
-UNKNOWN_BROKER_EPOCH = -1
 NEVER_MS = -MAX_LONG
 
 BACK_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
@@ -65,7 +65,7 @@ def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
 class Follower:
     """The state of a follower as its fetches tell it; `broker_epoch` is that of the newest one."""
 
-    broker_epoch: int = UNKNOWN_BROKER_EPOCH
+    broker_epoch: int = NO_BROKER_EPOCH
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     last_caught_up_ms: int = NEVER_MS
@@ -210,7 +210,7 @@ class InSyncReplicas:
         offset: int,
         now_ms: int,
         log_start_offset: int = UNKNOWN_OFFSET,
-        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+        broker_epoch: int = NO_BROKER_EPOCH,
     ) -> Decision:
         """Notes a follower's fetch, which says where its log ends and begins; it may join the ISR.
 

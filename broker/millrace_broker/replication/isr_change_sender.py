@@ -36,9 +36,10 @@ from millrace.error_sentences import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MillraceError
 from millrace.leader_states import RECOVERED
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.messages import ALTER_PARTITION
 from millrace_broker.replication.broker_link import BrokerLink, Connect
-from millrace_broker.replication.in_sync_replicas import UNKNOWN_BROKER_EPOCH, Proposal
+from millrace_broker.replication.in_sync_replicas import Proposal
 from millrace_broker.replication.isr_tables import Accepted
 from millrace_broker.storage import TopicPartition
 
@@ -193,7 +194,7 @@ def _partition_fields(index: int, change: Change, version: int) -> ProposedParti
         fields["new_isr"] = isr
     else:
         fields["new_isr_with_epochs"] = [
-            {"broker_id": one, "broker_epoch": epochs.get(one, UNKNOWN_BROKER_EPOCH)} for one in isr
+            {"broker_id": one, "broker_epoch": epochs.get(one, NO_BROKER_EPOCH)} for one in isr
         ]
     return fields
 

@@ -19,10 +19,11 @@ from millrace.errors import ErrorCode, InconsistentTopicIdError, InvalidConfigEr
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import Buffer
 from millrace.records.control import EndTransactionMarker
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.fetch_request import PartitionKey
 from millrace_broker.metrics import IsrCounts, TopicTraffic
 from millrace_broker.replication.followed_partition import FollowedPartition
-from millrace_broker.replication.in_sync_replicas import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, Proposal
+from millrace_broker.replication.in_sync_replicas import UNKNOWN_OFFSET, Proposal
 from millrace_broker.replication.isr_tables import Accepted, IsrTables
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.partition_changes import PartitionChanges
@@ -302,7 +303,7 @@ class ReplicaManager:
         follower: int,
         offset: int,
         log_start_offset: int = UNKNOWN_OFFSET,
-        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+        broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
         """Notes where a follower's log ends and begins. NotLeaderError for a broker that has no replica."""
         if self._isr.fetched(partition, follower, offset, log_start_offset, broker_epoch):

@@ -39,11 +39,10 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 from millrace.errors import ErrorCode
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.wire.controller_apis import EPOCH_DURING_DELETE, NO_BROKER_EPOCH
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import is_partition_name
-
-NO_EPOCH = -1
-EPOCH_DURING_DELETE = -2
 
 
 class Role(Enum):
@@ -95,7 +94,7 @@ class StopState(NamedTuple):
 class Hosted(NamedTuple):
     """What a broker has of a partition: the newest leader epoch that it was told, -1 if none, and the topic's id."""
 
-    leader_epoch: int = NO_EPOCH
+    leader_epoch: int = NO_LEADER_EPOCH
     topic_id: UUID | None = None
     is_offline: bool = False
 
@@ -105,7 +104,7 @@ def refusal(controller_epoch: int, broker_epoch: int, newest_controller_epoch: i
 
     A broker epoch above this broker's own passes: the controller may hear of a new registration first.
     """
-    if NO_EPOCH < broker_epoch < own_broker_epoch:
+    if NO_BROKER_EPOCH < broker_epoch < own_broker_epoch:
         return ErrorCode.STALE_BROKER_EPOCH
     if controller_epoch < newest_controller_epoch:
         return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -131,7 +130,7 @@ def stop_refusal(state: StopState, hosted: Hosted) -> ErrorCode:
     """Returns the error that answers for the partition; NONE where the replica is to stop."""
     if hosted.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    is_unconditional = state.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
+    is_unconditional = state.leader_epoch in (NO_LEADER_EPOCH, EPOCH_DURING_DELETE)
     if not is_unconditional and state.leader_epoch < hosted.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.NONE

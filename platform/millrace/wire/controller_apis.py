@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.leader_states import RECOVERED
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.declaration import DeclaredApi, Field, Structure
 
-NO_EPOCH = -1
+NO_BROKER_EPOCH = -1  # the sender knows none, or the version of the message has none
+EPOCH_DURING_DELETE = -2  # the leader epoch in StopReplica while the partition's topic is being deleted
 
 CONTROLLER_ID = Field("controller_id", "int32")
 CONTROLLER_EPOCH = Field("controller_epoch", "int32")
@@ -35,7 +37,7 @@ def _is_kraft_controller(first: int) -> Field:
 
 
 def _broker_epoch(first: int) -> Field:
-    return Field("broker_epoch", "int64", first, default=NO_EPOCH)
+    return Field("broker_epoch", "int64", first, default=NO_BROKER_EPOCH)
 
 
 LEADER_AND_ISR_PARTITION = Structure(
@@ -99,7 +101,7 @@ STOP_REPLICA_TOPIC_V1 = Structure(
 )
 STOP_REPLICA_PARTITION = Structure(
     "StopReplicaPartitionState",
-    (PARTITION_INDEX, Field("leader_epoch", "int32", default=NO_EPOCH), Field("delete_partition", "bool")),
+    (PARTITION_INDEX, Field("leader_epoch", "int32", default=NO_LEADER_EPOCH), Field("delete_partition", "bool")),
 )
 STOP_REPLICA_TOPIC = Structure(
     "StopReplicaTopicState", (TOPIC_NAME, Field("partition_states", STOP_REPLICA_PARTITION, is_array=True))
@@ -183,7 +185,7 @@ CONTROLLED_SHUTDOWN_RESPONSE = Structure(
 )
 
 ALTER_PARTITION_BROKER = Structure(
-    "BrokerState", (Field("broker_id", "int32"), Field("broker_epoch", "int64", default=NO_EPOCH))
+    "BrokerState", (Field("broker_id", "int32"), Field("broker_epoch", "int64", default=NO_BROKER_EPOCH))
 )
 ALTER_PARTITION_TOPIC = (Field("topic_name", "string", last=1), Field("topic_id", "uuid", 2))
 LEADER_RECOVERY_STATE = Field("leader_recovery_state", "int8", 1, default=RECOVERED)
@@ -205,7 +207,7 @@ ALTER_PARTITION_REQUEST = Structure(
     "AlterPartitionRequest",
     (
         Field("broker_id", "int32"),
-        Field("broker_epoch", "int64", default=NO_EPOCH),
+        Field("broker_epoch", "int64", default=NO_BROKER_EPOCH),
         Field("topics", PROPOSED_TOPIC, is_array=True),
     ),
 )

@@ -22,6 +22,7 @@ from millrace.errors import MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.cold import milliseconds
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT32, Encoder
 from millrace.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, NO_SESSION
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 CONSUMER = -1
 REPLICA_COMPARISON = -2  # a tool that compares replicas reads followers, too
 FINAL_EPOCH = -1
-NO_BROKER_EPOCH = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FOLLOWERS_VERSION = 17
 FIRST_VERSION_OF_KIO = 4

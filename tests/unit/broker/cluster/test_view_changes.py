@@ -5,9 +5,10 @@ from uuid import UUID
 
 import pytest
 
+from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.cluster.view_changes import RoleChanges, ViewChanges, standalone_roles, view_changes
-from millrace_broker.replication.roles import EPOCH_DURING_DELETE, PartitionState, StopState
+from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
 OWN_ID, OTHER_ID = 1, 2

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 from millrace.records.record import NewRecord, encode_batch
+from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.partition_roles import PartitionRoles
@@ -13,7 +14,7 @@ from millrace_broker.replication.replica_fetcher import FetchSettings, Following
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
-from millrace_broker.replication.roles import EPOCH_DURING_DELETE, PartitionState, StopState
+from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem

@@ -6,9 +6,9 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.leader_states import NO_LEADER
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.replication.roles import (
-    EPOCH_DURING_DELETE,
-    NO_EPOCH,
     Hosted,
     PartitionState,
     Role,
@@ -61,7 +61,7 @@ def test_a_request_of_a_former_controller_or_to_a_former_registration_is_refused
         (state(2, 3, replicas=(2, 3)), Hosted(3, OLD), ErrorCode.STALE_CONTROLLER_EPOCH),
         (state(1, 4, topic_id=NEW), Hosted(3, OLD), ErrorCode.INCONSISTENT_TOPIC_ID),
         (state(1, 0, topic_id=NEW), Hosted(3, OLD), ErrorCode.INCONSISTENT_TOPIC_ID),
-        (state(1, 0, topic_id=NEW), Hosted(NO_EPOCH, OLD), ErrorCode.INCONSISTENT_TOPIC_ID),
+        (state(1, 0, topic_id=NEW), Hosted(NO_LEADER_EPOCH, OLD), ErrorCode.INCONSISTENT_TOPIC_ID),
         (state(1, 4, topic_id=None), Hosted(3, OLD), Role.LEADER),
         (state(1, 4), Hosted(3, None), Role.LEADER),
         (state(1, 4), Hosted(3, OLD, is_offline=True), ErrorCode.KAFKA_STORAGE_ERROR),
@@ -95,7 +95,7 @@ def test_names_that_partitions_have_pass(topic, index):
         (2, Hosted(3, OLD), ErrorCode.FENCED_LEADER_EPOCH),
         (0, Hosted(3, OLD), ErrorCode.FENCED_LEADER_EPOCH),
         (EPOCH_DURING_DELETE, Hosted(3, OLD), ErrorCode.NONE),
-        (NO_EPOCH, Hosted(3, OLD), ErrorCode.NONE),
+        (NO_LEADER_EPOCH, Hosted(3, OLD), ErrorCode.NONE),
         (0, Hosted(), ErrorCode.NONE),
         (EPOCH_DURING_DELETE, Hosted(), ErrorCode.NONE),
         (4, Hosted(3, OLD, is_offline=True), ErrorCode.KAFKA_STORAGE_ERROR),
