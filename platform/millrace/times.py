@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
+SECOND_MS = 1000
 
 
 def parse_time(text: str) -> datetime:

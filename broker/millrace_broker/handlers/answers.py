@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
+from millrace.times import SECOND_MS
 from millrace.wire.api import ApiKey
 from millrace.wire.api_messages import Answered, MessageFields
 from millrace.wire.cold import Fields
@@ -15,7 +16,6 @@ from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import encode_response
 from millrace_broker.handlers.api import Services
 
-SECOND_MS = 1000
 ERROR_CODES = ("error_code", "partition_error_code")
 
 

@@ -25,6 +25,7 @@ from millrace.errors import (
     UnsupportedSaslMechanismError,
     WireError,
 )
+from millrace.times import SECOND_MS
 from millrace_broker.handlers.k18_api_versions import VERSIONS
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.security.authentication.authentication import Authentication, State
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 API_KEY, VERSION = slice(0, 2), slice(2, 4)  # of a request
-SECOND_MS = 1000
 
 
 class GatedConnection(Protocol):

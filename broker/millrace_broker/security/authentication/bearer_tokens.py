@@ -15,6 +15,7 @@ import jwt
 from millrace.clock import Clock
 from millrace.errors import SaslAuthenticationError
 from millrace.security.sasl.server_mechanism import Authenticated
+from millrace.times import SECOND_MS
 from millrace_broker.security.authentication.token_rules import TokenRules
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 # Only those whose keys can be public: a secret of HMAC would let everyone who checks tokens make them.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 UNSIGNED = "none"
-MILLISECONDS = 1000
 LAST_SECOND = 10**11  # in the year 5138
 # Times are checked here, by the broker's clock.
 OPTIONS: Options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False}
@@ -82,10 +82,10 @@ def _unsigned(token: str, header: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_times(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> int:
     expires_s, not_before_s = _seconds(claims.get("exp")), _seconds(claims.get("nbf", 0))
-    now_s = now_ms / MILLISECONDS
+    now_s = now_ms / SECOND_MS
     if not not_before_s - rules.clock_skew_s <= now_s < expires_s + rules.clock_skew_s:
         raise SaslAuthenticationError("the token has expired, or is not yet good")
-    return int(expires_s * MILLISECONDS)
+    return int(expires_s * SECOND_MS)
 
 
 def _check_scopes(claims: Mapping[str, Any], rules: TokenRules) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from millrace.config import MAX_INT, whole_number
 from millrace.errors import InvalidConfigError
+from millrace.times import SECOND_MS
 from millrace_broker.properties.sasl_config import SaslConfig
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
@@ -25,7 +26,6 @@ SIGNED_HANDLERS = (
 HANDLER = "sasl.server.callback.handler.class"
 KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 UNSECURED_OPTION = "unsecuredValidator"
-MILLISECONDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ def token_rules(config: SaslConfig, options: Mapping[str, str]) -> TokenRules:
         scope_claim=config.sasl_oauthbearer_scope_claim_name,
         sub_claim=config.sasl_oauthbearer_sub_claim_name,
         clock_skew_s=config.sasl_oauthbearer_clock_skew_seconds,
-        refresh_s=config.sasl_oauthbearer_jwks_endpoint_refresh_ms / MILLISECONDS,
-        retry_s=config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / MILLISECONDS,
-        retry_max_s=config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / MILLISECONDS,
+        refresh_s=config.sasl_oauthbearer_jwks_endpoint_refresh_ms / SECOND_MS,
+        retry_s=config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / SECOND_MS,
+        retry_max_s=config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / SECOND_MS,
     )
 
 
@@ -79,5 +79,5 @@ def _unsecured(options: Mapping[str, str]) -> TokenRules:
         required_scopes=tuple(options.get(f"{UNSECURED_OPTION}RequiredScope", "").split()),
         scope_claim=options.get(f"{UNSECURED_OPTION}ScopeClaimName", "scope"),
         sub_claim=options.get(f"{UNSECURED_OPTION}PrincipalClaimName", "sub"),
-        clock_skew_s=skew_ms / MILLISECONDS,
+        clock_skew_s=skew_ms / SECOND_MS,
     )

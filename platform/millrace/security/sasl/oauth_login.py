@@ -23,6 +23,7 @@ from millrace.errors import InvalidConfigError, SaslAuthenticationError
 from millrace.security.sasl.jaas import LoginModule
 from millrace.security.sasl.oauthbearer import BearerToken
 from millrace.security.sasl.token_endpoint import TokenEndpoint, token_source
+from millrace.times import SECOND_MS
 
 ENDPOINT_URL = "sasl.oauthbearer.token.endpoint.url"
 UNSECURED = "unsecuredLogin"
@@ -33,7 +34,6 @@ DEFAULT_LIFETIME_SECONDS = "3600"
 CONNECT_TIMEOUT_MS, READ_TIMEOUT_MS = "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms"
 BACKOFF_MS, BACKOFF_MAX_MS = "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms"
 DEFAULTS_MS = {READ_TIMEOUT_MS: "10000", BACKOFF_MS: "100", BACKOFF_MAX_MS: "10000"}
-MILLISECONDS = 1000
 MAX_TOKEN_BYTES = 256 << 10
 
 
@@ -98,7 +98,7 @@ def _seconds(properties: Mapping[str, str], name: str) -> float:
     milliseconds = whole_number(text.strip(), MAX_INT)
     if not milliseconds:
         raise InvalidConfigError(f"{name}: expected a number of milliseconds from 1 to {MAX_INT}")
-    return milliseconds / MILLISECONDS
+    return milliseconds / SECOND_MS
 
 
 def _read_token(path: Path) -> str:
