@@ -17,8 +17,9 @@ from millrace.wire.api import ApiKey
 from millrace.zk import codec, paths
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Delete
+from millrace_broker.cluster.view import TopicIdPartition
 from millrace_broker.controller.active_controller import ControllerConfig
-from millrace_broker.controller.alter_partition import IsrProposal, TopicIdPartition
+from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.controller import Controller
 from millrace_broker.storage import TopicPartition
 from millrace_support.recording_broker import RecordingBroker

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace_broker.cluster.view import TopicIdPartition
 from millrace_broker.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
-from millrace_broker.groups.consumer.member import TopicIdPartition
 
 TOPICS = [UUID(int=number) for number in range(1, 6)]
 MEMBERS = [f"member-{number}" for number in range(8)]

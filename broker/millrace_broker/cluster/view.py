@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from millrace.addresses import Endpoint, plaintext_endpoint
@@ -58,6 +59,13 @@ class PartitionInfo:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...] = ()
+
+
+class TopicIdPartition(NamedTuple):
+    """One partition of the topic with this id; a former topic of the same name has another id."""
+
+    topic_id: UUID
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)

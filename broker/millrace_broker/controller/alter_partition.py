@@ -19,25 +19,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
-from uuid import UUID
 
 from millrace.errors import ErrorCode
 from millrace.leader_states import RECOVERED, RECOVERING
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
+from millrace_broker.cluster.view import TopicIdPartition
 from millrace_broker.controller.cluster_state import (
     Assignment,
     ClusterState,
     LeaderAndIsr,
 )
 from millrace_broker.storage import TopicPartition
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition by its topic's id, as leaders name it: a former topic of the same name has another id."""
-
-    topic_id: UUID
-    partition: int
-
 
 AskedPartition = TopicIdPartition | TopicPartition
 """A partition as a leader names it: by its topic's id, or by its name before version 2."""

@@ -18,16 +18,11 @@ from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
+from millrace_broker.cluster.view import TopicIdPartition
+
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1
 LEAVING_STATIC_EPOCH = -2
-
-
-class TopicIdPartition(NamedTuple):
-    """One partition of the topic with this id."""
-
-    topic_id: UUID
-    partition: int
 
 
 Assignment = frozenset[TopicIdPartition]

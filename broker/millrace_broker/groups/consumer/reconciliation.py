@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millrace.errors import FencedMemberEpochError
+from millrace_broker.cluster.view import TopicIdPartition
 from millrace_broker.groups.consumer.member import (
     NOTHING,
     Assignment,
     CurrentAssignment,
     MemberState,
-    TopicIdPartition,
 )
 
 IsTaken = Callable[[TopicIdPartition], bool]

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from millrace.errors import UnknownMemberIdError
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.view import ClusterView, TopicIdPartition
 from millrace_broker.groups.consumer.member import (
     NOTHING,
     Assignment,
     CurrentAssignment,
     Member,
     MemberMetadata,
-    TopicIdPartition,
 )
 from millrace_broker.groups.consumer.records import (
     GroupEpoch,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition
+from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.groups.consumer.member import Assignment
 
 
 @dataclass(frozen=True, slots=True)

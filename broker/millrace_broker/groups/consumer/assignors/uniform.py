@@ -15,8 +15,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from millrace_broker.cluster.view import TopicIdPartition
 from millrace_broker.groups.consumer.assignors.spec import GroupSpec
-from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition, in_order
+from millrace_broker.groups.consumer.member import Assignment, in_order
 
 
 def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:

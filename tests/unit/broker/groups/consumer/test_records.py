@@ -12,13 +12,12 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import CorruptRecordError
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.groups.consumer.member import (
     ClassicMetadata,
     CurrentAssignment,
     MemberMetadata,
     MemberState,
-    TopicIdPartition,
 )
 from millrace_broker.groups.consumer.metadata_hash import group_hash
 from millrace_broker.groups.consumer.records import (
