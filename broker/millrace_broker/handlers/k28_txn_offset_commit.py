@@ -153,9 +153,11 @@ def _admission(services: Services, version: int, message: TxnOffsetCommitRequest
 
 
 def _support(version: int) -> ClientSupport:
-    if version >= FIRST_VERSION_WITH_EPOCH_BUMP:
-        return ClientSupport.EPOCH_BUMP
-    return ClientSupport.GENERIC_ERROR if version >= FIRST_VERSION_WITH_GENERIC_ERRORS else ClientSupport.NONE
+    return ClientSupport.of(
+        version,
+        generic_error_since=FIRST_VERSION_WITH_GENERIC_ERRORS,
+        epoch_bump_since=FIRST_VERSION_WITH_EPOCH_BUMP,
+    )
 
 
 def _commit(key: TopicPartition, one: TxnOffsetCommitRequestPartition) -> Commit:

@@ -85,9 +85,11 @@ def _producer_of(records: Buffer) -> Producer | None:
 
 
 def _support(version: int) -> ClientSupport:
-    if version >= FIRST_VERSION_WITH_EPOCH_BUMP:
-        return ClientSupport.EPOCH_BUMP
-    return ClientSupport.GENERIC_ERROR if version >= FIRST_VERSION_WITH_GENERIC_ERRORS else ClientSupport.NONE
+    return ClientSupport.of(
+        version,
+        generic_error_since=FIRST_VERSION_WITH_GENERIC_ERRORS,
+        epoch_bump_since=FIRST_VERSION_WITH_EPOCH_BUMP,
+    )
 
 
 def _refusal(key: TopicPartition, error: ErrorCode) -> MillraceError:

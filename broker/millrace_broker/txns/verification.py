@@ -37,6 +37,13 @@ class ClientSupport(IntEnum):
     GENERIC_ERROR = 1
     EPOCH_BUMP = 2
 
+    @classmethod
+    def of(cls, version: int, *, generic_error_since: int, epoch_bump_since: int) -> ClientSupport:
+        """Returns what the sender of a version understands, by the first versions of the API that imply it."""
+        if version >= epoch_bump_since:
+            return cls.EPOCH_BUMP
+        return cls.GENERIC_ERROR if version >= generic_error_since else cls.NONE
+
 
 class TransactionalWrite(NamedTuple):
     """A producer that is about to write in a transaction."""
