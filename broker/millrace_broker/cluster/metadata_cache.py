@@ -45,10 +45,7 @@ class MetadataCache:
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
         """Returns what is known of a partition; None where the cluster has no such partition."""
-        topic = self.view.topics.get(topic_partition.topic)
-        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
-            return None
-        return topic.partitions[topic_partition.partition]
+        return self.view.partition(*topic_partition)
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
         """Returns the id of a partition's leader, -1 where it has none; None where there is no such partition."""

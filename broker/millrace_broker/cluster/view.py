@@ -103,6 +103,11 @@ class ClusterView:
     delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
     features: OfferedFeatures = ALL_FEATURES
 
+    def partition(self, topic: str, index: int) -> PartitionInfo | None:
+        """Returns what is known of a partition; None where the cluster has no such partition."""
+        known = self.topics.get(topic)
+        return known.partitions[index] if known is not None and 0 <= index < len(known.partitions) else None
+
 
 def offline_replicas(partition: PartitionInfo, view: ClusterView) -> list[int]:
     """Returns the replicas of a partition that can't be reached: on brokers, or in data directories, that are gone."""

@@ -144,8 +144,7 @@ def _refusals(services: Services, request: Request, message: OffsetCommitRequest
 def _refusal(services: Services, request: Request, topic: str, partition: int) -> ErrorCode:
     if not TOPIC_GUARD.permits(services, request.session, topic):
         return TOPIC_GUARD.error
-    known = services.metadata.view.topics.get(topic)
-    exists = known is not None and 0 <= partition < len(known.partitions)
+    exists = services.metadata.partition(TopicPartition(topic, partition)) is not None
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -111,12 +111,11 @@ def _results(
 
 
 def _outcome(view: ClusterView, kind: int, name: str, index: int) -> tuple[ErrorCode, str]:
-    topic = view.topics.get(name)
+    partition = view.partition(name, index)
     if kind not in (PREFERRED, UNCLEAN):
         return ErrorCode.INVALID_REQUEST, f"election type {kind} is not known"
-    if topic is None or not 0 <= index < len(topic.partitions):
+    if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
-    partition = topic.partitions[index]
     if partition.leader in view.brokers:
         return ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by broker {partition.leader}"
     message = f"no replica of {name}-{index} is on a live broker"

@@ -109,12 +109,12 @@ def _result(view: ClusterView, topic: str, wanted: ReassignablePartition) -> Rea
 
 
 def _outcome(view: ClusterView, name: str, index: int, replicas: Sequence[int] | None) -> tuple[ErrorCode, str | None]:
-    topic = view.topics.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
+    partition = view.partition(name, index)
+    if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
     if replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name}-{index} is not being reassigned"
-    current = topic.partitions[index].replicas
+    current = partition.replicas
     if tuple(replicas) == current:
         return ErrorCode.NONE, None
     unknown = sorted(set(replicas) - set(view.brokers))

@@ -54,12 +54,8 @@ def _answer(services: Services, version: int, error: ErrorCode, topics: list[Off
 def _refusal(services: Services, request: Request, one: TopicPartition) -> ErrorCode:
     if not TOPIC_GUARD.permits(services, request.session, one.topic):
         return TOPIC_GUARD.error
-    return ErrorCode.NONE if _exists(services, one) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _exists(services: Services, one: TopicPartition) -> bool:
-    topic = services.metadata.view.topics.get(one.topic)
-    return topic is not None and 0 <= one.partition < len(topic.partitions)
+    exists = services.metadata.partition(one) is not None
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _answered(
