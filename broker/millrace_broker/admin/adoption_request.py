@@ -13,7 +13,6 @@ Partitions stand in the order of their indexes. Each error names the field.
 from __future__ import annotations
 
 import binascii
-import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -21,6 +20,7 @@ from uuid import UUID
 from millrace.config import MAX_INT
 from millrace.errors import InvalidRequestError
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
+from millrace_broker.admin.request_body import parse_body, shown
 from millrace_broker.cluster.view import PartitionInfo, TopicInfo
 
 MAX_PARTITIONS = 1000  # as many as fit into one transaction of ZooKeeper, which takes 1 MiB
@@ -55,19 +55,15 @@ def read_first_free_producer_id(body: bytes) -> int:
 
 
 def _fields(body: bytes, names: Sequence[str], optional: Mapping[str, object] | None = None) -> Mapping[str, object]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"the body is no JSON: {error}") from error
-    return _object("the body", found, names, optional or {})
+    return _object("the body", parse_body(body), names, optional or {})
 
 
 def _object(what: str, found: object, names: Sequence[str], optional: Mapping[str, object]) -> Mapping[str, object]:
     if not isinstance(found, dict):
-        raise InvalidRequestError(f"{what}: a JSON object is expected, not {_shown(found)}")
+        raise InvalidRequestError(f"{what}: a JSON object is expected, not {shown(found)}")
     for name in found:
         if name not in names:
-            raise InvalidRequestError(f"{what}: unknown field {_shown(name)}, expected {', '.join(names)}")
+            raise InvalidRequestError(f"{what}: unknown field {shown(name)}, expected {', '.join(names)}")
     given = {**optional, **found}
     for name in names:
         if name not in given:
@@ -82,7 +78,7 @@ def _topic_id(value: object) -> UUID:
     except (ValueError, binascii.Error):
         topic_id = NO_TOPIC_ID
     if topic_id == NO_TOPIC_ID or encode_id(topic_id) != text:
-        raise InvalidRequestError(f"topic_id: the 22 characters of an id are expected, not {_shown(value)}")
+        raise InvalidRequestError(f"topic_id: the 22 characters of an id are expected, not {shown(value)}")
     return topic_id
 
 
@@ -97,7 +93,7 @@ def _partition(index: int, value: object) -> PartitionInfo:
     fields = _object(what, value, PARTITION_FIELDS, {})
     replicas = fields["replicas"]
     if not isinstance(replicas, list):
-        raise InvalidRequestError(f"{what}.replicas: a list of brokers is expected, not {_shown(replicas)}")
+        raise InvalidRequestError(f"{what}.replicas: a list of brokers is expected, not {shown(replicas)}")
     brokers = tuple(_number(f"{what}.replicas", one, MAX_INT) for one in replicas)
     leader = _number(f"{what}.leader", fields["leader"], MAX_INT)
     if leader not in brokers:
@@ -108,21 +104,17 @@ def _partition(index: int, value: object) -> PartitionInfo:
 
 def _config(value: object) -> Mapping[str, str]:
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise InvalidRequestError(f"{CONFIG}: an object of texts is expected, not {_shown(value)}")
+        raise InvalidRequestError(f"{CONFIG}: an object of texts is expected, not {shown(value)}")
     return value
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidRequestError(f"{name}: a text is expected, not {_shown(value)}")
+        raise InvalidRequestError(f"{name}: a text is expected, not {shown(value)}")
     return value
 
 
 def _number(name: str, value: object, largest: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
-        raise InvalidRequestError(f"{name}: a number from 0 to {largest} is expected, not {_shown(value)}")
+        raise InvalidRequestError(f"{name}: a number from 0 to {largest} is expected, not {shown(value)}")
     return value
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:100]

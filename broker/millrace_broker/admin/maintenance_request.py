@@ -8,13 +8,13 @@ A name with `*`, `?` or `[` is a pattern, as in a shell; topics can't have these
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from millrace.errors import InvalidRequestError, UnknownTopicError
+from millrace_broker.admin.request_body import parse_body, shown
 
 Action = Literal["retention", "compaction", "verify"]
 
@@ -85,10 +85,7 @@ def selected_topics(wanted: Sequence[str], known: Collection[str]) -> frozenset[
 def _body_fields(body: bytes) -> dict[str, object]:
     if not body.strip():
         return {}
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"the body is no JSON: {error}") from error
+    fields = parse_body(body)
     if not isinstance(fields, dict):
         raise InvalidRequestError("the body is no JSON object")
     return fields
@@ -97,15 +94,11 @@ def _body_fields(body: bytes) -> dict[str, object]:
 def _names(value: object) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidRequestError(f"{TOPICS}: a list of names and patterns is expected, not {_shown(value)}")
+        raise InvalidRequestError(f"{TOPICS}: a list of names and patterns is expected, not {shown(value)}")
     return tuple(names)
 
 
 def _truth(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidRequestError(f"{name}: true or false is expected, not {_shown(value)}")
+        raise InvalidRequestError(f"{name}: true or false is expected, not {shown(value)}")
     return value
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:100]
