@@ -62,6 +62,11 @@ def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given
     return known
 
 
+def value_of(name: str, given: Mapping[str, Given]) -> str:
+    """Returns a property's value without blanks around it; empty where it is not given."""
+    return given.get(name, Given("")).value.strip()
+
+
 def broker_id_of(given: Mapping[str, Given]) -> int | None:
     """Returns `broker.id`, None where it is absent or -1. InvalidConfigError where Kafka would refuse it."""
     value, place = given.get("broker.id", Given("-1"))

@@ -33,7 +33,7 @@ from millrace_broker.properties.listeners import (
 from millrace_broker.properties.sasl_config import JAAS, LOGIN, SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.security.authentication.listener_security import ListenerSecurity, listener_security
-from millrace_broker.startup.given import Given
+from millrace_broker.startup.given import Given, value_of
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 LISTENERS, ADVERTISED, PROTOCOL_MAP = "listeners", "advertised.listeners", "listener.security.protocol.map"
@@ -97,7 +97,7 @@ def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listen
     No other broker reaches a standalone one, whose first listener is returned unless one is named.
     """
     told = {one.name: one for one in listeners if one.is_told}
-    name = _value(given, INTER_BROKER_NAME).upper()
+    name = value_of(INTER_BROKER_NAME, given).upper()
     if not name and is_alone and INTER_BROKER_PROTOCOL not in given:
         return listeners[0]
     with _blamed(INTER_BROKER_NAME if name else INTER_BROKER_PROTOCOL, given) as text:
@@ -157,7 +157,7 @@ def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener |
 
 def _told(given: Mapping[str, Given], named: Sequence[NamedAddress]) -> dict[str, Address | None]:
     """Returns where clients are told to reach each listener that they are told of; None for where it listens."""
-    if not _value(given, ADVERTISED):
+    if not value_of(ADVERTISED, given):
         with _blamed(LISTENERS, given):
             for name, address in named:
                 _check_can_be_told(name, address)
@@ -242,7 +242,3 @@ def _blamed(name: str, given: Mapping[str, Given]) -> Iterator[str]:
         yield value
     except InvalidConfigError as error:
         raise InvalidConfigError(f"{place}{name}={value}: {error}") from None
-
-
-def _value(given: Mapping[str, Given], name: str) -> str:
-    return given.get(name, Given("")).value.strip()

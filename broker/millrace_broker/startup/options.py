@@ -37,7 +37,7 @@ from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
 from millrace_broker.startup.console import ConsoleOptions, console_options
-from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given
+from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given, value_of
 from millrace_broker.startup.listeners import (
     DEFAULT_LISTEN,
     LISTENERS,
@@ -125,7 +125,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     """Returns the checked options; InvalidConfigError says what is wrong. Usage errors exit as in argparse."""
     parsed = argument_parser().parse_args(arguments)
     given = read_given(parsed.config, [*parsed.set, *([] if parsed.id is None else [f"broker.id={parsed.id}"])])
-    zookeeper = None if parsed.standalone else parsed.zookeeper or _value(given, "zookeeper.connect")
+    zookeeper = None if parsed.standalone else parsed.zookeeper or value_of("zookeeper.connect", given)
     if not zookeeper and not parsed.standalone:
         raise InvalidConfigError(
             "give --zookeeper HOST:PORT or zookeeper.connect, or --standalone for one broker without ZooKeeper"
@@ -193,7 +193,7 @@ def _check_admin(properties: Mapping[str, str]) -> None:
 
 
 def _data_dirs(arguments: Sequence[str] | None, given: Mapping[str, Given]) -> tuple[str, ...]:
-    named = arguments or (_value(given, "log.dirs") or _value(given, "log.dir")).split(",")
+    named = arguments or (value_of("log.dirs", given) or value_of("log.dir", given)).split(",")
     directories = tuple(str(Path(one.strip()).absolute()) for one in named if one.strip())
     if not directories:
         raise InvalidConfigError("give --data DIR or log.dirs, the folder for logs")
@@ -207,10 +207,6 @@ def _cluster_id(text: str | None) -> str | None:
             "'-' and '_', 22 as a rule"
         )
     return text
-
-
-def _value(given: Mapping[str, Given], name: str) -> str:
-    return given.get(name, Given("")).value.strip()
 
 
 def _of(table: ConfigTable, properties: Mapping[str, str]) -> dict[str, str]:
