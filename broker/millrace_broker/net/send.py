@@ -124,7 +124,7 @@ class Outgoing:
             return
         piece = region.read(self._region_position, PIECE_BYTES)
         if not piece:
-            raise StorageError("the file is shorter than the records that were found in it")
+            raise _cut_short()
         self._region_position += len(piece)
         if self._region_position >= len(region):
             self._parts.popleft()
@@ -174,9 +174,13 @@ class Outgoing:
         self._on_sent()
 
 
+def _cut_short() -> StorageError:
+    return StorageError("the file is shorter than the records that were found in it")
+
+
 def _check_whole(sent_bytes: int, region: FileRegion) -> None:
     if sent_bytes < len(region):
-        raise StorageError("the file is shorter than the records that were found in it")
+        raise _cut_short()
 
 
 def _writes(parts: Parts) -> Iterator[bytes | memoryview]:
