@@ -122,7 +122,7 @@ def _decoder(schema_registry: str | None) -> DecodeValue | None:
     if schema_registry is None:
         return None
     require("consume --schema-registry", "pipelines")
-    from millrace_ops.cli.consume_schemas import SchemaValues
+    from millrace_ops.record_values.by_schema import SchemaValues
 
     return SchemaValues(schema_registry).decode
 

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import InvalidConfigError
-from millrace_ops.cli.output import JsonValue, iso_time, json_bytes
+from millrace.json_values import JsonValue
+from millrace_ops.cli.output import iso_time
+from millrace_ops.record_values.as_json import json_bytes
 
 if TYPE_CHECKING:
     from millrace.records.record import Record

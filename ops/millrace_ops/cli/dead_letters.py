@@ -13,8 +13,9 @@ import typer
 from millrace.config import MAX_INT, MAX_LONG
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DryRun, Json
-from millrace_ops.cli.output import json_bytes, print_json, print_table
+from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import print_changes
+from millrace_ops.record_values.as_json import json_bytes
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection

@@ -26,11 +26,13 @@ import typer
 
 from millrace.fs import OsFileSystem
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from millrace.json_values import JsonObject, JsonValue
 from millrace_ops.cli.dump_groups import group_record_of
 from millrace_ops.cli.dump_producers import snapshot_lines, transaction_index_lines
 from millrace_ops.cli.dump_transactions import transaction_of
 from millrace_ops.cli.options import Json
-from millrace_ops.cli.output import JsonObject, JsonValue, iso_time, json_bytes, print_json
+from millrace_ops.cli.output import iso_time, print_json
+from millrace_ops.record_values.as_json import json_bytes
 
 if TYPE_CHECKING:
     from millrace.fs import FileSystem

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING
 
-from millrace_ops.cli.output import JsonObject, JsonValue, json_bytes, json_value
+from millrace_ops.record_values.as_json import json_bytes, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millrace.json_values import JsonObject, JsonValue
     from millrace.records.record import Record
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millrace_ops.cli.output import JsonObject
+    from millrace.json_values import JsonObject
 
 
 def snapshot_lines(content: bytes) -> Iterator[JsonObject]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from millrace.json_values import JsonObject
     from millrace.records.record import Record
-    from millrace_ops.cli.output import JsonObject
 
 
 def transaction_of(record: Record) -> JsonObject:

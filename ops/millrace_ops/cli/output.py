@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time
-from math import isfinite
-from typing import TypeAlias
+from datetime import UTC, datetime
 
-JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
-JsonObject: TypeAlias = Mapping[str, JsonValue]
+from millrace.times import MAX_DATETIME_MS
 
 NOTHING = "-"  # what a cell shows that has nothing
-MAX_DATETIME_MS = 253_402_300_799_999  # the end of year 9999
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -78,31 +73,6 @@ def _one_line(text: str) -> str:
 def print_json(value: object) -> None:
     """Prints one line of JSON."""
     print(json.dumps(value, ensure_ascii=False))
-
-
-def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
-    """Returns bytes for JSON: their text if they are UTF-8, else `{"base64": ...}`; null stays null."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
-
-
-def json_value(value: object) -> JsonValue:
-    """Returns a value for JSON: times in ISO 8601, bytes as text if they are UTF-8, else in base64, NaN as text."""
-    if isinstance(value, bytes):
-        return json_bytes(value)
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(name): json_value(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(one) for one in value]
-    if isinstance(value, float) and not isfinite(value):
-        return json.dumps(value)
-    return value if isinstance(value, (int, float, str)) or value is None else str(value)
 
 
 def iso_time(timestamp_ms: int) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli.options import ClientConfig, Json
-from millrace_ops.cli.output import iso_time, json_value, print_json, print_table
+from millrace_ops.cli.output import iso_time, print_json, print_table
+from millrace_ops.record_values.as_json import json_value
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads

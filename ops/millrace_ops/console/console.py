@@ -35,8 +35,8 @@ class Console:
         if not self.settings.schema_registry:
             return None
         require("decoding by a schema registry", "pipelines")
-        from millrace_ops.cli.consume_schemas import SchemaValues  # noqa: PLC0415  # takes the packages of the extra
         from millrace_ops.console.decoding import RememberingDecoder  # noqa: PLC0415
+        from millrace_ops.record_values.by_schema import SchemaValues  # noqa: PLC0415  # takes the packages of the extra
 
         return RememberingDecoder(SchemaValues(self.settings.schema_registry), self.clock)
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 
 from millrace.clock import Clock
 from millrace.errors import InvalidRecordError, MillraceError
-from millrace_ops.cli.output import JsonValue
+from millrace.json_values import JsonValue
 from millrace_ops.console.values import FRAME_BYTES, Decoder
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from millrace.times import MAX_DATETIME_MS
 from millrace_ops import sizes
-from millrace_ops.cli.output import MAX_DATETIME_MS
 from millrace_ops.console.request import Page
 from millrace_ops.console.sparkline import HEIGHT, WIDTH, sparkline
 

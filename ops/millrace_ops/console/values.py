@@ -15,7 +15,7 @@ import json
 from typing import NamedTuple, Protocol
 
 from millrace.errors import MillraceError
-from millrace_ops.cli.output import JsonValue
+from millrace.json_values import JsonValue
 
 DECODED_BYTES = 1 << 20
 HEX_BYTES = 512

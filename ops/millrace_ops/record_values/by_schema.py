@@ -20,7 +20,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millrace.errors import InvalidRecordError
-from millrace_ops.cli.output import JsonValue, json_value
+from millrace.json_values import JsonValue
+from millrace_ops.record_values.as_json import json_value
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.framing import FRAME_BYTES, MAGIC, split_message_indexes
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
