@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
@@ -16,6 +16,7 @@ from millrace_ops.cli.options import DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import print_changes
 from millrace_ops.record_values.as_json import json_bytes
+from millrace_ops.record_values.as_text import hex_lines, shown_text
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection
@@ -34,7 +35,6 @@ FromOffset = Annotated[
 UntilOffset = Annotated[
     int | None, typer.Option("--until-offset", min=0, max=MAX_LONG, help="Only letters below this.")
 ]
-BYTES_IN_LINE = 16
 SHOWN_BYTES = 4096
 
 
@@ -152,26 +152,11 @@ def _print_bytes(name: str, value: bytes | None) -> None:
         print(f"{name:10} null")
         return
     print(f"{name:10} {len(value)} bytes")
-    for line in _text_lines(value) or _hex_lines(value[:SHOWN_BYTES]):
+    text = shown_text(value[:SHOWN_BYTES])
+    for line in hex_lines(value[:SHOWN_BYTES]) if text is None else text.splitlines():
         print(f"  {line}")
     if len(value) > SHOWN_BYTES:
         print(f"  … {len(value) - SHOWN_BYTES} bytes more")
-
-
-def _text_lines(value: bytes) -> list[str]:
-    """Returns the lines of a value if it is text that a terminal can show."""
-    try:
-        text = value[:SHOWN_BYTES].decode()
-    except UnicodeDecodeError:
-        return []
-    return text.splitlines() if all(one.isprintable() or one in "\t\r\n" for one in text) else []
-
-
-def _hex_lines(value: bytes) -> Iterator[str]:
-    for start in range(0, len(value), BYTES_IN_LINE):
-        piece = value[start : start + BYTES_IN_LINE]
-        text = "".join(chr(octet) if 0x20 <= octet < 0x7F else "." for octet in piece)
-        yield f"{start:06x}  {piece.hex(' '):{3 * BYTES_IN_LINE}} {text}"
 
 
 def _print_report(report: ReplayReport) -> None:

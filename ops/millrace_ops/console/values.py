@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 
 from millrace.errors import MillraceError
 from millrace.json_values import JsonValue
+from millrace_ops.record_values.as_text import hex_lines, shown_text
 
 DECODED_BYTES = 1 << 20
 HEX_BYTES = 512
-BYTES_IN_LINE = 16
 FRAMED = 0  # the first byte of Confluent's wire format
 FRAME_BYTES = 5
 
@@ -57,11 +57,11 @@ def shown(value: bytes | None, length: int, decoder: Decoder | None = None, *, i
                 note = str(error)
         if (text := _json(value, is_indented)) is not None:
             return _cut("JSON", text, value, length, note)
-        if (text := _text(value)) is not None:
+        if (text := shown_text(value)) is not None:
             return _cut("text", text, value, length, note)
     else:
         note = f"larger than {DECODED_BYTES:,} bytes, and not decoded"
-    lines = "\n".join(_hex_lines(value[:HEX_BYTES]))
+    lines = "\n".join(hex_lines(value[:HEX_BYTES]))
     found = _cut("bytes", lines, value, length, note)
     return found._replace(is_cut=found.is_cut or len(value) > HEX_BYTES)
 
@@ -86,21 +86,3 @@ def _json(value: bytes, is_indented: bool) -> str | None:
         return _written(json.loads(value), is_indented)
     except (ValueError, RecursionError):
         return None
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if all(one.isprintable() or one in "\t\r\n" for one in text) else None
-
-
-def _hex_lines(value: bytes) -> list[str]:
-    pieces = [(start, value[start : start + BYTES_IN_LINE]) for start in range(0, len(value), BYTES_IN_LINE)]
-    width = 3 * BYTES_IN_LINE - 1
-    return [f"{start:06x}  {piece.hex(' '):{width}}  {_ascii(piece)}" for start, piece in pieces]
-
-
-def _ascii(piece: bytes) -> str:
-    return "".join(chr(octet) if 0x20 <= octet < 0x7F else "." for octet in piece)
