@@ -14,12 +14,18 @@ CONNECT_TIMEOUT_S = 1.0
 def require_free_port(host: str, port: int, option: str) -> None:
     """Raises SetupError, with the option that changes the port, unless the port can be listened on."""
     try:
-        with socket.create_server((host, port), family=_family(host)):
-            pass
+        try_to_listen(Address(host, port))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise SetupError(f"port {port} of {host} is in use; choose another with {option}") from error
         raise SetupError(f"can't listen on {Address(host, port)}: {error.strerror}; see {option}") from error
+
+
+def try_to_listen(address: Address) -> None:
+    """Listens on an address for a moment; raises OSError where that can't be."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.create_server(address, family=family):
+        pass
 
 
 def is_listening(host: str, port: int) -> bool:
@@ -29,7 +35,3 @@ def is_listening(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

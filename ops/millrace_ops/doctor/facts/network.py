@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from millrace.addresses import FREE_PORT, Address
 from millrace_broker.properties.listeners import Listener
+from millrace_ops.platform.ports import try_to_listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +37,13 @@ def read_listeners(listeners: Iterable[Listener], admin: Address) -> Iterator[Li
 
 def _read(name: str, address: Address, unresolved: str | None) -> ListenerFacts:
     try:
-        _listen(address)
+        if address.port != FREE_PORT:
+            try_to_listen(address)
     except OSError as error:
         is_in_use = error.errno == errno.EADDRINUSE
         reason = None if is_in_use else os.strerror(error.errno) if error.errno else str(error)
         return ListenerFacts(name=name, address=address, is_in_use=is_in_use, trouble=reason, unresolved=unresolved)
     return ListenerFacts(name=name, address=address, unresolved=unresolved)
-
-
-def _listen(address: Address) -> None:
-    if address.port == FREE_PORT:
-        return
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.create_server(address, family=family):
-        pass
 
 
 def _has_address(host: str) -> bool:
