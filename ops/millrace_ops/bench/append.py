@@ -20,9 +20,8 @@ from millrace.fs import OsFileSystem
 from millrace.records.checksum import crc32c
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
-from millrace_ops.bench.figures import Figure, alternate
+from millrace_ops.bench.figures import MEGABYTE, Figure, alternate
 
-MEGABYTE = 1_000_000
 BATCHES = (("1 MB", MEGABYTE, 500), ("16 KB", 16_384, 20_000))
 ROUNDS = 5
 VALUE_BYTES = 1000

@@ -20,11 +20,10 @@ from pathlib import Path
 
 from millrace.errors import ClientError
 from millrace_ops.bench.cluster import IDS, TIMEOUT_S, Broker, ClusterSubject
-from millrace_ops.bench.figures import Samples
+from millrace_ops.bench.figures import GIGABYTE, MEGABYTE, Samples
 from millrace_ops.bench.librdkafka import PRODUCER, Client
 from millrace_ops.bench.subjects import processor_time
 
-MEGABYTE = 1_000_000
 VALUE_BYTES = 1024
 STEP_BYTES = 1 << 20
 POLL_INTERVAL_S = 0.005
@@ -58,7 +57,7 @@ def _copy(leader: Broker, follower: Broker, topic: str) -> Samples:
         seconds = time.perf_counter() - started
         spent = [processor_time(one.pid) - was for one, was in zip((leader, follower), before, strict=True)]
         starting.result()
-    gigabytes = size_bytes / 1000 / MEGABYTE
+    gigabytes = size_bytes / GIGABYTE
     return {
         "bytes": size_bytes, "rate": 1000 * gigabytes / seconds,
         "leader": spent[0] / gigabytes, "follower": spent[1] / gigabytes,

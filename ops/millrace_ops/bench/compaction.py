@@ -22,9 +22,8 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, TopicPartition
-from millrace_ops.bench.figures import Figure, alternate
+from millrace_ops.bench.figures import MEGABYTE, Figure, alternate
 
-MEGABYTE = 1_000_000
 VALUE_BYTES = 1000
 BATCH_RECORDS = 16
 RECORDS = 128_000

@@ -19,7 +19,7 @@ import dagster as dg
 
 from millrace.errors import PlatformError
 from millrace_ops.bench.dagster_effort import Effort, beside_goal
-from millrace_ops.bench.figures import Figure
+from millrace_ops.bench.figures import MEGABYTE, Figure
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_pipelines.defs.instance.jobs import KEPT_RUNS, prune_runs
 
@@ -42,7 +42,6 @@ fragment Entry on MetadataEntry {
 }"""
 SIZE_GOAL_MB = 500.0
 PAGE_GOAL_S = 2.0
-MEGABYTE = 1_000_000
 DISK_BLOCK_BYTES = 512  # in which `stat` counts, whatever the file system has
 COPIES_AT_ONCE = 50  # in one transaction, which keeps the platform waiting
 QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}

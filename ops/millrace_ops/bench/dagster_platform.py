@@ -25,7 +25,7 @@ from millrace.ports import free_port
 from millrace_ops.bench.dagster_effort import Effort, beside_goal
 from millrace_ops.bench.dagster_instance import instance_figures
 from millrace_ops.bench.dagster_loads import MASTER, bare_load, create_topics, send
-from millrace_ops.bench.figures import Figure, alternate
+from millrace_ops.bench.figures import GIGABYTE, Figure, alternate
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.health import broker_problem
 from millrace_ops.platform.supervised import Service
@@ -38,7 +38,6 @@ OVER_BARE_GOALS_S = {"cold": 6.0, "warm": 2.0}
 MANY_GOAL_S = 90.0
 MEMORY_GOAL_GB = 0.9
 WARM_MEMORY_GOAL_GB = 1.8
-GIGABYTE = 1_000_000_000
 STOP_TIMEOUT_S = 60.0
 RUN_TIMEOUT_S = 900.0
 QUERY_TIMEOUT_S = 300.0

@@ -21,17 +21,16 @@ from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.batch import walk
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.bench.figures import Figure, Samples, alternate, interleave
-from millrace_ops.bench.librdkafka import CONSUMER, PRODUCER, Client
+from millrace_ops.bench.figures import GIGABYTE, MEGABYTE, Figure, Samples, alternate, interleave
+from millrace_ops.bench.librdkafka import BULK_SETTINGS, CONSUMER, PRODUCER, Client
 from millrace_ops.bench.payloads import text
-from millrace_ops.bench.produce import DISTINCT_VALUES, GIGABYTE, SETTINGS, plain
+from millrace_ops.bench.produce import DISTINCT_VALUES, plain
 from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace, pinned
 
 LOADS = ((100, 2_000_000), (1024, 300_000))
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 ROUNDS = 5
 READ_BYTES = 1 << 20
-MEGABYTE = 1_000_000
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
@@ -42,7 +41,7 @@ def run(peer: Peer | None = None) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, BrokerProcess(directory) as broker:
         for size_bytes, count in LOADS:
             topic = f"fetch-{size_bytes}"
-            with Client(PRODUCER, SETTINGS | {"bootstrap.servers": broker.bootstrap}) as client:
+            with Client(PRODUCER, BULK_SETTINGS | {"bootstrap.servers": broker.bootstrap}) as client:
                 client.produce(topic, bytes(size_bytes), size_bytes, count)
             figures += _figures(broker, topic, size_bytes, count)
     return figures
@@ -62,7 +61,7 @@ def _peer_figures(ours: Subject, theirs: Subject, size_bytes: int, count: int) -
     for subject in (ours, theirs):
         with Cluster(subject.bootstrap) as cluster:
             Admin(cluster).create_topic(topic, 1)
-        with Client(PRODUCER, SETTINGS | {"bootstrap.servers": subject.bootstrap}) as client:
+        with Client(PRODUCER, BULK_SETTINGS | {"bootstrap.servers": subject.bootstrap}) as client:
             client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
 
     def measure(subject: Subject) -> Callable[[], Samples]:

@@ -20,6 +20,8 @@ from rich.table import Table
 
 Samples = dict[str, float]
 FILE_COLUMNS = 150
+MEGABYTE = 1_000_000
+GIGABYTE = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,15 @@ CONF_OK = 0
 FLUSH_TIMEOUT_MS = 120_000
 CONSUME_TIMEOUT_MS = 30_000
 TRANSACTION_CALLS = ("rd_kafka_init_transactions", "rd_kafka_begin_transaction", "rd_kafka_commit_transaction")
+# What a producer needs to reach its highest rate.
+BULK_SETTINGS = {
+    "linger.ms": "5",
+    "batch.size": "1000000",
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "1048576",
+    "acks": "all",
+    "log_level": "3",
+}
 FIRST_OFFSET = 0  # librdkafka waits half a second before it asks for a logical offset of a leader it does not know yet
 
 

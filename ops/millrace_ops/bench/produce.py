@@ -25,20 +25,12 @@ from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import ClientError
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.bench import raw
-from millrace_ops.bench.figures import Figure, Samples, alternate, interleave
-from millrace_ops.bench.librdkafka import PRODUCER, Client
+from millrace_ops.bench.figures import GIGABYTE, Figure, Samples, alternate, interleave
+from millrace_ops.bench.librdkafka import BULK_SETTINGS, PRODUCER, Client
 from millrace_ops.bench.payloads import text
 from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace, pinned
 
-SETTINGS = {
-    "linger.ms": "5",
-    "batch.size": "1000000",
-    "queue.buffering.max.messages": "1000000",
-    "queue.buffering.max.kbytes": "1048576",
-    "acks": "all",
-    "log_level": "3",
-}
-MOCK = SETTINGS | {"test.mock.num.brokers": "1"}
+MOCK = BULK_SETTINGS | {"test.mock.num.brokers": "1"}
 LOADS = ((100, 2_000_000), (1024, 500_000))
 CODECS = ("none", "lz4")
 
@@ -65,7 +57,6 @@ ROUNDS = 5
 DELETE_CHECKS = 1_800  # Kafka deletes nothing in its first half minute
 DELETE_CHECK_INTERVAL_S = 0.05
 STARTS = 5
-GIGABYTE = 1_000_000_000
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
@@ -185,7 +176,7 @@ def produce_once(subject: Subject, topic: str, settings: Mapping[str, str], size
     _touch_memory(subject.data_dir.parent / "touched", size_bytes * count)
     values = text(size_bytes * DISTINCT_VALUES)
     before = subject.cpu_s
-    rate = _rate({**SETTINGS, **settings}, topic, values, size_bytes, count)
+    rate = _rate({**BULK_SETTINGS, **settings}, topic, values, size_bytes, count)
     cpu_s = subject.cpu_s - before
     _check_and_delete(subject, topic, count + 1)
     return {"rate": rate, "cpu": cpu_s * GIGABYTE / (size_bytes * count)}

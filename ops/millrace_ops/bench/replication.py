@@ -28,18 +28,15 @@ from typing import NamedTuple
 import psutil
 
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace_ops.bench.catch_up import MEGABYTE, VALUE_BYTES, catch_up, disk_rates
+from millrace_ops.bench.catch_up import VALUE_BYTES, catch_up, disk_rates
 from millrace_ops.bench.cluster import ClusterSubject, kafka_cluster, millrace_cluster
 from millrace_ops.bench.failover import fail_over
-from millrace_ops.bench.figures import Figure, Samples, interleave
-from millrace_ops.bench.librdkafka import PRODUCER, Client
+from millrace_ops.bench.figures import GIGABYTE, MEGABYTE, Figure, Samples, interleave
+from millrace_ops.bench.librdkafka import BULK_SETTINGS, PRODUCER, Client
 from millrace_ops.bench.payloads import text
 from millrace_ops.bench.subjects import Peer, pinned
 
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
-BULK = {"acks": "all", "linger.ms": "5", "batch.size": "1000000", "log_level": "3"} | {
-    "queue.buffering.max.messages": "1000000", "queue.buffering.max.kbytes": "1048576",
-}  # fmt: skip
 PROMPT = {"acks": "all", "linger.ms": "0", "log_level": "3"}
 DISTINCT_VALUES = 1000
 LATENCY_BYTES = 100
@@ -130,7 +127,7 @@ class _Measure:
         size_bytes = self._effort.behind_bytes or _room_bytes(self._place)
         values = text(VALUE_BYTES * DISTINCT_VALUES)
         count = size_bytes // VALUE_BYTES
-        measured = self._in_turn(lambda subject, topic: catch_up(subject, topic, BULK, values, count), 1)
+        measured = self._in_turn(lambda subject, topic: catch_up(subject, topic, BULK_SETTINGS, values, count), 1)
         disk = disk_rates(self._place, size_bytes)
         mine = measured[0]
         yield Figure(
@@ -189,12 +186,12 @@ class _Measure:
 
 def _produce(subject: ClusterSubject, topic: str, values: bytes, size_bytes: int, count: int) -> Samples:
     subject.create_topic(topic)
-    with pinned(), Client(PRODUCER, BULK | {"bootstrap.servers": subject.bootstrap}) as client:
+    with pinned(), Client(PRODUCER, BULK_SETTINGS | {"bootstrap.servers": subject.bootstrap}) as client:
         client.produce(topic, values, size_bytes, 1)
         cpu_s, started = subject.cpu_s, time.perf_counter()
         client.produce(topic, values, size_bytes, count)
         seconds, cpu_s = time.perf_counter() - started, subject.cpu_s - cpu_s
-    return {"rate": count / seconds, "cpu": cpu_s / (size_bytes * count) * 1e9}
+    return {"rate": count / seconds, "cpu": cpu_s / (size_bytes * count) * GIGABYTE}
 
 
 def _latency(subject: ClusterSubject, topic: str, effort: Effort) -> Samples:

@@ -41,10 +41,10 @@ from millrace.security.sasl.scram import MIN_ITERATIONS
 from millrace_ops.bench import logins
 from millrace_ops.bench.fetch import consume_once
 from millrace_ops.bench.figures import Figure, Samples, interleave
-from millrace_ops.bench.librdkafka import PRODUCER, Client
+from millrace_ops.bench.librdkafka import BULK_SETTINGS, PRODUCER, Client
 from millrace_ops.bench.logins import ClientProcesses
 from millrace_ops.bench.payloads import text
-from millrace_ops.bench.produce import DISTINCT_VALUES, RAW_LOADS, SETTINGS, RawLoad, plain, produce_once, send_raw
+from millrace_ops.bench.produce import DISTINCT_VALUES, RAW_LOADS, RawLoad, plain, produce_once, send_raw
 from millrace_ops.bench.quota_rates import QUOTA_LOAD, QuotaLoad, deviations
 from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace
 
@@ -146,7 +146,7 @@ class _Measure:
         for one in self._subjects:
             with Cluster(one.bootstrap) as cluster:
                 Admin(cluster).create_topic(topic, 1)
-            with Client(PRODUCER, SETTINGS | plain(one)) as client:
+            with Client(PRODUCER, BULK_SETTINGS | plain(one)) as client:
                 client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
         measured = self._in_turn(lambda one: consume_once(one, topic, self._settings(one), size_bytes, count))
         yield self._beside(f"librdkafka consume by TLS, {size_bytes} B", "records/s", "rate", measured, at_least=1.0)

@@ -33,9 +33,8 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, LogManager, TopicPartition
 from millrace_broker.storage.filenames import CLEAN_SHUTDOWN, SEGMENT_SUFFIXES
 from millrace_ops.bench.append import append_figures, broker_files
-from millrace_ops.bench.figures import Figure, alternate
+from millrace_ops.bench.figures import MEGABYTE, Figure, alternate
 
-MEGABYTE = 1_000_000
 ROUNDS = 5
 VALUE_BYTES = 1000
 READ_BYTES = 1 << 20

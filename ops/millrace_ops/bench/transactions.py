@@ -23,17 +23,14 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace_ops.bench import raw
 from millrace_ops.bench.figures import Figure, Samples, interleave
-from millrace_ops.bench.librdkafka import PRODUCER, Client
+from millrace_ops.bench.librdkafka import BULK_SETTINGS, PRODUCER, Client
 from millrace_ops.bench.payloads import text
 from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace, pinned
 
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 VALUE_BYTES = 100
 VALUES = text(VALUE_BYTES * 1000)
-PLAIN = {"acks": "all", "linger.ms": "5", "batch.size": "1000000", "log_level": "3"} | {
-    "queue.buffering.max.messages": "1000000", "queue.buffering.max.kbytes": "1048576",
-    "max.in.flight.requests.per.connection": "5",
-}  # fmt: skip
+PLAIN = BULK_SETTINGS | {"max.in.flight.requests.per.connection": "5"}
 IDEMPOTENT = PLAIN | {"enable.idempotence": "true"}
 PROMPT = {"linger.ms": "0"}
 PRODUCERS = 10
