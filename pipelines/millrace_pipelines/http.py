@@ -1,4 +1,4 @@
-"""JSON over HTTP from the platform's own services: one request and its answer, bounded in time, without redirects.
+"""HTTP with the platform's own services, mostly JSON: one request and its answer, bounded in time, without redirects.
 
 A proxy that the environment names (HTTP_PROXY, NO_PROXY) is used where the caller says so: a service of this machine is
 asked without one.
@@ -101,6 +101,11 @@ def get_json(
     return _exchange("GET", url, None, _Client(timeout_s, use_proxy=False, token=token, context=context), advice)
 
 
+def get_bytes(url: str, *, timeout_s: float, advice: str) -> bytes:
+    """Sends a GET request to a service of this machine and returns the body of its answer; raises as `post_json`."""
+    return _successful("GET", url, None, _Client(timeout_s, use_proxy=False), advice).content
+
+
 def notify(url: str, body: Json, *, timeout_s: float, advice: str) -> None:
     """Sends a POST request whose address may be a secret, by the environment's proxy; the answer is only a status.
 
@@ -119,6 +124,15 @@ def notify(url: str, body: Json, *, timeout_s: float, advice: str) -> None:
 
 
 def _exchange(method: str, url: str, body: Json, client: _Client, advice: str) -> Json:
+    response = _successful(method, url, body, client, advice)
+    try:
+        answer: Json = response.json()
+    except ValueError as error:
+        raise ServiceUnreachableError(f"{url}: the answer is no JSON: {error}; {advice}") from error
+    return answer
+
+
+def _successful(method: str, url: str, body: Json, client: _Client, advice: str) -> httpx.Response:
     try:
         response = client.answer(method, url, body)
     except httpx.HTTPError as error:
@@ -127,8 +141,4 @@ def _exchange(method: str, url: str, body: Json, client: _Client, advice: str) -
         shown = response.content[:SHOWN_BYTES]
         message = f"{url}: status {response.status_code}: {shown!r}; {advice}"
         raise UnsuccessfulStatusError(message, response.status_code, response.content)
-    try:
-        answer: Json = response.json()
-    except ValueError as error:
-        raise ServiceUnreachableError(f"{url}: the answer is no JSON: {error}; {advice}") from error
-    return answer
+    return response

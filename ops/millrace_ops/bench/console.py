@@ -11,7 +11,6 @@ import json
 import statistics
 import tempfile
 import time
-import urllib.request
 import uuid
 from pathlib import Path
 
@@ -118,10 +117,7 @@ def _median_ms(broker: Subject, path: str) -> float:
 
 
 def _ask(broker: Subject, path: str) -> bytes:
-    address = (broker.data_dir / "admin.address").read_text().strip()
-    with urllib.request.urlopen(f"http://{address}/console/{path}", timeout=TIMEOUT_S) as answer:
-        page: bytes = answer.read()
-    return page
+    return broker.ask_admin(f"console/{path}")
 
 
 def _await_sizes(broker: Subject) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 from millrace.client.admin import Admin
@@ -88,9 +87,7 @@ def _scrapes(broker: Subject, names: str) -> Samples:
 
 
 def _scrape(broker: Subject, names: str) -> None:
-    address = (broker.data_dir / "admin.address").read_text().strip()
-    with urllib.request.urlopen(f"http://{address}/metrics?names={names}", timeout=TIMEOUT_S) as answer:
-        answer.read()
+    broker.ask_admin(f"metrics?names={names}")
 
 
 def _counting_us() -> float:

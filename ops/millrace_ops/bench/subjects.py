@@ -26,6 +26,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.testing.kafka_settings import with_listeners
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_pipelines.http import get_bytes
 
 KAFKA_FLAGS = (
     *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
@@ -40,8 +41,7 @@ KAFKA_PROPERTIES = {
     "auto.create.topics.enable": "true",
     "log.cleaner.dedupe.buffer.size": str(128 << 20),
 }
-
-
+ADMIN_TIMEOUT_S = 300.0
 PROCESSOR_TIME = 2  # of another process: the clock that Linux's clock_getcpuclockid gives
 
 
@@ -76,6 +76,12 @@ class Subject:
     def resident_mebibytes(self) -> float:
         """The memory that it takes now."""
         return float(psutil.Process(self.pid).memory_info().rss) / (1 << 20)
+
+    def ask_admin(self, path: str) -> bytes:
+        """Returns what the admin endpoint of a Millrace answers to a GET request; ServiceUnreachableError."""
+        address = (self.data_dir / "admin.address").read_text(encoding="utf-8").strip()
+        advice = "has the broker ended?"
+        return get_bytes(f"http://{address}/{path}", timeout_s=ADMIN_TIMEOUT_S, advice=advice)
 
 
 def processor_time(pid: int) -> float:

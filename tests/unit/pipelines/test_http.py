@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from millrace.errors import PlatformError
-from millrace_pipelines.http import ServiceUnreachableError, get_json, notify, post_json
+from millrace_pipelines.http import ServiceUnreachableError, get_bytes, get_json, notify, post_json
 
 ADVICE = "is it up?"
 
@@ -82,6 +82,12 @@ def test_a_get_request_has_no_body(url):
     assert get_json(f"{url}/echo", timeout_s=60, advice=ADVICE) is None
     with pytest.raises(ServiceUnreachableError, match="status 500"):
         get_json(f"{url}/wrong", timeout_s=60, advice=ADVICE)
+
+
+def test_an_answer_that_is_no_json_is_bytes(url):
+    assert get_bytes(f"{url}/text", timeout_s=60, advice=ADVICE) == b"no JSON"
+    with pytest.raises(ServiceUnreachableError, match=r"status 302: b''; is it up"):
+        get_bytes(f"{url}/moved", timeout_s=60, advice=ADVICE)
 
 
 def test_a_notice_is_taken_whatever_the_answer_says(url):
