@@ -8,6 +8,7 @@ from pydantic import Field
 
 from millrace.clock import SystemClock
 from millrace_pipelines.defs.instance.tick_logs import remove_tick_logs
+from millrace_pipelines.defs.run_statuses import FINISHED
 
 KEPT_RUNS = 1000  # a load with its checks takes about 330 kB, so these take about 330 MB
 
@@ -23,7 +24,6 @@ class PruningConfig(dg.Config):
 def remove_old_runs(context: dg.OpExecutionContext, config: PruningConfig) -> None:
     """Removes finished runs but for the newest ones, and for those that an asset's newest event comes from."""
     from millrace_pipelines.defs.instance.old_runs import (  # noqa: PLC0415  with SQLAlchemy, which nothing else needs
-        FINISHED,
         forget_check_results,
         forget_snapshots,
         needed_runs,

@@ -20,7 +20,6 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.runs.schema import RunsTable, SnapshotsTable
 from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
-FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 RECORDS_AT_ONCE = 1000
 
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import dagster as dg
 
 from millrace_pipelines.defs.loads.failed_tables import failed_tables
+from millrace_pipelines.defs.run_statuses import UNFINISHED
 
 RETRY_AFTER_MS = 600_000  # a permanent failure is reported again, but not at every tick
-FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
 
 
 class LoadRuns(NamedTuple):
