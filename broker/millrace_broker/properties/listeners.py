@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 from millrace.addresses import FREE_PORT, PLAINTEXT, Address, parse_listen_address
 from millrace.errors import InvalidConfigError
+from millrace.security.property_names import JAAS
 from millrace.security.protocols import SecurityProtocol
-from millrace_broker.properties.sasl_config import JAAS, SASL_CONFIG
+from millrace_broker.properties.sasl_config import SASL_CONFIG
 from millrace_broker.properties.tls_config import CLIENT_AUTH, TLS_CONFIG
 
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, setting
 
-JAAS = "sasl.jaas.config"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslConfig:

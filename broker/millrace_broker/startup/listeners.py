@@ -16,8 +16,8 @@ from contextlib import contextmanager
 
 from millrace.addresses import PLAINTEXT, Address
 from millrace.errors import InvalidConfigError
-from millrace.security.client_properties import MECHANISM
 from millrace.security.client_security import ClientSecurity
+from millrace.security.property_names import JAAS, MECHANISM
 from millrace.security.protocols import SecurityProtocol
 from millrace_broker.properties.listeners import (
     Listener,
@@ -30,7 +30,7 @@ from millrace_broker.properties.listeners import (
     parse_protocols,
     protocol_of,
 )
-from millrace_broker.properties.sasl_config import JAAS, LOGIN, SASL_CONFIG
+from millrace_broker.properties.sasl_config import LOGIN, SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.security.authentication.listener_security import ListenerSecurity, listener_security
 from millrace_broker.startup.given import Given, value_of

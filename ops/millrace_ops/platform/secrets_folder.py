@@ -23,14 +23,16 @@ import javaproperties
 from millrace.clock import Clock
 from millrace.errors import SetupError
 from millrace.fs import FileSystem, write_file_durably
+from millrace.security import property_names
 from millrace.security.authority import Authority
 from millrace.security.client_config import properties_of_file
+from millrace.security.property_names import JAAS
 from millrace.security.sasl.jaas import parse_jaas
+from millrace.security.sasl.names import SCRAM_SHA_512
 from millrace.zk.login import DIGEST_MODULE
 
-MECHANISM = "SCRAM-SHA-512"
+MECHANISM = SCRAM_SHA_512
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-JAAS = "sasl.jaas.config"
 ZOOKEEPER_USER = "kafka"
 PASSWORD_BYTES = 24
 
@@ -95,7 +97,7 @@ class SecretsFolder:
     def _login(self, user: str) -> Mapping[str, str]:
         return {
             "security.protocol": "SASL_SSL",
-            "sasl.mechanism": MECHANISM,
+            property_names.MECHANISM: MECHANISM,
             JAAS: _scram_login(user, _new_secret()),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.trusted,

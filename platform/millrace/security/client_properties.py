@@ -16,10 +16,11 @@ from pathlib import Path
 
 from millrace.config import under_one_name
 from millrace.errors import InvalidConfigError
+from millrace.security.property_names import IDENTIFICATION, JAAS, MECHANISM
 from millrace.security.protocols import SecurityProtocol
+from millrace.security.sasl.names import MECHANISMS, OAUTHBEARER
 
-PROTOCOL, MECHANISM, JAAS = "security.protocol", "sasl.mechanism", "sasl.jaas.config"
-IDENTIFICATION = "ssl.endpoint.identification.algorithm"
+PROTOCOL = "security.protocol"
 TRUSTSTORE, KEYSTORE = "ssl.truststore.location", "ssl.keystore.location"
 CERTIFICATES, CHAIN, KEY = "ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"
 TRUSTSTORE_TYPE, KEYSTORE_TYPE = "ssl.truststore.type", "ssl.keystore.type"
@@ -28,8 +29,6 @@ CERTIFICATE_FILE, KEY_FILE = "ssl.certificate.location", "ssl.key.location"
 
 SYNONYMS = {"sasl.mechanisms": MECHANISM, "ssl.ca.location": TRUSTSTORE}
 COMPOSED = (USERNAME, PASSWORD, CERTIFICATE_FILE, KEY_FILE)
-OAUTHBEARER = "OAUTHBEARER"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 CLIENT_CREDENTIALS = "sasl.oauthbearer.client.credentials."
 SECRETS = frozenset(
@@ -112,7 +111,7 @@ def _check_name(name: str, value: str) -> None:
     if name in OF_JAVA:
         raise PropertyError(name, "this names something of Java, which has no meaning here; leave it out")
     if name.startswith("sasl.kerberos."):
-        raise PropertyError(name, f"Kerberos is not spoken here; sasl.mechanism is one of {', '.join(MECHANISMS)}")
+        raise PropertyError(name, f"Kerberos is not spoken here; {MECHANISM} is one of {', '.join(MECHANISMS)}")
     if name.startswith(CLIENT_CREDENTIALS):
         raise PropertyError(name, f"write clientId and clientSecret into the login module of {JAAS}")
     if name not in KNOWN:

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 from millrace.errors import InvalidConfigError, MillraceError
 from millrace.security.client_properties import (
-    JAAS,
     KNOWN,
-    MECHANISM,
     PROTOCOL,
     SECRETS,
     PropertyError,
     canonical,
 )
+from millrace.security.property_names import JAAS, MECHANISM
 from millrace.security.protocols import SecurityProtocol
 
 if TYPE_CHECKING:

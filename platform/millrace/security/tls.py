@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from millrace.errors import InvalidConfigError
 from millrace.security.cipher_suites import PROPERTY as CIPHER_SUITES
 from millrace.security.cipher_suites import USUAL, split_suites
+from millrace.security.property_names import IDENTIFICATION
 from millrace.security.stores import KEY_STORE, TRUST_STORE, KeyAndChain, pem_of, read_key_store, read_trust_store
 
 CLIENT_AUTH = "ssl.client.auth"
 PROTOCOL, ENABLED_PROTOCOLS = "ssl.protocol", "ssl.enabled.protocols"
-IDENTIFICATION = "ssl.endpoint.identification.algorithm"
 VERIFIED = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 NEWEST = {"TLS": "TLSv1.3", "TLSv1.2": "TLSv1.2", "TLSv1.3": "TLSv1.3"}

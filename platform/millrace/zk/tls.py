@@ -14,6 +14,7 @@ import ssl
 from pathlib import Path
 
 from millrace.errors import InvalidConfigError
+from millrace.security.property_names import IDENTIFICATION
 from millrace.zk.security_config import ZooKeeperSecurityConfig
 
 PEM, PKCS12 = "PEM", "PKCS12"
@@ -42,7 +43,7 @@ def _client_properties(config: ZooKeeperSecurityConfig) -> dict[str, str]:
         "ssl.protocol": config.zookeeper_ssl_protocol,
         "ssl.enabled.protocols": config.zookeeper_ssl_enabled_protocols,
         "ssl.cipher.suites": config.zookeeper_ssl_cipher_suites,
-        "ssl.endpoint.identification.algorithm": config.zookeeper_ssl_endpoint_identification_algorithm,
+        IDENTIFICATION: config.zookeeper_ssl_endpoint_identification_algorithm,
     }
     is_pem = properties["ssl.keystore.type"] == PEM
     properties["ssl.key.password" if is_pem else "ssl.keystore.password"] = config.zookeeper_ssl_keystore_password

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from millrace.config import Value
 from millrace.errors import InvalidConfigError
+from millrace.security.property_names import JAAS
 from millrace.security.sasl.jaas import LoginModule, parse_jaas
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
-from millrace.security.sasl.oauthbearer import OAUTHBEARER
-from millrace.security.sasl.plain import PLAIN
-from millrace_broker.properties.sasl_config import JAAS, SASL_CONFIG, SaslConfig
+from millrace.security.sasl.names import OAUTHBEARER, PLAIN
+from millrace_broker.properties.sasl_config import SASL_CONFIG, SaslConfig
 from millrace_broker.security.authentication.token_rules import TokenRules, token_rules
 
 ENABLED = "sasl.enabled.mechanisms"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millrace.errors import UnsupportedSaslMechanismError
-from millrace.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerServer
-from millrace.security.sasl.plain import PLAIN, PlainServer
+from millrace.security.sasl.names import OAUTHBEARER, PLAIN
+from millrace.security.sasl.oauthbearer import OAuthBearerServer
+from millrace.security.sasl.plain import PlainServer
 from millrace.security.sasl.scram_server import Known, ScramServer
 from millrace.security.sasl.server_mechanism import Authenticated, ServerMechanism
 from millrace_broker.security.authentication.credentials import Credentials

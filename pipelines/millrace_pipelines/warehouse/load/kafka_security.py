@@ -20,11 +20,9 @@ from millrace.security.client_config import ENV, VARIABLE, properties_of_environ
 from millrace.security.client_properties import (
     CERTIFICATE_FILE,
     CHAIN,
-    JAAS,
     KEY,
     KEY_FILE,
     KEYSTORE_TYPE,
-    MECHANISM,
     PASSWORD,
     PROTOCOL,
     SECRETS,
@@ -33,6 +31,7 @@ from millrace.security.client_properties import (
     USERNAME,
     login_module,
 )
+from millrace.security.property_names import IDENTIFICATION, JAAS, MECHANISM
 from millrace_pipelines.spark.brokers import TopicSource
 
 PROVIDERS = {
@@ -68,8 +67,8 @@ def _with_kafkas_names(told: Mapping[str, str], values: Mapping[str, str]) -> di
     named[PROTOCOL] = named[PROTOCOL].upper()
     if "ssl.ca.location" in told:
         named.setdefault(TRUSTSTORE_TYPE, "PEM")
-    if named.get("ssl.endpoint.identification.algorithm") == "none":
-        named["ssl.endpoint.identification.algorithm"] = ""
+    if named.get(IDENTIFICATION) == "none":
+        named[IDENTIFICATION] = ""
     for name, to in PEM_FILES.items():
         if name in named:
             place = Path(named.pop(name)).absolute()

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from millrace.errors import InvalidConfigError
+from millrace.security.property_names import JAAS, MECHANISM
 from millrace.security.sasl.jaas import LoginModule, parse_jaas
-from millrace.security.sasl.oauthbearer import OAUTHBEARER, BearerToken, OAuthBearerClient
-from millrace.security.sasl.plain import PLAIN, PlainClient
+from millrace.security.sasl.names import OAUTHBEARER, PLAIN
+from millrace.security.sasl.oauthbearer import BearerToken, OAuthBearerClient
+from millrace.security.sasl.plain import PlainClient
 from millrace.security.sasl.scram import SCRAM_HASHES
 from millrace.security.sasl.scram_client import ScramClient
 
@@ -64,12 +66,12 @@ def check_login(properties: Mapping[str, str]) -> None:
 
 
 def _login(properties: Mapping[str, str]) -> tuple[str, LoginModule]:
-    name = properties.get("sasl.mechanism", "").strip()
+    name = properties.get(MECHANISM, "").strip()
     if name not in BUILDERS:
-        raise InvalidConfigError(f"sasl.mechanism={name}: expected one of {', '.join(BUILDERS)}")
-    login = parse_jaas(properties.get("sasl.jaas.config", ""), "sasl.jaas.config")
+        raise InvalidConfigError(f"{MECHANISM}={name}: expected one of {', '.join(BUILDERS)}")
+    login = parse_jaas(properties.get(JAAS, ""), JAAS)
     if login.name != LOGIN_MODULES[name]:
-        raise InvalidConfigError(f"sasl.jaas.config: {login.name} does not log in by {name}; use {LOGIN_MODULES[name]}")
+        raise InvalidConfigError(f"{JAAS}: {login.name} does not log in by {name}; use {LOGIN_MODULES[name]}")
     return name, login
 
 
@@ -95,7 +97,7 @@ def _token_supply(login: LoginModule, properties: Mapping[str, str]) -> Callable
 def _option(login: LoginModule, name: str) -> str:
     value = login.options.get(name)
     if not value:
-        raise InvalidConfigError(f"sasl.jaas.config: the option {name} of {login.name} is missing")
+        raise InvalidConfigError(f"{JAAS}: the option {name} of {login.name} is missing")
     return value
 
 

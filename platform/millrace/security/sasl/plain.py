@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from millrace.errors import InvalidConfigError, SaslAuthenticationError
+from millrace.security.sasl.names import PLAIN
 from millrace.security.sasl.server_mechanism import Authenticated, invalid_credentials
-
-PLAIN = "PLAIN"
 
 
 class PlainClient:

@@ -19,9 +19,10 @@ import secrets
 from typing import NamedTuple
 
 from millrace.errors import UnacceptableCredentialError
+from millrace.security.sasl.names import SCRAM_SHA_256, SCRAM_SHA_512
 
-SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-SCRAM_TYPES = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # by the numbers of the protocol (KIP-554)
+SCRAM_HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+SCRAM_TYPES = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}  # by the numbers of the protocol (KIP-554)
 SCRAM_NUMBERS = {name: number for number, name in SCRAM_TYPES.items()}
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384

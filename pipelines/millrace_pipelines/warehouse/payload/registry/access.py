@@ -28,6 +28,7 @@ import httpx
 from millrace.config import read_properties
 from millrace.errors import InvalidConfigError
 from millrace.security.client_security import ClientSecurity
+from millrace.security.property_names import IDENTIFICATION
 from millrace.security.sasl.token_endpoint import TokenEndpoint, token_source
 from millrace.security_errors import SaslAuthenticationError
 from millrace_pipelines.warehouse.errors import SchemaError
@@ -64,7 +65,7 @@ SSL = tuple(
                 "ssl.truststore.certificates",
             ),
             *("ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password", "ssl.key.password"),
-            *("ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.endpoint.identification.algorithm"),
+            *("ssl.keystore.certificate.chain", "ssl.keystore.key", IDENTIFICATION),
             *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
         ),
     )
