@@ -54,7 +54,7 @@ class Admin:
         }
         fields: CreateTopicsRequestFields = {
             "topics": [topic],
-            "timeout": self._timeout_ms,
+            "timeout": self._cluster.timeout_ms,
             "validate_only": False,
         }
 
@@ -67,7 +67,7 @@ class Admin:
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records; UnknownTopicError where there is none."""
-        fields: DeleteTopicsRequestFields = {"topic_names": [name], "timeout": self._timeout_ms}
+        fields: DeleteTopicsRequestFields = {"topic_names": [name], "timeout": self._cluster.timeout_ms}
 
         def action(connection: Connection) -> None:
             answer = connection.request(DELETE_TOPICS, fields).responses[0]
@@ -83,7 +83,7 @@ class Admin:
         """
         fields: CreatePartitionsRequestFields = {
             "topics": [{"name": name, "count": count, "assignments": None}],
-            "timeout": self._timeout_ms,
+            "timeout": self._cluster.timeout_ms,
             "validate_only": False,
         }
 
@@ -100,15 +100,11 @@ class Admin:
             "name": name,
             "partitions": [{"partition_index": partition, "offset": before_offset}],
         }
-        fields: DeleteRecordsRequestFields = {"topics": [asked], "timeout": self._timeout_ms}
+        fields: DeleteRecordsRequestFields = {"topics": [asked], "timeout": self._cluster.timeout_ms}
         answer = self._cluster.leader_connection(name, partition).request(DELETE_RECORDS, fields)
         result = answer.topics[0].partitions[0]
         check(result.error_code, f"records of {name}-{partition} before {before_offset}")
         return int(result.low_watermark)
-
-    @property
-    def _timeout_ms(self) -> int:
-        return int(self._cluster.timeout_s * 1000)
 
     def _await(self, name: str, is_done: Callable[[TopicMetadata | None], bool]) -> None:
         until_done = Retrying(

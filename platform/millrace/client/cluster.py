@@ -83,6 +83,11 @@ class Cluster:
     ) -> None:
         self.close()
 
+    @property
+    def timeout_ms(self) -> int:
+        """`timeout_s` as requests have it that say how long a broker may take."""
+        return int(self.timeout_s * 1000)
+
     def close(self) -> None:
         """Closes every connection."""
         for connection in self._connections.values():

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
-from millrace.client.metadata import Partition
+from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.error_sentences import error_sentence
 from millrace.errors import ErrorCode
 from millrace.wire.messages import ELECT_LEADERS
@@ -58,8 +57,8 @@ def elect_leaders(
     """
     fields: ElectLeadersRequestFields = {
         "election_type": election_type,
-        "topic_partitions": None if partitions is None else _by_topic(partitions),
-        "timeout": int(cluster.timeout_s * 1000),
+        "topic_partitions": None if partitions is None else _topics(partitions),
+        "timeout": cluster.timeout_ms,
     }
 
     def action(connection: Connection) -> list[ElectionResult]:
@@ -78,6 +77,6 @@ def _problem(result: PartitionResult) -> str:
     return "" if not result.error_code else result.error_message or error_sentence(result.error_code)
 
 
-def _by_topic(partitions: Iterable[Partition]) -> list[TopicPartitionsFields]:
-    by_topic = groupby(sorted(partitions), key=lambda one: one[0])
-    return [{"topic": topic, "partitions": [index for _, index in found]} for topic, found in by_topic]
+def _topics(partitions: Iterable[Partition]) -> list[TopicPartitionsFields]:
+    by_topic = indexes_by_topic(sorted(partitions))
+    return [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic.items()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
+from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.errors import ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
 from millrace.wire.decoder import Decoder
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 CONSUMER_PROTOCOL_TYPE = "consumer"
 DEAD = "Dead"
 NO_GENERATION = -1
-
-Partition = tuple[str, int]
 
 
 class GroupListing(NamedTuple):
@@ -112,9 +111,7 @@ class Groups:
         """Returns all committed offsets; or those of some partitions, once no open transaction can change them."""
         fields: OffsetFetchRequestFields = {"group_id": group_id, "topics": None, "require_stable": False}
         if partitions is not None:
-            by_topic: dict[str, list[int]] = {}
-            for topic, index in partitions:
-                by_topic.setdefault(topic, []).append(index)
+            by_topic = indexes_by_topic(partitions)
             fields["topics"] = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
             fields["require_stable"] = True
 

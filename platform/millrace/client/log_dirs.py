@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
-from millrace.client.metadata import Partition
+from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.wire.messages import DESCRIBE_LOG_DIRS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LogDir:
 
 def describe_log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Partition] | None = None) -> list[LogDir]:
     """Returns a broker's data directories with these partitions, or with all; BrokerError, UnsupportedVersionError."""
-    fields: DescribeLogDirsRequestFields = {"topics": None if partitions is None else _by_topic(partitions)}
+    fields: DescribeLogDirsRequestFields = {"topics": None if partitions is None else _topics(partitions)}
     answer = cluster.broker_connection(str(broker_id)).request(DESCRIBE_LOG_DIRS, fields)
     check(answer.error_code, f"data directories of broker {broker_id}")
     return [_log_dir(one) for one in answer.results]
@@ -62,11 +62,8 @@ def replica_bytes(log_dirs: Iterable[LogDir]) -> dict[Partition, int]:
     return {partition: size for one in log_dirs for partition, size in one.replicas.items()}
 
 
-def _by_topic(partitions: Iterable[Partition]) -> list[DescribableLogDirTopicFields]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return [{"topic": topic, "partitions": indexes} for topic, indexes in topics.items()]
+def _topics(partitions: Iterable[Partition]) -> list[DescribableLogDirTopicFields]:
+    return [{"topic": topic, "partitions": indexes} for topic, indexes in indexes_by_topic(partitions).items()]
 
 
 def _log_dir(result: DescribeLogDirsResult) -> LogDir:

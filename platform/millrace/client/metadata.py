@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 Partition: TypeAlias = tuple[str, int]
 """A topic and the index of one of its partitions."""
+
+
+def indexes_by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    """Returns the indexes of the partitions of each topic, in the order in which they are given."""
+    found: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        found.setdefault(topic, []).append(index)
+    return found
 
 
 class AbsentTopicError(UnknownTopicError):

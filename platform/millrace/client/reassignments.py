@@ -56,7 +56,7 @@ class Reassignments:
 
     def list(self) -> dict[Partition, Reassignment]:
         """Returns every reassignment under way; UnsupportedVersionError of a cluster before Apache Kafka 2.4."""
-        fields: ListPartitionReassignmentsRequestFields = {"topics": None, "timeout": self._timeout_ms}
+        fields: ListPartitionReassignmentsRequestFields = {"topics": None, "timeout": self._cluster.timeout_ms}
 
         def action(connection: Connection) -> dict[Partition, Reassignment]:
             answer = connection.request(LIST_PARTITION_REASSIGNMENTS, fields)
@@ -88,7 +88,7 @@ class Reassignments:
             topics.setdefault(topic, []).append({"partition_index": index, "replicas": replicas})
         fields: AlterPartitionReassignmentsRequestFields = {
             "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-            "timeout": self._timeout_ms,
+            "timeout": self._cluster.timeout_ms,
         }
 
         def action(connection: Connection) -> dict[Partition, str]:
@@ -102,7 +102,3 @@ class Reassignments:
             }
 
         return self._cluster.on_controller(action)
-
-    @property
-    def _timeout_ms(self) -> int:
-        return int(self._cluster.timeout_s * 1000)

@@ -51,7 +51,7 @@ class SyncProducer:
         fields: ProduceRequestFields = {
             "transactional_id": None,
             "acks": acks,
-            "timeout": int(self._cluster.timeout_s * 1000),
+            "timeout": self._cluster.timeout_ms,
             "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
         }
 

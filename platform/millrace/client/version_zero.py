@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
+from millrace.client.metadata import Partition
 from millrace.errors import ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
 from millrace.wire.legacy_offsets import (
@@ -20,8 +21,6 @@ from millrace.wire.legacy_offsets import (
     encode_offset_fetch_request,
 )
 from millrace.wire.list_offsets import decode_offsets_before_response, encode_offsets_before_request
-
-Partition = tuple[str, int]
 
 
 def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_count: int) -> list[int] | None:
