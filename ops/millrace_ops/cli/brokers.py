@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, UnsupportedVersionError
+from millrace.errors import BrokerError, ErrorCode
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_broker
 from millrace_ops.cli.connect import open_cluster
@@ -73,12 +72,9 @@ def describe(
 
 def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[LogDir] | None:
     """Returns a broker's data directories; None if it is not alive or the request fails."""
-    from millrace.client.log_dirs import describe_log_dirs
+    from millrace_ops.replicas.cluster_state import read_log_dirs
 
-    if broker_id in state.metadata.brokers:
-        with suppress(BrokerError, BrokerUnreachableError, UnsupportedVersionError):
-            return describe_log_dirs(cluster, broker_id)
-    return None
+    return read_log_dirs(cluster, broker_id) if broker_id in state.metadata.brokers else None
 
 
 def _summary(broker: BrokerSummary, log_dirs: list[LogDir] | None) -> dict[str, object]:

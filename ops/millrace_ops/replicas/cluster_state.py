@@ -15,6 +15,7 @@ from millrace_ops.replicas.health import MIN_ISR_PROPERTY
 
 if TYPE_CHECKING:
     from millrace.client import Cluster, ClusterMetadata, PartitionMetadata
+    from millrace.client.log_dirs import LogDir
     from millrace.client.metadata import Partition
 
 
@@ -71,10 +72,18 @@ def read_replica_bytes(
     """Returns the bytes of each replica by broker and partition, without those of a broker whose request fails."""
     found: dict[tuple[int, Partition], int] = {}
     for broker, partitions in partitions_of.items():
-        with suppress(BrokerError, BrokerUnreachableError, UnsupportedVersionError):
-            sizes = replica_bytes(describe_log_dirs(cluster, broker, partitions))
-            found |= {(broker, partition): size for partition, size in sizes.items()}
+        sizes = replica_bytes(read_log_dirs(cluster, broker, partitions) or ())
+        found |= {(broker, partition): size for partition, size in sizes.items()}
     return found
+
+
+def read_log_dirs(
+    cluster: Cluster, broker_id: int, partitions: Iterable[Partition] | None = None
+) -> list[LogDir] | None:
+    """Returns a broker's data directories with these partitions, or with all; None if the request fails."""
+    with suppress(BrokerError, BrokerUnreachableError, UnsupportedVersionError):
+        return describe_log_dirs(cluster, broker_id, partitions)
+    return None
 
 
 def by_broker(pairs: Iterable[tuple[int, Partition]]) -> dict[int, list[Partition]]:
