@@ -10,6 +10,7 @@ from itertools import count
 import pyarrow as pa
 
 from millrace.fs import OsFileSystem
+from millrace.times import SECOND_MS
 from millrace_ops.bench.figures import Samples
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
@@ -24,7 +25,6 @@ from millrace_pipelines.warehouse.payload.schema import table_schema
 
 COMMITS_BEFORE = 1_000
 MEASURED = 21  # more than lie between two checkpoints
-MILLISECONDS = 1000
 PROPERTIES = {TOPIC_PROPERTY: "bench", TOPIC_ID_PROPERTY: "bench"}
 
 
@@ -41,8 +41,8 @@ def commit_after(commits: int = COMMITS_BEFORE) -> Samples:
             started = time.perf_counter()
             table = Table.load(directory, fs)
             ledger_of(table)
-            loading.append((time.perf_counter() - started) * MILLISECONDS)
-            committing.append(_commit(table, next(offsets)) * MILLISECONDS)
+            loading.append((time.perf_counter() - started) * SECOND_MS)
+            committing.append(_commit(table, next(offsets)) * SECOND_MS)
     return {"load": statistics.median(loading), "commit": statistics.median(committing)}
 
 

@@ -26,13 +26,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.errors import TopicError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_broker.replication.divergence import cut_for
 from millrace_broker.replication.epoch_ends import end_of_epoch
 
 EPOCH_MARGIN = 101
 PRODUCER_ID_MARGIN = 1_000_000
 MAX_PARTITIONS = 1000  # the broker refuses an adoption of more
-NO_EPOCH = -1
 
 
 class AdoptionRefusedError(TopicError):
@@ -55,7 +55,7 @@ class StrayReplica(NamedTuple):
     @property
     def last_epoch(self) -> int:
         """The epoch of the last record; -1 where that is not known."""
-        return self.leader_epochs[-1][0] if self.leader_epochs else NO_EPOCH
+        return self.leader_epochs[-1][0] if self.leader_epochs else NO_LEADER_EPOCH
 
 
 class OfflineReplica(NamedTuple):
