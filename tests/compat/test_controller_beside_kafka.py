@@ -47,7 +47,6 @@ def test_the_role_goes_from_kafka_to_millrace(session, find_peer, tmp_path):
                 controller_codec.decode_controller_epoch,
                 controller_codec.encode_controller_epoch,
             ),
-            ("/feature", controller_codec.decode_features, controller_codec.encode_features),
             (paths.topic("t"), codec.decode_topic, codec.encode_topic),
             (paths.partition_state("t", 1), codec.decode_partition_state, codec.encode_partition_state),
         ):
