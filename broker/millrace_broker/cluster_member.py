@@ -198,7 +198,7 @@ class ClusterMember:
         return not view.brokers.keys() - {self._services.broker_id}
 
     async def _ask_to_hand_over(self) -> list[tuple[str, int]]:
-        """Asks the controller to move what this broker leads, and returns the partitions that it still leads."""
+        """Asks the controller to elect other leaders for its partitions; returns those that this broker still leads."""
         view = self._services.metadata.view
         controller = self._services.metadata.address_of(view.controller_id)
         if controller is None:

@@ -22,7 +22,11 @@ SEND_TIMEOUT_S = 1.0
 
 
 class ServiceManager:
-    """The service manager of this process, or none. `watchdog_ms` is how often it expects `alive`; None for never."""
+    """Tells the service manager of this process, if there is one, how the process is.
+
+    Attributes:
+        watchdog_ms: How often the service manager expects `alive`, in milliseconds; None if it expects none.
+    """
 
     def __init__(self, address: str | None, watchdog_ms: int | None = None) -> None:
         self.watchdog_ms = watchdog_ms

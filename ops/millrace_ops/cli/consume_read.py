@@ -24,7 +24,7 @@ Start = str | int | datetime
 
 
 class Chunk(NamedTuple):
-    """The records of one fetch, and the offset of the next one, which is also past what was filtered out."""
+    """The records of one fetch that a reader sees, and the offset after all that was fetched, where the next begins."""
 
     partition: int
     records: Sequence[Record]

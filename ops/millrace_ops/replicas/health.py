@@ -1,4 +1,4 @@
-"""The states of a partition, as kafka-topics names them: whether it has a leader and enough replicas in sync."""
+"""Finds out whether a partition has a leader and enough replicas in sync, and names that as kafka-topics does."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class PatternType(_Named):
 
 
 class AclOperation(_Named):
-    """What an entry allows or denies; ANY is for filters, ALL stands for every operation."""
+    """The operation that an entry allows or denies: ALL stands for all operations. ANY occurs in filters alone."""
 
     UNKNOWN = 0
     ANY = 1

@@ -17,13 +17,14 @@ from threading import Lock
 from typing import IO
 
 from millrace.testing.broker import start_with_lifeline
+from millrace_support.process_stand_in import ProcessStandIn
 
 SERVER = Path(__file__).with_name("warm_broker_server.py")
 PLAIN = [sys.executable, "-m", "millrace_broker"]
 AT_IMPORT = ("MILLRACE", "PYTHON", "LD_")  # how the variables begin that count when modules are imported
 
 
-class ForkedProcess(subprocess.Popen[bytes]):
+class ForkedProcess(ProcessStandIn):
     """A process that the server has forked.
 
     Args:
@@ -34,18 +35,8 @@ class ForkedProcess(subprocess.Popen[bytes]):
     """
 
     def __init__(self, connection: socket.socket, pid: int, lifeline: IO[bytes], stdout: IO[bytes]) -> None:
-        self._child_created = False  # Popen reads it when it is garbage-collected
+        super().__init__(PLAIN, pid, lifeline, stdout)
         self._connection = connection
-        self.args: Sequence[str] = PLAIN
-        self.pid, self.stdin, self.stdout, self.stderr = pid, lifeline, stdout, None
-        self.returncode = None
-
-    def poll(self) -> int | None:
-        """Returns the exit status, negative for a signal; None while the process runs."""
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
 
     def wait(self, timeout: float | None = None) -> int:
         """Waits for the end and returns the exit status; raises TimeoutExpired."""

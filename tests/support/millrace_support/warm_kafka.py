@@ -10,35 +10,34 @@ from __future__ import annotations
 import select
 import signal
 import subprocess
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
 from millrace.testing.kafka import LOG_FLAGS, Kafka
 from millrace_support.java_programs import with_program
+from millrace_support.process_stand_in import ProcessStandIn
 
 PROGRAM = Path(__file__).with_name("KafkaBrokers.java")
 MAX_IDLE = 2  # each holds a quarter of a gigabyte
 STOPPED = 128 + signal.SIGTERM  # the exit status of a JVM after SIGTERM
 
 
-class BrokerInJvm(subprocess.Popen[bytes]):
+class BrokerInJvm(ProcessStandIn):
     """A broker in a JVM that others share after it, as `KafkaBroker` sees its process."""
 
     def __init__(self, jvm: subprocess.Popen[bytes], properties: str, log: Path, kept: WarmKafka, key: Kafka) -> None:
-        self._child_created = False  # Popen reads it when it is garbage-collected
+        super().__init__(("kafka.Kafka", properties), jvm.pid)
         self._jvm, self._kept, self._key = jvm, kept, key
         self._is_stopping = False
-        self.args: Sequence[str] = ("kafka.Kafka", properties)
-        self.pid, self.stdin, self.stdout, self.stderr = jvm.pid, None, None, None
-        self.returncode = None
         _write(jvm, f"{properties}\t{log}\n")
 
     def send_signal(self, sig: int) -> None:
         """Stops the broker where the signal is SIGTERM; any other one goes to the JVM."""
         if sig == signal.SIGTERM and self.poll() is None:
             self._is_stopping = True
-            _write(self._jvm, "\n")
+            with suppress(BrokenPipeError):  # the JVM has just ended, and `wait` returns how
+                _write(self._jvm, "\n")
         else:
             self._jvm.send_signal(sig)
 
@@ -46,15 +45,8 @@ class BrokerInJvm(subprocess.Popen[bytes]):
         """Kills the JVM."""
         self._jvm.kill()
 
-    def poll(self) -> int | None:
-        """Returns the exit status that the broker would have as a process; None while it runs."""
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
-
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end and returns the exit status; raises TimeoutExpired."""
+        """Waits for the end and returns the exit status that a process would have; raises TimeoutExpired."""
         if self.returncode is None and self._is_stopping and self._has_stopped(timeout):
             self.returncode = STOPPED
             self._kept.keep(self._key, self._jvm)

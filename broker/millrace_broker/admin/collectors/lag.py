@@ -19,7 +19,7 @@ MAX_OFFSETS = 10_000
 
 
 class LagCollector:
-    """The first `MAX_OFFSETS` committed offsets of the groups whose coordinator this broker is."""
+    """Collects up to `MAX_OFFSETS` committed offsets, and the lags, of the groups that this broker coordinates."""
 
     def __init__(self, groups: GroupCoordinator, replicas: ReplicaManager) -> None:
         self._groups = groups

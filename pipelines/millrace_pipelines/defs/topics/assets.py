@@ -1,4 +1,4 @@
-"""The events that a look at the topics gives their assets: one for each topic that moved."""
+"""Makes an event for the asset of each topic whose offsets have changed since they were last read."""
 
 from __future__ import annotations
 

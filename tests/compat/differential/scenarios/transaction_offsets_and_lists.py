@@ -1,4 +1,4 @@
-"""Offsets in transactions, markers, and what tools are told of transactions and of their coordinators."""
+"""Scenarios that commit offsets in transactions, write markers, and list and describe transactions as tools do."""
 
 from differential.scenario import scenario
 from differential.transactional_client import Client, client_for
