@@ -50,8 +50,12 @@ def pool():
 
 def transcripts(scenario, side):
     """What a broker answers, by version."""
-    versions = [version for version in side.versions.get(scenario.api, ()) if version in scenario.versions]
-    return {version: scenario.transcript(side, version) for version in versions}
+    return {version: scenario.transcript(side, version) for version in served_by(side, scenario)}
+
+
+def served_by(side, scenario):
+    """The versions of a scenario that a broker serves."""
+    return [version for version in side.versions.get(scenario.api, ()) if version in scenario.versions]
 
 
 def compared(scenario, theirs, ours):
@@ -125,11 +129,11 @@ LIKE_KAFKA = [one for one in SCENARIOS if one.id not in (BETWEEN_KAFKAS.keys() |
 def test_the_same_answers_to_unknown_tags(judges, pool, scenario):
     """In the newest version that both serve, where it has tagged fields (KIP-482)."""
     both = [judges[name] for name in (sides.KAFKAS[0], sides.MILLRACE)]
+    of_kafka, of_millrace = (served_by(side, scenario) for side in both)
     served = [
         version
-        for version in scenario.versions
-        if all(version in side.versions.get(scenario.api, ()) for side in both)
-        and version in both[0].messages.definition(f"{scenario.api}Request", version).flexible
+        for version in of_kafka
+        if version in of_millrace and version in both[0].messages.definition(f"{scenario.api}Request", version).flexible
     ]
     if not served:
         pytest.skip("no version of this has tagged fields")

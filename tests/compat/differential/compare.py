@@ -1,6 +1,7 @@
 """Two transcripts, field by field, with what must differ masked."""
 
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import zip_longest
 
 from differential.differences import MASKS
@@ -10,9 +11,8 @@ MISSING = "nothing"
 
 def masked(api, value, path=""):
     """Returns the value with what must differ masked, and lists of structs sorted, as Kafka's come from hash maps."""
-    for mask in MASKS:
-        if fnmatchcase(api, mask.api) and fnmatchcase(path, mask.path):
-            value = mask.keep(value)
+    for mask in masks_of(api, path):
+        value = mask.keep(value)
     if isinstance(value, dict):
         return {name: masked(api, one, f"{path}.{name}".lstrip(".")) for name, one in value.items()}
     if isinstance(value, list):
@@ -20,6 +20,12 @@ def masked(api, value, path=""):
         in_any_order = path and elements and isinstance(elements[0], dict)
         return sorted(elements, key=repr) if in_any_order else elements
     return value
+
+
+@cache
+def masks_of(api, path):
+    """Returns the masks of a field, of which there are few beside all that answers hold."""
+    return [mask for mask in MASKS if fnmatchcase(api, mask.api) and fnmatchcase(path, mask.path)]
 
 
 def differences(theirs, ours, path=""):
