@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -33,6 +34,7 @@ from millrace_support.warm_brokers import WarmBrokers
 from millrace_support.warm_commands import warm_commands
 from millrace_support.warm_kafka import WarmKafka
 from millrace_support.warm_python import START, warm_python
+from millrace_support.warm_servers import WarmServers, folder_of_servers
 from millrace_support.warm_tools import WarmTools
 
 # By name too, for a clone whose entry points are not installed.
@@ -47,6 +49,8 @@ SPARK_OPTIONS = (
 KAFKA_SOURCE = Path(__file__).parents[1] / ".peers" / "spark-kafka" / "libs"
 TOGETHER = ("tests/clients/",)  # folders whose last file checks what the other files did
 QUICK = ("tests/property/", "tests/simulation/", "tests/unit/")  # folders of tests that wait for nothing
+OBJECTS_BETWEEN_COLLECTIONS = 50_000
+SERVERS = pytest.StashKey()
 WAITING_SHARE = 0.8  # the share of a run in which all files of tests that wait are begun
 
 settings.register_profile("no timed assertions", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -64,7 +68,8 @@ def pytest_configure(config):
     The JVMs of Spark and of ZooKeeper take their classes from the archives that `make test` creates. Spark forks its
     Python workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The
     JVMs of executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
-    (millrace_support.warm_brokers), and Apache Kafka's brokers and tools share JVMs (warm_kafka, warm_tools).
+    (millrace_support.warm_brokers), which all processes share, and Apache Kafka's brokers and tools share JVMs
+    (warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])
@@ -73,10 +78,9 @@ def pytest_configure(config):
     embedded.JAVA_FLAGS += class_archive_flags(Path(sys.prefix, "zookeeper-classes.jsa"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    brokers = WarmBrokers()
-    config.add_cleanup(brokers.close)
     config.add_cleanup(gc.unfreeze)
-    BrokerProcess.start_process = brokers.start
+    config.stash[SERVERS] = WarmServers(_folder_of_servers(config))
+    BrokerProcess.start_process = WarmBrokers(config.stash[SERVERS]).start
     kafka_brokers = WarmKafka()
     config.add_cleanup(kafka_brokers.close)
     KafkaBroker.start_process = kafka_brokers.start
@@ -85,14 +89,32 @@ def pytest_configure(config):
     Kafka.run = lambda kafka, *words, stdin=b"": tools.run(kafka, *words, stdin=stdin)
 
 
+def _folder_of_servers(config):
+    """Returns the folder that the first process of the run has created, or creates it as the first one."""
+    if hasattr(config, "workerinput"):
+        return Path(config.workerinput["warm_servers"])
+    created = ExitStack()
+    config.add_cleanup(created.close)
+    return created.enter_context(folder_of_servers())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["warm_servers"] = str(node.config.stash[SERVERS].folder)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keeps the garbage collector from looking at modules and tests, which stay until the end."""
+    """Keeps the garbage collector from looking at modules and tests, which stay until the end.
+
+    Afterwards it runs once for many objects, since most of what a test makes is gone without it.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         gc.enable()
 
 
@@ -166,17 +188,15 @@ def without_logs():
 
 
 @pytest.fixture(scope="session")
-def warm_millrace(tmp_path_factory):
-    """Yields the path of a `millrace` that starts at once, for tests of many commands."""
-    with warm_commands(tmp_path_factory.mktemp("warm") / "bin") as folder:
-        yield folder / "millrace"
+def warm_millrace(tmp_path_factory, pytestconfig):
+    """The path of a `millrace` that starts at once, for tests of many commands."""
+    return warm_commands(pytestconfig.stash[SERVERS], tmp_path_factory.mktemp("bin"))
 
 
 @pytest.fixture(scope="session")
-def warm_programs(tmp_path_factory):
-    """Yields the environment in which Python programs start without their imports."""
-    with warm_python(tmp_path_factory.mktemp("warm") / "python") as environment:
-        yield environment
+def warm_programs(pytestconfig):
+    """The environment in which Python programs start without their imports."""
+    return warm_python(pytestconfig.stash[SERVERS])
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +15,10 @@ from millrace.wire.api import ApiKey
 from millrace_broker.txns.state import TransactionState
 from millrace_support.raw import RawConnection
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 DUMP = "kafka.tools.DumpLogSegments"
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
 PROPERTIES = {
     "transaction.state.log.num.partitions": "1",
     "transaction.partition.verification.enable": "false",  # else no partition would take what hangs
@@ -87,7 +86,7 @@ def hanging(tmp_path_factory):
 
 
 def verify(data):
-    result = subprocess.run([MILLRACE, "verify", str(data)], capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(["millrace", "verify", str(data)], capture_output=True, text=True, timeout=120, check=False)
     return result.returncode, result.stdout
 
 
@@ -120,7 +119,7 @@ def test_the_log_of_states_is_kafkas(hanging, any_kafka):
     new = re.findall(r'"transactionalId":"late"\}\} payload: .*"transactionStatus":(\d)', said)
     states = old or [str(TransactionState(int(number))) for number in new]
     assert states == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"], said
-    command = [MILLRACE, "dump", "--transaction-log-decoder", "--json", str(segment)]
+    command = ["millrace", "dump", "--transaction-log-decoder", "--json", str(segment)]
     ours = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     lines = [line for line in map(json.loads, ours.splitlines()) if "state" in line]
     assert [line["state"] for line in lines if line["transactional_id"] == "late"] == states

@@ -32,10 +32,12 @@ from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.broker_properties import LASTING_SESSION
 from millrace_support.zookeeper_sessions import started
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 
 def run(*arguments):
     """Run a broker that can't start; (exit status, stderr)."""
-    command = [sys.executable, "-m", "millrace_ops", "broker", *map(str, arguments)]
+    command = ["millrace", "broker", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stderr
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("warm_path")
 LOST = (
     {"time_ns": 1, "process": "p", "event": "invoke", "action": "send", "steps": [["send", "t-0", "a"]]},
     {"time_ns": 2, "process": "p", "event": "ok", "steps": [["send", "t-0", "a", 0]]},
@@ -17,7 +19,7 @@ LOST = (
 
 
 def check(path, *arguments):
-    command = [sys.executable, "-m", "millrace_ops", "history", "check", str(path), *arguments]
+    command = ["millrace", "history", "check", str(path), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -90,9 +89,9 @@ def test_what_is_there_stays_as_it_is(tmp_path):
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_dg_knows_project_and_component(project, command, says):
-    dg_program = Path(sys.executable).with_name("dg")
-    done = subprocess.run([dg_program, *command], cwd=project.path, capture_output=True, text=True, check=False)
+def test_dg_knows_project_and_component(warm_processes, project, command, says):
+    dg_program = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()"]
+    done = subprocess.run([*dg_program, *command], cwd=project.path, capture_output=True, text=True, check=False)
     assert (done.returncode, says in done.stdout + done.stderr) == (0, True), done.stdout + done.stderr
 
 

@@ -40,7 +40,7 @@ names = (f"topic-{number}" for number in count())
 
 
 @pytest.fixture(scope="module")
-def spark():
+def spark(warm_loads):
     with spark_session("tests", local_master(2)) as session:
         yield session
 

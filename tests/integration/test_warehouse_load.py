@@ -41,7 +41,7 @@ SCHEMA = {"fields": [{"name": "id", "type": "long", "nullable": False}, {"name":
 
 
 @pytest.fixture(scope="module")
-def spark():
+def spark(warm_loads):
     with spark_session("tests", local_master(2)) as session:
         yield session
 

@@ -27,7 +27,7 @@ from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads
 
 
 @pytest.fixture(scope="module")
-def spark():
+def spark(warm_loads):
     with spark_session("tests", local_master(2)) as session:
         yield session
 

@@ -57,7 +57,7 @@ def fields_of_flights():
 
 
 @pytest.fixture(scope="module")
-def spark():
+def spark(warm_loads):
     with spark_session("tests", local_master(2)) as session:
         yield session
 

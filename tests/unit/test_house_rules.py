@@ -127,9 +127,7 @@ ODD = re.compile(
     re.IGNORECASE,
 )
 TEXTS = sorted(
-    path
-    for path in (*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*E.md"))
-    if path != Path(__file__)
+    {*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*E.md")} - {Path(__file__)}
 )
 
 

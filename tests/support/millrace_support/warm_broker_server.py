@@ -17,20 +17,19 @@ import sys
 import traceback
 from contextlib import suppress
 
+from millrace.wire.cold import warm
 from millrace_broker.__main__ import main
+from millrace_broker.handlers.registry import APIS, warm_up
+from millrace_support.client_codecs import make_client_codecs
 
-IMPORTED_BY_A_START = (
-    "millrace_broker.broker",
-    "millrace_broker.admin.endpoint",
-    "kio.schema.api_versions.v3.response",
-)
+IMPORTED_BY_A_START = ("millrace_broker.broker", "millrace_broker.admin.endpoint", "encodings.idna")
 LIFELINE = "exec >/dev/null 2>&1; read -r _; kill -9 0"  # as millrace.lifeline: the streams end with the broker
 
 
 def serve(listener: socket.socket) -> None:
     """Forks a broker for each connection."""
-    for module in IMPORTED_BY_A_START:
-        importlib.import_module(module)
+    _import_what_brokers_import()
+    gc.collect()
     gc.freeze()
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
@@ -47,6 +46,16 @@ def serve(listener: socket.socket) -> None:
                 selector.unregister(key.fileobj)
                 os.close(key.fd)
                 _tell_end(*key.data)
+
+
+def _import_what_brokers_import() -> None:
+    """Imports the broker, and makes the codecs of what clients ask for and of what it asks other brokers."""
+    for module in IMPORTED_BY_A_START:
+        importlib.import_module(module)
+    warm_up()
+    for api in APIS.values():
+        warm(api.key, api.versions.maximum)
+    make_client_codecs()
 
 
 def _fork(connection: socket.socket) -> int:

@@ -1,4 +1,4 @@
-"""Starts brokers without importing their modules for each: `BrokerProcess.start_process = WarmBrokers().start`.
+"""Starts brokers without importing their modules for each: `BrokerProcess.start_process = WarmBrokers(servers).start`.
 
 A server that has imported the broker forks a process for each, which is the broker: it has its own session, lifeline,
 signals and exit status. Any other command than a plain `python -m millrace_broker` is started as it is, and so is one
@@ -11,15 +11,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import Lock
 from typing import IO
 
 from millrace.testing.broker import start_with_lifeline
 from millrace_support.process_stand_in import ProcessStandIn
+from millrace_support.warm_servers import WarmServers
 
-SERVER = Path(__file__).with_name("warm_broker_server.py")
+SERVER = "warm_broker_server"
 PLAIN = [sys.executable, "-m", "millrace_broker"]
 AT_IMPORT = ("MILLRACE", "PYTHON", "LD_")  # how the variables begin that count when modules are imported
 
@@ -53,20 +51,17 @@ class ForkedProcess(ProcessStandIn):
 
 
 class WarmBrokers:
-    """Starts the server with the first broker; it ends with `close`, or with this process."""
+    """Starts brokers by the server, which starts with the first of them."""
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._environment = _at_import()
-        self._directory = TemporaryDirectory(prefix="millrace-warm-brokers-")
-        self._server: subprocess.Popen[bytes] | None = None
+    def __init__(self, servers: WarmServers) -> None:
+        self._servers = servers
 
     def start(self, command: Sequence[str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         """Starts what `start_with_lifeline` starts with these arguments."""
-        if list(command[: len(PLAIN)]) != PLAIN or _at_import() != self._environment:
+        is_plain = list(command[: len(PLAIN)]) == PLAIN
+        if not is_plain or _at_import(os.environ) != _at_import(self._servers.environment):
             return start_with_lifeline(command, stderr)
-        with self._lock:
-            connection = self._connect()
+        connection = self._servers.connect(SERVER)
         ours, theirs = os.pipe()
         lifeline_theirs, lifeline = os.pipe()
         request = json.dumps([command[len(PLAIN) :], os.getcwd(), dict(os.environ)]).encode()
@@ -77,28 +72,6 @@ class WarmBrokers:
         os.close(lifeline_theirs)
         pid = _read_line(connection)
         return ForkedProcess(connection, pid, os.fdopen(lifeline, "wb", 0), os.fdopen(ours, "rb"))
-
-    def close(self) -> None:
-        """Ends the server; brokers that run go on."""
-        if self._server is not None and self._server.stdin is not None:
-            self._server.stdin.close()
-            self._server.wait()
-        self._directory.cleanup()
-
-    def _connect(self) -> socket.socket:
-        address = str(Path(self._directory.name, "socket"))
-        if self._server is None:
-            with socket.socket(socket.AF_UNIX) as listener:
-                listener.bind(address)
-                listener.listen()
-                number = listener.fileno()
-                command = [sys.executable, str(SERVER), str(number)]
-                self._server = subprocess.Popen(
-                    command, pass_fds=[number], stdin=subprocess.PIPE, start_new_session=True
-                )
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(address)
-        return connection
 
 
 def _read_line(connection: socket.socket) -> int:
@@ -111,5 +84,5 @@ def _read_line(connection: socket.socket) -> int:
     return int(line)
 
 
-def _at_import() -> Mapping[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(AT_IMPORT)}
+def _at_import(environment: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(AT_IMPORT)}

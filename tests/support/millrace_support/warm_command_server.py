@@ -1,5 +1,7 @@
 """The server behind `warm_commands`: `warm_command_server.py DESCRIPTOR`, the number of its listening socket.
 
+It ends with its standard input.
+
 A connection brings the three standard streams as descriptors beside the size of the request (4 bytes, big-endian), then
 the request, with a zero byte between its parts: working directory, number of arguments, arguments, variables of the
 environment. What follows are requests for the end of the command, a byte each. The answer is the exit status as text.
@@ -23,12 +25,19 @@ import typer
 from typer.testing import CliRunner
 
 import millrace_ops.cli
-from millrace.client.connection import CLIENT_VERSIONS
-from millrace.wire.cold import Direction, decoder
 from millrace_ops.cli.app import app
 from millrace_ops.cli.main import main
+from millrace_support.client_codecs import make_client_codecs
 
-IMPORTED_BY_MOST = ("encodings.idna", "httpx", "kazoo.client", "millrace.security.client_config")
+IMPORTED_BY_MOST = (
+    "encodings.idna",
+    "httpcore",
+    "httpx",
+    "kazoo.client",
+    "millrace.client.consumer",
+    "millrace.security.client_config",
+    "millrace.security.tls",
+)
 IMPORTED_BY_A_BROKER = ("millrace_broker.broker", "millrace_broker.admin.endpoint")
 TABLES = ("duckdb", "pandas", "pyarrow.dataset", "pyspark.sql", "millrace_pipelines.warehouse.load.load")
 IMPORTED_BY = {"broker": IMPORTED_BY_A_BROKER, "dead-letters": TABLES, "warehouse": TABLES}
@@ -45,10 +54,10 @@ class Command(NamedTuple):
 
 
 def serve(listener: socket.socket) -> None:
-    """Forks for each connection, for ever."""
+    """Forks for each connection, until stdin ends."""
     _import_what_commands_import()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         with connection, suppress(EOFError):
             command = _received(connection)
@@ -70,8 +79,7 @@ def _import_what_commands_import() -> None:
         found.name for found in pkgutil.iter_modules(millrace_ops.cli.__path__, f"{millrace_ops.cli.__name__}.")
     ]
     _import_modules((*IMPORTED_BY_MOST, *commands))
-    for api_key, versions in CLIENT_VERSIONS.items():
-        decoder(api_key, versions.maximum, Direction.RESPONSE)
+    make_client_codecs()
     CliRunner().invoke(app, ["dump", os.devnull])
     made = typer.main.get_command(app)
     pytest.MonkeyPatch().setattr("typer.main.get_command", lambda _: made)

@@ -1,7 +1,7 @@
 """Runs `millrace` without importing it for each command: a program `millrace` in a folder that is put before PATH.
 
-    with warm_commands(tmp_path / "bin") as folder:
-        subprocess.run("echo 1 | millrace produce t", shell=True, env={"PATH": f"{folder}:{os.environ['PATH']}", …})
+    program = warm_commands(servers, tmp_path)
+    subprocess.run("echo 1 | millrace produce t", shell=True, env={"PATH": f"{tmp_path}:{os.environ['PATH']}", …})
 
 The program hands its arguments, environment, working directory and standard streams to a server over a Unix socket. The
 server has imported the command line and forks; the child runs the command as the console script does, and the program
@@ -10,14 +10,12 @@ looks at the process, starts the real thing. The program imports only what is co
 starts for each command.
 """
 
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-SERVER = Path(__file__).with_name("warm_command_server.py")
+from millrace_support.warm_servers import WarmServers
+
+SERVER = "warm_command_server"
 PROGRAM = """\
 #!{python} -IS
 import _signal, _socket, os, sys
@@ -35,21 +33,9 @@ sys.exit(int(server.recv(16) or 70))
 """
 
 
-@contextmanager
-def warm_commands(folder: Path) -> Iterator[Path]:
-    """Yields the folder for PATH, in which it has written the program; the server ends with the context."""
-    folder.mkdir(parents=True)
-    address = str(folder / "socket")
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    listener.listen()
+def warm_commands(servers: WarmServers, folder: Path) -> Path:
+    """Returns the path of the program, which it has written into the folder."""
     program = folder / "millrace"
-    program.write_text(PROGRAM.format(python=sys.executable, address=address))
+    program.write_text(PROGRAM.format(python=sys.executable, address=servers.address_of(SERVER)))
     program.chmod(0o755)
-    command = [sys.executable, str(SERVER), str(listener.fileno())]
-    with subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL) as server:
-        listener.close()
-        try:
-            yield folder
-        finally:
-            server.kill()
+    return program

@@ -1,7 +1,7 @@
 """Starts Python programs without their imports: `python -m MODULE` and `python -c CODE` fork from a warm server.
 
-    with warm_python(tmp_path / "warm") as environment:
-        subprocess.run([sys.executable, "-m", "dagster", …], env={**os.environ, **environment})
+    environment = warm_python(servers)
+    subprocess.run([sys.executable, "-m", "dagster", …], env={**os.environ, **environment})
 
 By the environment each Python that starts, and each that such a program starts, imports `sitecustomize` from the folder
 `warm_start`. That one hands its arguments, environment, working directory and open files to the server, which has
@@ -13,7 +13,6 @@ so tests that look at processes or kill them start the real thing, under `cold_p
 """
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,28 +21,19 @@ from pathlib import Path
 
 import pytest
 
-SERVER = Path(__file__).with_name("warm_python_server.py")
+from millrace_support.warm_servers import WarmServers
+
+SERVER = "warm_python_server"
 START = Path(__file__).with_name("warm_start")
 ADDRESS = "MILLRACE_WARM_PYTHON"
 
 
-@contextmanager
-def warm_python(folder: Path) -> Iterator[dict[str, str]]:
-    """Yields the environment of warm programs; the server ends with the context, and with this process."""
-    folder.mkdir(parents=True)
-    address = str(folder / "socket")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
-        listener.listen()
-        command = [sys.executable, str(SERVER), str(listener.fileno())]
-        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], start_new_session=True)
+def warm_python(servers: WarmServers) -> dict[str, str]:
+    """Returns the environment of warm programs, once the server is warm."""
     path = [str(START), *filter(None, sys.path)]
-    environment = {ADDRESS: address, "PYTHONPATH": os.pathsep.join(path)}
-    try:
-        subprocess.run([sys.executable, "-c", "pass"], env=os.environ | environment, check=True)  # until it is warm
-        yield environment
-    finally:
-        server.communicate()  # it ends where its stdin does
+    environment = {ADDRESS: servers.address_of(SERVER), "PYTHONPATH": os.pathsep.join(path)}
+    subprocess.run([sys.executable, "-c", "pass"], env=os.environ | environment, check=True)
+    return environment
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
+from millrace_support.client_codecs import make_client_codecs
+
 MODULES = (
     "dagster._cli",
     "dagster._cli.api",
@@ -30,13 +32,16 @@ MODULES = (
     "dagster._daemon.controller",
     "dagster._grpc.proxy_server",
     "dagster._core.instance_for_test",
+    "dagster_dg_cli.cli",
     "dagster_webserver.cli",
     "dagster_webserver.app",
     "millrace_broker.__main__",
     "millrace_pipelines.runs.child",
+    "pandas",  # PyArrow and PySpark import it late
     "pyspark.daemon",
     "pyspark.worker",
     "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.testing",
 )
 PACKAGES = ("millrace_broker", "millrace_pipelines")  # with all of their modules
 LEFT_OUT = "millrace_pipelines.definitions"  # reads the project of its platform when it is imported
@@ -78,6 +83,7 @@ def _import_all() -> None:
         for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if not found.name.endswith("__main__") and found.name != LEFT_OUT:
                 importlib.import_module(found.name)
+    make_client_codecs()
 
 
 def _answer(connection: socket.socket) -> None:
