@@ -66,10 +66,13 @@ def contents(broker, topic):
     return {path.name: path.read_bytes() for path in sorted((broker.data_dir / f"{topic}-0").iterdir())}
 
 
+def log_files(broker, topic):
+    return sorted((broker.data_dir / f"{topic}-0").glob("*.log"))
+
+
 def segments(broker, topic):
-    """(base offset, size) of each segment."""
-    names = sorted((broker.data_dir / f"{topic}-0").glob("*.log"))
-    return [(int(path.stem), path.stat().st_size) for path in names]
+    """(base offset, size) of each segment, while none is deleted."""
+    return [(int(path.stem), path.stat().st_size) for path in log_files(broker, topic)]
 
 
 def named(report):
@@ -186,7 +189,7 @@ def test_the_brokers_own_timer_steps_in_where_no_request_comes(tmp_path):
     properties = {CHECK_INTERVAL: "20", REQUEST_INTERVAL: "100"}
     with BrokerProcess(tmp_path / "broker", properties=properties) as broker:
         fill(broker, {"events": DELETED})
-        until(lambda: len(segments(broker, "events")) == 4)
+        until(lambda: len(log_files(broker, "events")) == 4)
         steps_in = f"retention has not been requested for 3 intervals of {REQUEST_INTERVAL}=100; the broker's own timer"
         stands_back = "retention is requested from outside again; the broker's own timer stands back"
         reports(broker, "retention?topics=events")  # what leaves work to the timer does not count
