@@ -16,13 +16,15 @@ import org.apache.kafka.common.utils.Exit;
  *
  * Everything that comes and goes is a number of four bytes, or bytes behind their number. A request is the number of
  * its words, these words (a main class and its arguments) and the tool's standard input; the answer is the tool's exit
- * status and what it has printed. Threads that a tool leaves behind print nothing into the answers of later ones.
+ * status, the number of threads that it has left behind, and what it has printed. Such threads print nothing into the
+ * answers of later tools.
  */
 class KafkaTools {
     static final ByteArrayOutputStream PRINTED = new ByteArrayOutputStream();
     static final List<Runnable> AT_EXIT = new ArrayList<>();
     static volatile ThreadGroup running;
     static volatile Integer status;
+    static int threadsLeft;
     static volatile boolean isSilent;
 
     public static void main(String[] arguments) throws Exception {
@@ -56,6 +58,7 @@ class KafkaTools {
             PRINTED.reset();
         }
         answers.writeInt(status);
+        answers.writeInt(threadsLeft);
         answers.writeInt(printed.length);
         answers.write(printed);
         answers.flush();
@@ -77,6 +80,7 @@ class KafkaTools {
         }, "main");
         tool.start();
         tool.join();
+        threadsLeft = running.activeCount();
         running = null;
         status = status == null ? 0 : status;
     }

@@ -2,7 +2,8 @@
 
 A tool then starts in a fraction of a second. Each version has a JVM, started with its first tool; a tool that runs
 while another one does has a JVM of its own, and so has each program of a test (`Kafka.further_classes`). A tool may end
-by Kafka's `Exit` and have hooks run there; one that hands hooks to Java itself is to be named below.
+by Kafka's `Exit` and have hooks run there; one that hands hooks to Java itself is to be named below. One that leaves
+threads behind is the last one of its JVM, as a client that nobody closes connects to its broker for ever.
 """
 
 from __future__ import annotations
@@ -28,14 +29,19 @@ run_in_own_jvm = Kafka.run
 
 
 class ToolsJvm:
-    """A JVM that runs tools one after another."""
+    """A JVM that runs tools one after another.
+
+    Attributes:
+        has_threads_left: Whether the last tool has left threads behind, clients that connect until the JVM ends.
+    """
 
     def __init__(self, kafka: Kafka) -> None:
         command = with_program(kafka, PROGRAM).command(PROGRAM.stem, flags=(QUIET,))
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.has_threads_left = False
 
     def run(self, words: Sequence[str], stdin: bytes) -> tuple[int, bytes]:
-        """Returns the exit status of a main class with its arguments, and what it has printed.
+        """Returns the exit status of a main class with its arguments, and what it has printed; sets `has_threads_left`.
 
         Raises:
             SetupError: The tool takes longer than three minutes, or has ended the JVM; this object is of no more use.
@@ -46,7 +52,8 @@ class ToolsJvm:
         try:
             self._stdin.write(b"".join(request))
             self._stdin.flush()
-            status, size = self._number(), self._number()
+            status, threads, size = self._number(), self._number(), self._number()
+            self.has_threads_left = threads > 0
             return status, self._read(size)
         except (BrokenPipeError, EOFError):
             status = self.close()
@@ -108,7 +115,7 @@ class WarmTools:
 
     def _keep(self, key: Kafka, jvm: ToolsJvm) -> None:
         with self._lock:
-            if self._idle.setdefault(key, jvm) is not jvm:
+            if jvm.has_threads_left or self._idle.setdefault(key, jvm) is not jvm:
                 jvm.close()
 
 
