@@ -54,7 +54,7 @@ def transcripts(scenario, side):
 
 
 def served_by(side, scenario):
-    """The versions of a scenario that a broker serves."""
+    """Returns the versions that a scenario is made for and that a broker advertises, the lowest first."""
     return [version for version in side.versions.get(scenario.api, ()) if version in scenario.versions]
 
 

@@ -71,7 +71,7 @@ def log_files(broker, topic):
 
 
 def segments(broker, topic):
-    """(base offset, size) of each segment, while none is deleted."""
+    """Returns (base offset, size) of each segment; raises FileNotFoundError where one is deleted meanwhile."""
     return [(int(path.stem), path.stat().st_size) for path in log_files(broker, topic)]
 
 

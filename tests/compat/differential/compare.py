@@ -24,7 +24,7 @@ def masked(api, value, path=""):
 
 @cache
 def masks_of(api, path):
-    """Returns the masks of a field, of which there are few beside all that answers hold."""
+    """Returns the masks that apply to a field; cached, since thousands of answers have the same few fields."""
     return [mask for mask in MASKS if fnmatchcase(api, mask.api) and fnmatchcase(path, mask.path)]
 
 

@@ -34,7 +34,7 @@ sys.exit(int(server.recv(16) or 70))
 
 
 def warm_commands(servers: WarmServers, folder: Path) -> Path:
-    """Returns the path of the program, which it has written into the folder."""
+    """Writes the program into the folder, and returns its path."""
     program = folder / "millrace"
     program.write_text(PROGRAM.format(python=sys.executable, address=servers.address_of(SERVER)))
     program.chmod(0o755)

@@ -61,7 +61,7 @@ class WarmServers:
         return str(address)
 
     def connect(self, name: str) -> socket.socket:
-        """Returns a connection to a server, which this starts if nobody has."""
+        """Returns a connection to a server; starts the server if nobody has."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self.address_of(name))
         return connection
