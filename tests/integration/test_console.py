@@ -66,6 +66,7 @@ def broker(warehouse, registry):
     }
     with LocalBroker(properties=properties) as started:
         started.create_topic("weather", 2)
+        started.create_topic("payments", 2)
         started.produce("weather", [reading(number) for number in range(30)], partition=0)
         started.produce(
             "weather",
@@ -118,9 +119,9 @@ def test_a_topic_has_its_partitions_and_configuration(browser):
     assert ["retention.ms", "604800000", "default"] in rows
 
 
-def shown(browser, query):
+def shown(browser, query, topic="weather"):
     """(partition·offset, key, value) of the records on a page of messages."""
-    return [(row[0], row[2], row[3]) for row in cells(browser.page(f"messages?topic=weather&{query}"))[1:]]
+    return [(row[0], row[2], row[3]) for row in cells(browser.page(f"messages?topic={topic}&{query}"))[1:]]
 
 
 def test_messages_by_position(browser):
@@ -298,16 +299,17 @@ def test_a_group_with_members_is_not_reset(broker, browser):
 
 def test_transactions(broker, browser):
     settings = {"transactional.id": f"t-{HOSTILE}", "transaction.timeout.ms": 600_000}
+    broker.produce("payments", [b"before"] * 3, partition=1)
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, **settings})
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce("weather", b"open", partition=1)
+    producer.produce("payments", b"open", partition=1)
     producer.flush()
     [row] = cells(browser.page("transactions"))[1:]
-    assert (row[0], row[1], row[6]) == (f"t-{HOSTILE}", "Ongoing", "weather-1")
-    assert "open transaction from 3 on" in browser.page("topic?name=weather")
-    assert "1·3" in [at for at, _, _ in shown(browser, "partition=1")]
-    assert "1·3" not in [at for at, _, _ in shown(browser, "partition=1&committed=1")]
+    assert (row[0], row[1], row[6]) == (f"t-{HOSTILE}", "Ongoing", "payments-1")
+    assert "open transaction from 3 on" in browser.page("topic?name=payments")
+    assert "1·3" in [at for at, _, _ in shown(browser, "partition=1", "payments")]
+    assert "1·3" not in [at for at, _, _ in shown(browser, "partition=1&committed=1", "payments")]
     producer.abort_transaction()
     [row] = cells(browser.page("transactions?filter=complete"))[1:]
     assert row[1] == "CompleteAbort"
@@ -449,10 +451,10 @@ def test_transactions_are_described_by_their_coordinators(broker):
         [idle] = describe_transactions(cluster, ["described", "nobody"])
         assert (idle.state, idle.started_ms, idle.partitions) == ("Empty", None, ())
         producer.begin_transaction()
-        producer.produce("weather", b"open", partition=1)
+        producer.produce("payments", b"open", partition=1)
         producer.flush()
         [open_] = describe_transactions(cluster, ["described"])
-        assert (open_.state, open_.partitions, open_.timeout_ms) == ("Ongoing", (("weather", 1),), 60_000)
+        assert (open_.state, open_.partitions, open_.timeout_ms) == ("Ongoing", (("payments", 1),), 60_000)
         assert open_.started_ms > NOON_MS
         assert ("described", open_.producer_id, "Ongoing") in list_transactions(cluster)
         producer.abort_transaction()
