@@ -20,7 +20,7 @@ from millrace.errors import (
 )
 from millrace.zk import codec, paths
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace.zk.operations import Create, SetData
+from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.admin.adoption_request import MAX_PARTITIONS
 from millrace_broker.cluster import zookeeper_store
@@ -319,7 +319,7 @@ def test_racing_creators_make_one_topic(observe, raw):
         try:
             store.create_topic(new)
             outcomes.put(new.topic_id)
-        except (TopicExistsError, ZooKeeperError):
+        except TopicExistsError:
             outcomes.put(None)
 
     threads = [threading.Thread(target=create, args=[store]) for store in stores]
@@ -329,6 +329,36 @@ def test_racing_creators_make_one_topic(observe, raw):
         thread.join(WAIT_S)
     [created] = {outcomes.get_nowait() for _ in threads} - {None}
     assert assignment(raw).topic_id == created
+
+
+def test_a_configuration_that_goes_before_the_write_keeps_no_topic_from_being_created(observe, raw, monkeypatch):
+    """That of a deleted topic goes with its other nodes, after brokers have been told of the deletion."""
+    store = observe().store
+    raw.put(paths.topic_config("t"), codec.encode_config({"retention.ms": "5"}))
+    transact = store.session.transact
+
+    def gone_before_the_write(operations):
+        if raw.exists(paths.topic_config("t")):
+            raw.transact([Delete(paths.topic_config("t"))])
+        return transact(operations)
+
+    monkeypatch.setattr(store.session, "transact", gone_before_the_write)
+    store.create_topic(topic("t", config={"retention.ms": "7"}))
+    assert codec.decode_config(raw.get(paths.topic_config("t"))) == {"retention.ms": "7"}
+
+
+def test_a_configuration_that_changes_before_each_write_is_named(observe, raw, monkeypatch):
+    store = observe().store
+    transact = store.session.transact
+
+    def another_before_the_write(operations):
+        change = Delete if raw.exists(paths.topic_config("t")) else Create
+        raw.transact([change(paths.topic_config("t"))])
+        return transact(operations)
+
+    monkeypatch.setattr(store.session, "transact", another_before_the_write)
+    with pytest.raises(ZooKeeperError, match="topic t is not created: /config/topics/t was changed by another broker"):
+        store.create_topic(topic("t"))
 
 
 def test_a_configuration_that_can_not_be_read_is_passed_over(observe, raw):

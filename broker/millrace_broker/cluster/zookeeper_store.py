@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 SESSION_TIMEOUT_MS = 18_000
 CONNECTION_TIMEOUT_MS = 18_000
 REGISTRATION_MARGIN_MS = 3_000  # as ZooKeeper expires a session only on its next tick
-RESERVE_ATTEMPTS = 10
+ATTEMPTS = 10  # of a write whose node another broker changes between the look at it and the write
 
 
 class ZooKeeperStore:
@@ -210,26 +210,37 @@ class ZooKeeperStore:
         return None if data is None else codec.decode_topic(data).topic_id
 
     def _create(self, topic: TopicInfo, states: Sequence[Operation]) -> None:
-        """Writes a topic's configuration, its assignment and the nodes below it, all or none."""
-        assignment = codec.TopicAssignment(
-            topic_id=topic.topic_id, replicas=tuple(partition.replicas for partition in topic.partitions)
-        )
+        """Writes a topic's configuration, its assignment and the nodes below it, all or none.
+
+        The configuration of a deleted topic may still be there, and may go meanwhile; another creator's may come.
+        """
+        config_path = paths.topic_config(topic.name)
+        for _ in range(ATTEMPTS):
+            refused = self.session.transact([*self._creation(topic), *states])
+            if refused is None:
+                self._read_configs(frozenset({config_path}))
+                return
+            if refused == paths.topic(topic.name):
+                if self.session.exists(paths.delete_topic(topic.name)):
+                    sentence = f"topic {topic.name} is being deleted; its replicas have not all gone yet"
+                    raise TopicBeingDeletedError(sentence)
+                raise TopicExistsError(f"topic {topic.name} already exists")
+            if refused != config_path:
+                break
+        raise ZooKeeperError(f"topic {topic.name} is not created: {refused} was changed by another broker")
+
+    def _creation(self, topic: TopicInfo) -> tuple[Operation, Operation]:
+        """Returns the operations that write a topic's configuration and its assignment, as ZooKeeper stands now."""
         config_path = paths.topic_config(topic.name)
         config = codec.encode_config(topic.config)
         left_over = self.session.get(config_path) is not None
-        operations: list[Operation] = [
+        assignment = codec.TopicAssignment(
+            topic_id=topic.topic_id, replicas=tuple(partition.replicas for partition in topic.partitions)
+        )
+        return (
             SetData(config_path, config) if left_over else Create(config_path, config),
             Create(paths.topic(topic.name), codec.encode_topic(assignment)),
-            *states,
-        ]
-        refused = self.session.transact(operations)
-        if refused == paths.topic(topic.name):
-            if self.session.exists(paths.delete_topic(topic.name)):
-                raise TopicBeingDeletedError(f"topic {topic.name} is being deleted; its replicas have not all gone yet")
-            raise TopicExistsError(f"topic {topic.name} already exists")
-        if refused is not None:
-            raise ZooKeeperError(f"topic {topic.name} is not created: {refused} was changed by another broker")
-        self._read_configs(frozenset({config_path}))
+        )
 
     def delete_topic(self, name: str) -> None:
         """Asks the controller to delete a topic. UnknownTopicError if there is none."""
@@ -304,7 +315,7 @@ class ZooKeeperStore:
 
         ZooKeeperError.
         """
-        for _ in range(RESERVE_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             found = self.session.get_with_version(paths.PRODUCER_IDS)
             block = next_block(found[0] if found is not None else None, at_least)
             data = encode_block(broker_id, block)
@@ -314,7 +325,7 @@ class ZooKeeperStore:
                 reserved = self.session.replace(paths.PRODUCER_IDS, data, found[1])
             if reserved:
                 return block
-        raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by other brokers {RESERVE_ATTEMPTS} times in a row")
+        raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by other brokers {ATTEMPTS} times in a row")
 
     def notify(self, path: str, data: bytes) -> None:
         """Creates a notification for the controller; ZooKeeper adds a number to the path."""
