@@ -1,6 +1,6 @@
 """Child processes that end with their parent, however that ends.
 
-    process = subprocess.Popen(with_lifeline(command), stdin=subprocess.PIPE, start_new_session=True)
+    process = start_with_lifeline(command)
     …                          # `process.pid` is the command's own
     cut_lifeline(process)      # once the command has ended, or instead of that
 
@@ -14,15 +14,39 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import IO
 
 DIE_WITH_PARENT = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 -$$; } >/dev/null 2>&1 & exec "$@" 3<&-'
 
 
-def with_lifeline(command: Sequence[str]) -> list[str]:
-    """Returns the command to start in its own session with a pipe as stdin, which the command sees as /dev/null."""
-    return ["/bin/sh", "-c", DIE_WITH_PARENT, "sh", *command]
+def start_with_lifeline(
+    command: Sequence[str],
+    *,
+    stdout: IO[bytes] | int | None = None,
+    stderr: IO[bytes] | int | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a command in a session of its own, with /dev/null as its stdin.
+
+    Args:
+        command: The command; one that does not exist ends with exit status 127.
+        stdout: As for `subprocess.Popen`.
+        stderr: Likewise.
+        environment: All of its variables; those of this process by default.
+        directory: Where it runs; the directory of this process by default.
+    """
+    return subprocess.Popen(
+        ["/bin/sh", "-c", DIE_WITH_PARENT, "sh", *command],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment,
+        cwd=directory,
+        start_new_session=True,
+    )
 
 
 def cut_lifeline(process: subprocess.Popen[bytes]) -> None:

@@ -13,9 +13,8 @@ from millrace.addresses import LOOPBACK
 STARTS = {
     "a broker": "from millrace.testing.broker import BrokerProcess as Server; server = Server(sys.argv[1])",
     "a command": """
-from millrace.lifeline import with_lifeline
-command = with_lifeline(["sh", "-c", "echo it runs; exec sleep 600"])
-server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+from millrace.lifeline import start_with_lifeline
+server = start_with_lifeline(["sh", "-c", "echo it runs; exec sleep 600"], stdout=subprocess.PIPE)
 server.stdout.readline()
 """,
 }

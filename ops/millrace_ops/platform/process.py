@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import psutil
 
-from millrace.lifeline import with_lifeline
+from millrace.lifeline import start_with_lifeline
 
 LOG_TAIL_LINES = 20
 KILLED_TIMEOUT_S = 10.0  # what is killed has only to be reaped
@@ -34,13 +34,8 @@ class ChildProcess:
         if os.path.exists(log_path):
             os.replace(log_path, log_path.removesuffix(".log") + ".previous.log")
         with open(log_path, "wb") as log:
-            self._process = subprocess.Popen(
-                with_lifeline(command),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                start_new_session=True,
+            self._process = start_with_lifeline(
+                command, stdout=log, stderr=subprocess.STDOUT, environment={**os.environ, **environment}
             )
 
     @property

@@ -23,7 +23,7 @@ from typing import cast
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
-from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace_pipelines.downstream.assignment import Assignment, Line, OptionFields
 from millrace_pipelines.downstream.consume import RunOptions, prepare
 from millrace_pipelines.downstream.errors import JobError, WorkersFailedError
@@ -115,13 +115,8 @@ def start_worker(job: MicroBatchJob, options: RunOptions, targets: Mapping[int, 
         "targets": {str(partition): offset for partition, offset in targets.items()},
     }
     command = [sys.executable, "-m", "millrace_pipelines.downstream", json.dumps(assignment)]
-    return subprocess.Popen(
-        with_lifeline(command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return start_with_lifeline(command, stdout=subprocess.PIPE, environment=environment)
 
 
 def records_in(line: Line) -> int:

@@ -23,7 +23,7 @@ from typing import IO, Self
 
 from millrace.addresses import FREE_PORT, Address, parse_listen_address
 from millrace.errors import SetupError
-from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace.ports import free_port
 
 READY_PREFIX = "listening "
@@ -33,11 +33,9 @@ PORT_ATTEMPTS = 10
 LOG_TAIL_LINES = 20
 
 
-def start_with_lifeline(command: Sequence[str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts the command in its own session; it ends with this process (`millrace.lifeline`)."""
-    return subprocess.Popen(
-        with_lifeline(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
-    )
+def start_broker(command: Sequence[str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts a broker whose stdout can be read; it ends with this process (`millrace.lifeline`)."""
+    return start_with_lifeline(command, stdout=subprocess.PIPE, stderr=stderr)
 
 
 class BrokerProcess:
@@ -60,10 +58,10 @@ class BrokerProcess:
 
     Attributes:
         bootstrap: Where the broker listens, by its first listener.
-        start_process: Starts a command whose stderr is given; by default `start_with_lifeline`.
+        start_process: Starts a command whose stderr is given; by default `start_broker`.
     """
 
-    start_process: Callable[[Sequence[str], IO[bytes]], subprocess.Popen[bytes]] = staticmethod(start_with_lifeline)
+    start_process: Callable[[Sequence[str], IO[bytes]], subprocess.Popen[bytes]] = staticmethod(start_broker)
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from millrace.client.fetched import IsolationLevel
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import BrokerError, SetupError
 from millrace.java import class_archive_flags, find_java
-from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace.ports import free_port
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.kafka_settings import beside_kraft, with_kraft, with_listeners, with_zookeeper
@@ -104,17 +104,11 @@ def find_kafka(version: str, peers: Path | None = None) -> Kafka:
     return replace(kafka, java_flags=(*JAVA_FLAGS, *class_archive_flags(kafka.class_archive)))
 
 
-def start_with_lifeline(kafka: Kafka, properties: str, log: Path) -> subprocess.Popen[bytes]:
-    """Starts a broker by its file of properties in its own session; it ends with this process (`millrace.lifeline`)."""
+def start_broker(kafka: Kafka, properties: str, log: Path) -> subprocess.Popen[bytes]:
+    """Starts a broker by its file of properties; it ends with this process (`millrace.lifeline`)."""
     command = kafka.command("kafka.Kafka", properties, flags=LOG_FLAGS)
     with log.open("wb") as output:
-        return subprocess.Popen(
-            with_lifeline(command),
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return start_with_lifeline(command, stdout=output, stderr=subprocess.STDOUT)
 
 
 class KafkaBroker:
@@ -136,13 +130,13 @@ class KafkaBroker:
         bootstrap: `HOST:PORT` of the first listener, which is in plain text unless `properties` say otherwise.
         addresses: `HOST:PORT` of the further listeners, by name.
         start_process: Starts a broker of a version by its file of properties, with its log; by default
-            `start_with_lifeline`.
+            `start_broker`.
 
     Raises:
         SetupError: Kafka does not start; the message has the end of its log.
     """
 
-    start_process: Callable[[Kafka, str, Path], subprocess.Popen[bytes]] = staticmethod(start_with_lifeline)
+    start_process: Callable[[Kafka, str, Path], subprocess.Popen[bytes]] = staticmethod(start_broker)
 
     def __init__(
         self,

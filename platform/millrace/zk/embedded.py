@@ -9,24 +9,23 @@ server may have taken the port. It ends with its parent, however that ends (mill
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from millrace.addresses import LOOPBACK
 from millrace.clock import Clock, SystemClock
 from millrace.errors import SetupError
 from millrace.extras import install_command
 from millrace.java import find_java
-from millrace.lifeline import with_lifeline
+from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace.ports import free_port
 
 JARS = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
@@ -63,6 +62,11 @@ NOT_SERVING = b"This ZooKeeper instance is not currently serving requests\n"
 PORT_ATTEMPTS = 5
 
 
+def start_server(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts a server; it ends with this process (`millrace.lifeline`)."""
+    return start_with_lifeline(command, stdout=log, stderr=subprocess.STDOUT)
+
+
 class EmbeddedZooKeeper:
     """One server on the loopback interface.
 
@@ -72,7 +76,12 @@ class EmbeddedZooKeeper:
         settings: further lines of its configuration; with `secureClientPort=` it listens for TLS, too.
         java_flags: further flags of its JVM.
         clock: the machine's unless given.
+
+    Attributes:
+        start_process: Starts a command that `server_command` returns, with its log; by default `start_server`.
     """
+
+    start_process: Callable[[Sequence[str], IO[bytes]], subprocess.Popen[bytes]] = staticmethod(start_server)
 
     def __init__(
         self,
@@ -140,13 +149,7 @@ class EmbeddedZooKeeper:
     def _start_on(self, port: int) -> bool:
         command = server_command(self.directory, port, self._settings, self._java_flags)
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                with_lifeline(command),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self._process = self.start_process(command, log)
         try:
             serves = self._await_serving(self._process, port)
         except BaseException:
@@ -170,15 +173,14 @@ class EmbeddedZooKeeper:
         process, self._process = self._process, None
         if process is None:
             return
-        # The watcher keeps the group's number from being given to anyone else, even if the server has ended.
-        os.killpg(process.pid, number)
+        if process.poll() is None:
+            process.send_signal(number)
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
+        cut_lifeline(process)
 
     def _last_words(self) -> str:
         return self.log_file.read_text(errors="replace")[-1000:].strip() or "it printed nothing"

@@ -28,7 +28,7 @@ import pyspark
 from millrace.addresses import LOOPBACK
 from millrace.errors import SetupError
 from millrace.java import class_archive_flags, java_home_for_spark
-from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace.ports import free_port
 
 START_TIMEOUT_S = 400.0
@@ -67,14 +67,12 @@ class SparkServer:
         """Starts the server, which must not be running."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with self._log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                with_lifeline(self._command),
-                stdin=subprocess.PIPE,
+            self._process = start_with_lifeline(
+                self._command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=self._directory,
-                env=_environment(),
-                start_new_session=True,
+                environment=_environment(),
+                directory=self._directory,
             )
         try:
             self.said = self._await_ready()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from millrace.testing.broker import start_with_lifeline
+from millrace.testing.broker import start_broker
 from millrace_support.process_stand_in import ProcessStandIn
 from millrace_support.warm_servers import WarmServers
 
@@ -57,10 +57,10 @@ class WarmBrokers:
         self._servers = servers
 
     def start(self, command: Sequence[str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Starts what `start_with_lifeline` starts with these arguments."""
+        """Starts what `start_broker` starts with these arguments."""
         is_plain = list(command[: len(PLAIN)]) == PLAIN
         if not is_plain or _at_import(os.environ) != _at_import(self._servers.environment):
-            return start_with_lifeline(command, stderr)
+            return start_broker(command, stderr)
         connection = self._servers.connect(SERVER)
         ours, theirs = os.pipe()
         lifeline_theirs, lifeline = os.pipe()

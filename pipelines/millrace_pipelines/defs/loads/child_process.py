@@ -25,7 +25,7 @@ from typing import TypeAlias
 import dagster as dg
 from dagster_pipes import PipesContextData
 
-from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace_pipelines.defs.loads.message_file import MessageFile
 from millrace_pipelines.runs.failures import Failed, unreported
 from millrace_pipelines.runs.jobs import Job, Report
@@ -159,9 +159,7 @@ def _pipes(context: Context, reader: MessageFile, extras: Mapping[str, object]) 
 @contextmanager
 def _started(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Starts the process in its own group, which is killed at the end; an error lets it stop by itself before that."""
-    process = subprocess.Popen(
-        with_lifeline(COMMAND), stdin=subprocess.PIPE, start_new_session=True, env={**os.environ, **environment}
-    )
+    process = start_with_lifeline(COMMAND, environment={**os.environ, **environment})
     try:
         yield process
     except BaseException:
