@@ -36,6 +36,7 @@ from millrace_support.warm_kafka import WarmKafka
 from millrace_support.warm_python import START, warm_python
 from millrace_support.warm_servers import WarmServers, folder_of_servers
 from millrace_support.warm_tools import WarmTools
+from millrace_support.warm_zookeeper import WarmZooKeeper
 
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "pytester"]
@@ -68,8 +69,8 @@ def pytest_configure(config):
     The JVMs of Spark and of ZooKeeper take their classes from the archives that `make test` creates. Spark forks its
     Python workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The
     JVMs of executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
-    (millrace_support.warm_brokers), which all processes share, and Apache Kafka's brokers and tools share JVMs
-    (warm_kafka, warm_tools).
+    (millrace_support.warm_brokers), which all processes share, and ZooKeepers and Apache Kafka's brokers and
+    tools have JVMs one after the other (warm_zookeeper, warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])
@@ -84,6 +85,9 @@ def pytest_configure(config):
     kafka_brokers = WarmKafka()
     config.add_cleanup(kafka_brokers.close)
     KafkaBroker.start_process = kafka_brokers.start
+    zookeepers = WarmZooKeeper()
+    config.add_cleanup(zookeepers.close)
+    EmbeddedZooKeeper.start_process = zookeepers.start
     tools = WarmTools()
     config.add_cleanup(tools.close)
     Kafka.run = lambda kafka, *words, stdin=b"": tools.run(kafka, *words, stdin=stdin)

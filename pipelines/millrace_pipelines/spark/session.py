@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import javaproperties
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has none
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 

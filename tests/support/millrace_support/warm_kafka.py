@@ -12,23 +12,25 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from typing import TypeAlias
 
 from millrace.testing.kafka import LOG_FLAGS, Kafka
+from millrace_support.idle_jvms import IdleJvms
 from millrace_support.java_programs import with_program
 from millrace_support.process_stand_in import ProcessStandIn
 
 PROGRAM = Path(__file__).with_name("KafkaBrokers.java")
 MAX_IDLE = 2  # each holds a quarter of a gigabyte
+Idle: TypeAlias = "IdleJvms[subprocess.Popen[bytes]]"
 STOPPED = 128 + signal.SIGTERM  # the exit status of a JVM after SIGTERM
 
 
 class BrokerInJvm(ProcessStandIn):
     """A broker in a JVM that others share after it, as `KafkaBroker` sees its process."""
 
-    def __init__(self, jvm: subprocess.Popen[bytes], properties: str, log: Path, kept: WarmKafka, key: Kafka) -> None:
+    def __init__(self, jvm: subprocess.Popen[bytes], properties: str, log: Path, idle: Idle, kafka: Kafka) -> None:
         super().__init__(("kafka.Kafka", properties), jvm.pid)
-        self._jvm, self._kept, self._key = jvm, kept, key
+        self._jvm, self._idle, self._kafka = jvm, idle, kafka
         self._is_stopping = False
         _write(jvm, f"{properties}\t{log}\n")
 
@@ -49,7 +51,7 @@ class BrokerInJvm(ProcessStandIn):
         """Waits for the end and returns the exit status that a process would have; raises TimeoutExpired."""
         if self.returncode is None and self._is_stopping and self._has_stopped(timeout):
             self.returncode = STOPPED
-            self._kept.keep(self._key, self._jvm)
+            self._idle.keep(self._kafka, self._jvm)
         if self.returncode is None:
             self.returncode = self._jvm.wait(timeout)
             _close(self._jvm)
@@ -67,32 +69,14 @@ class WarmKafka:
     """The JVMs of brokers; those that are idle end with `close`, or with this process."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._idle: list[tuple[Kafka, subprocess.Popen[bytes]]] = []
+        self._idle: Idle = IdleJvms(MAX_IDLE, _end)
+        self.close = self._idle.close
 
     def start(self, kafka: Kafka, properties: str, log: Path) -> subprocess.Popen[bytes]:
-        """Starts what `start_with_lifeline` of `millrace.testing.kafka` starts with these arguments."""
-        with self._lock:
-            found = next((one for one in self._idle if one[0] == kafka), None)
-            if found is not None:
-                self._idle.remove(found)
-        jvm = _new_jvm(kafka) if found is None else found[1]
+        """Starts what `start_broker` of `millrace.testing.kafka` starts with these arguments."""
+        jvm = self._idle.take(kafka) or _new_jvm(kafka)
         log.write_bytes(b"")  # so that it can be read before the JVM opens it
-        return BrokerInJvm(jvm, properties, log, self, kafka)
-
-    def keep(self, kafka: Kafka, jvm: subprocess.Popen[bytes]) -> None:
-        """Keeps a JVM whose broker was stopped; ends the one that has been idle for the longest where too many are."""
-        with self._lock:
-            self._idle.append((kafka, jvm))
-            surplus = self._idle.pop(0)[1] if len(self._idle) > MAX_IDLE else None
-        if surplus is not None:
-            _end(surplus)
-
-    def close(self) -> None:
-        """Ends the idle JVMs."""
-        with self._lock:
-            while self._idle:
-                _end(self._idle.pop()[1])
+        return BrokerInJvm(jvm, properties, log, self._idle, kafka)
 
 
 def _new_jvm(kafka: Kafka) -> subprocess.Popen[bytes]:

@@ -13,16 +13,18 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock, Timer
+from threading import Timer
 from typing import IO
 
 from millrace.errors import SetupError
 from millrace.testing.kafka import LOG_TAIL_CHARACTERS, TOOL_TIMEOUT_S, Kafka
+from millrace_support.idle_jvms import IdleJvms
 from millrace_support.java_programs import with_program
 
 PROGRAM = Path(__file__).with_name("KafkaTools.java")
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 HEAP = "-Xmx256m"
+MAX_IDLE = 2  # one for each version
 AT_THE_END_OF_ITS_JVM = ("org.apache.kafka.tools.VerifiableProducer",)  # when it sends the rest and says so
 NUMBER = struct.Struct(">i")
 run_in_own_jvm = Kafka.run
@@ -86,37 +88,27 @@ class ToolsJvm:
 
 
 class WarmTools:
-    """The JVMs of all versions, which end with `close`, or with this process."""
+    """The JVMs of all versions; those that are idle end with `close`, or with this process."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._idle: dict[Kafka, ToolsJvm] = {}
+        self._idle: IdleJvms[ToolsJvm] = IdleJvms(MAX_IDLE, ToolsJvm.close)
+        self.close = self._idle.close
 
     def run(self, kafka: Kafka, main_class: str, *arguments: str, stdin: bytes = b"") -> str:
         """Does what `Kafka.run` does."""
         if kafka.further_classes is not None or main_class in AT_THE_END_OF_ITS_JVM:
             return run_in_own_jvm(kafka, main_class, *arguments, stdin=stdin)
         key = _of_tools(kafka)
-        with self._lock:
-            jvm = self._idle.pop(key, None)
-        jvm = jvm or ToolsJvm(key)
+        jvm = self._idle.take(key) or ToolsJvm(key)
         status, printed = jvm.run([main_class, *arguments], stdin)
-        self._keep(key, jvm)
+        if jvm.has_threads_left:
+            jvm.close()
+        else:
+            self._idle.keep(key, jvm)
         output = printed.decode(errors="replace")
         if status:
             raise SetupError(f"{main_class} ends with {status}:\n{output[-LOG_TAIL_CHARACTERS:]}")
         return output
-
-    def close(self) -> None:
-        """Ends the JVMs."""
-        with self._lock:
-            while self._idle:
-                self._idle.popitem()[1].close()
-
-    def _keep(self, key: Kafka, jvm: ToolsJvm) -> None:
-        with self._lock:
-            if jvm.has_threads_left or self._idle.setdefault(key, jvm) is not jvm:
-                jvm.close()
 
 
 def _with_length(some: bytes) -> bytes:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has none
+from py4j.protocol import Py4JError
 from pyspark import Accumulator, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
