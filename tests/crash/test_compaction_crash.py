@@ -1,7 +1,8 @@
 """The power is cut at every operation of a compaction: each key's last value is there, and the log is whole."""
 
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from itertools import islice
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogConfig, LogManager, TopicPartition
 from millrace_broker.storage.segments.segment_swap import finish_swaps
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.crash_fs import CrashFileSystem
 
 T = TopicPartition("t", 0)
 FOLDER = "/data/t-0"
@@ -59,13 +60,13 @@ class Workload:
 
     def __init__(self, fs: CrashFileSystem) -> None:
         self.fs = fs
-        self.start_operations = 0
+        self.is_open = False
         self.flushed = 0
         self.appended = 0
 
     def run(self) -> None:
         manager, log = open_store(self.fs)
-        self.start_operations = self.fs.operations
+        self.is_open = True
         self.flushed = self.appended = log.log_end_offset
         cleaner = LogCleaner(self.fs, ManualClock(), manager, CONFIG)
         (report,) = cleaner.run(force=True)
@@ -77,14 +78,9 @@ class Workload:
         log.flush()
         self.flushed = log.log_end_offset
 
-
-def whole_run() -> Workload:
-    workload = Workload(GOOD.after_kill())
-    workload.run()
-    return workload
-
-
-WHOLE = whole_run()
+    def each_change(self) -> Iterator[int]:
+        """Yields the number of each change once the log is open."""
+        return (number for number in self.fs.each_change(self.run) if self.is_open)
 
 
 def check(fs: CrashFileSystem, at_least: int) -> None:
@@ -110,31 +106,22 @@ def check(fs: CrashFileSystem, at_least: int) -> None:
 @pytest.mark.soak(rounds=3, minutes=1.5)
 def test_each_keys_last_value_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
     for seed in rounds:
-        for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
-            workload = Workload(GOOD.after_kill())
-            workload.fs.cut_power_at(cut_at)
-            with pytest.raises(PowerCutError):
-                workload.run()
+        workload = Workload(GOOD.after_kill())
+        for cut_at in workload.each_change():
             check(workload.fs.after_cut(Random(seed * 1000 + cut_at) if seed else None), FLUSHED)
     record_property("seeds", seed + 1)
 
 
 def test_a_killed_process_loses_nothing_and_a_compaction_goes_on_after_it() -> None:
-    for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
-        workload = Workload(GOOD.after_kill())
-        workload.fs.cut_power_at(cut_at)
-        with pytest.raises(PowerCutError):
-            workload.run()
+    workload = Workload(GOOD.after_kill())
+    for _ in workload.each_change():
         check(workload.fs.after_kill(), workload.appended)
 
 
 def test_without_checkpoints_nothing_is_lost() -> None:
     """A log whose folder was copied without the checkpoints is recovered from its first byte, with gaps or without."""
-    for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1, 3):
-        workload = Workload(GOOD.after_kill())
-        workload.fs.cut_power_at(cut_at)
-        with pytest.raises(PowerCutError):
-            workload.run()
+    workload = Workload(GOOD.after_kill())
+    for _ in islice(workload.each_change(), 0, None, 3):
         fs = workload.fs.after_kill()
         for name in ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
             if fs.exists(f"/data/{name}"):
@@ -148,14 +135,8 @@ def test_a_value_stays_until_the_one_that_supersedes_it_is_on_the_disk() -> None
     put(log, 10)
     log.flush()
     flushed = fs.after_kill()
-    whole = flushed.after_kill()
-    compact_unflushed(whole)
-    for cut_at in range(1, whole.operations + 1):
-        fs = flushed.after_kill()
-        fs.cut_power_at(cut_at)
-        with suppress(PowerCutError):
-            compact_unflushed(fs)
-        check(fs.after_cut(), 10)
+    for _ in flushed.each_change(lambda: compact_unflushed(flushed)):
+        check(flushed.after_cut(), 10)
 
 
 def compact_unflushed(fs: CrashFileSystem) -> None:
@@ -166,11 +147,8 @@ def compact_unflushed(fs: CrashFileSystem) -> None:
 
 def decided_swap() -> CrashFileSystem:
     """A crash right behind the sync of the name `.log.swap`."""
-    for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
-        workload = Workload(GOOD.after_kill())
-        workload.fs.cut_power_at(cut_at)
-        with pytest.raises(PowerCutError):
-            workload.run()
+    workload = Workload(GOOD.after_kill())
+    for _ in workload.each_change():
         fs = workload.fs.after_cut()
         if any(name.endswith(".log.swap") for name in fs.listdir(FOLDER)):
             return fs
@@ -178,20 +156,12 @@ def decided_swap() -> CrashFileSystem:
 
 
 def test_the_power_goes_again_at_every_operation_of_finishing_a_swap() -> None:
-    decided = decided_swap()
-    for cut_at in range(1, 200):
-        fs = decided.after_kill()
-        fs.cut_power_at(cut_at)
-        try:
-            finish_swaps(fs, FOLDER)
-        except PowerCutError:
-            for seed in range(8):
-                check(fs.after_cut(Random(seed * 1000 + cut_at)), FLUSHED)
-            continue
-        assert cut_at > 5
-        check(fs.after_kill(), FLUSHED)
-        return
-    raise AssertionError("a swap takes more operations than that")
+    fs = decided_swap()
+    for cut_at in fs.each_change(lambda: finish_swaps(fs, FOLDER)):
+        for seed in range(8):
+            check(fs.after_cut(Random(seed * 1000 + cut_at)), FLUSHED)
+    assert cut_at >= 5
+    check(fs.after_kill(), FLUSHED)
 
 
 def test_a_damaged_swap_leaves_the_old_segments(caplog: pytest.LogCaptureFixture) -> None:

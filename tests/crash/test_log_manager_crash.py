@@ -9,7 +9,7 @@ from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import LogManager, NewLog, TopicPartition
 from millrace_broker.storage.data_dirs.meta_properties import FEW
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.crash_fs import CrashFileSystem
 
 CLUSTER_ID = "M0tZ0qZ3Q4Kq2sR1yHn0aw"
 KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 3)
@@ -51,35 +51,29 @@ class Life:
             self.is_deleted = False
 
 
-def operations_of_life() -> int:
-    fs = CrashFileSystem()
-    Life(fs).run()
-    return fs.operations
+def check(after: CrashFileSystem, life: Life) -> None:
+    logs = manager(after)
+    logs.start()
+    assert logs.topic_id(KEPT) in {None, KEPT_ID}
+    log = logs.create(KEPT, KEPT_ID, {})
+    assert log.log_end_offset >= life.acknowledged
+    for offset in range(log.log_end_offset):
+        data = log.read(offset, 1, up_to_offset=log.log_end_offset)
+        assert [record.value for record in decode_records(data)] == [b"%d" % offset]
+    if life.is_deleted:
+        assert logs.get(DELETED) is None
+    assert all(report.findings == () for report in logs.verify())
+    logs.close()
+    assert after.open_files == 0
 
 
 @pytest.mark.soak(rounds=3, minutes=1)
 def test_logs_come_back_after_a_power_cut_at_any_operation(rounds, record_property) -> None:
     for seed in rounds:
-        for cut_at in range(1, operations_of_life() + 1):
-            fs = CrashFileSystem()
-            fs.cut_power_at(cut_at)
-            life = Life(fs)
-            with pytest.raises(PowerCutError):
-                life.run()
-            after = fs.after_cut(Random(seed * 1000 + cut_at) if seed else None)
-            logs = manager(after)
-            logs.start()
-            assert logs.topic_id(KEPT) in {None, KEPT_ID}
-            log = logs.create(KEPT, KEPT_ID, {})
-            assert log.log_end_offset >= life.acknowledged
-            for offset in range(log.log_end_offset):
-                data = log.read(offset, 1, up_to_offset=log.log_end_offset)
-                assert [record.value for record in decode_records(data)] == [b"%d" % offset]
-            if life.is_deleted:
-                assert logs.get(DELETED) is None
-            assert all(report.findings == () for report in logs.verify())
-            logs.close()
-            assert after.open_files == 0
+        fs = CrashFileSystem()
+        life = Life(fs)
+        for cut_at in fs.each_change(life.run):
+            check(fs.after_cut(Random(seed * 1000 + cut_at) if seed else None), life)
     record_property("seeds", seed + 1)
 
 
@@ -91,28 +85,24 @@ def test_many_logs_made_at_once_survive_a_power_cut_at_any_operation(rounds, rec
     """Cut while they are made, all of them can be made again; once they are made, they are there with their ids."""
     wanted = [NewLog(each, KEPT_ID, {}) for each in MANY]
     for seed in rounds:
-        cut_at, is_made = 0, False
-        while not is_made:
-            cut_at += 1
-            fs = CrashFileSystem()
-            logs = manager(fs, "/one")
-            logs.start()
-            fs.cut_power_at(fs.operations + cut_at)
-            try:
-                logs.create_all(wanted)
-                is_made = True
-            except PowerCutError:
-                pass
-            after = fs.after_cut(Random(seed * 1000 + cut_at) if seed else None)
-            again = manager(after, "/one")
-            again.start()
-            for each in MANY:
-                assert again.topic_id(each) == KEPT_ID or (again.topic_id(each) is None and not is_made)
-            again.create_all(wanted)
-            assert all(again.create(*each).log_end_offset == 0 for each in wanted)
-            again.close()
-            assert after.open_files == 0
+        fs = CrashFileSystem()
+        logs = manager(fs, "/one")
+        logs.start()
+        for cut_at in fs.each_change(lambda logs=logs: logs.create_all(wanted)):
+            check_many(fs.after_cut(Random(seed * 1000 + cut_at) if seed else None), wanted, is_made=False)
+        check_many(fs.after_cut(Random(seed * 1000) if seed else None), wanted, is_made=True)
     record_property("seeds", seed + 1)
+
+
+def check_many(after: CrashFileSystem, wanted: list[NewLog], *, is_made: bool) -> None:
+    again = manager(after, "/one")
+    again.start()
+    for each in MANY:
+        assert again.topic_id(each) == KEPT_ID or (again.topic_id(each) is None and not is_made)
+    again.create_all(wanted)
+    assert all(again.create(*each).log_end_offset == 0 for each in wanted)
+    again.close()
+    assert after.open_files == 0
 
 
 def test_a_clean_shutdown_survives_a_power_cut_and_recovers_nothing() -> None:

@@ -5,6 +5,7 @@ asks for its producer id again, which waits for a decision that was made and abo
 """
 
 import asyncio
+from itertools import islice
 from random import Random
 from uuid import UUID
 
@@ -38,7 +39,7 @@ from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.transaction import End, InitProducer
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.read_committed import committed_records
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
@@ -208,26 +209,10 @@ def fresh_fs():
     return fs
 
 
-def operations_of(version, flush_messages):
-    fs = fresh_fs()
-    asyncio.run(play(fs, version, [], flush_messages=flush_messages))
-    return fs.operations
-
-
-def crashed(version, operation, flush_messages):
-    """Returns (the file system, whose power was cut at the operation, the numbers that the client was told before)."""
-    fs, told = fresh_fs(), []
-    fs.cut_power_at(operation)
-    with pytest.raises(PowerCutError):
-        asyncio.run(play(fs, version, told, flush_messages=flush_messages))
-    return fs, told
-
-
 @pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
 def test_a_transaction_counts_or_does_not_whenever_the_process_ends(version):
-    seen = set()
-    for operation in range(1, operations_of(version, None)):
-        fs, told = crashed(version, operation, None)
+    fs, told, seen = fresh_fs(), [], set()
+    for _ in fs.each_change(lambda: asyncio.run(play(fs, version, told))):
         seen.add(tuple(asyncio.run(judge(fs.after_kill(), told))))
     assert seen == {(), (1,), (1, 3)}
 
@@ -235,7 +220,7 @@ def test_a_transaction_counts_or_does_not_whenever_the_process_ends(version):
 @pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
 def test_what_was_told_stays_told_whenever_the_power_goes(version):
     """Every record is synced; of what was not synced, chance decides what is lost."""
-    chance = Random(version)
-    for operation in range(1, operations_of(version, 1), 3):
-        fs, told = crashed(version, operation, 1)
+    fs, told, chance = fresh_fs(), [], Random(version)
+    life = fs.each_change(lambda: asyncio.run(play(fs, version, told, flush_messages=1)))
+    for operation in islice(life, 0, None, 3):
         asyncio.run(judge(fs.after_cut(chance if operation % 2 else None), told))

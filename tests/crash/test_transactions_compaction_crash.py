@@ -1,6 +1,8 @@
 """The power is cut at every operation of a compaction among transactions: what was committed is there, no more."""
 
 import uuid
+from collections.abc import Iterator
+from itertools import islice
 from random import Random
 
 import pytest
@@ -10,7 +12,7 @@ from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, TopicPartition
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.read_committed import committed_records
 
 T = TopicPartition("t", 0)
@@ -94,23 +96,18 @@ class Workload:
 
     def __init__(self, fs: CrashFileSystem) -> None:
         self.fs = fs
-        self.start_operations = 0
+        self.is_open = False
 
     def run(self) -> None:
         store = Store(self.fs, LATER_MS)
-        self.start_operations = self.fs.operations
+        self.is_open = True
         store.compact()
         store.log.remove_deleted()
         store.log.flush()
 
-
-def whole_run() -> Workload:
-    workload = Workload(GOOD.after_kill())
-    workload.run()
-    return workload
-
-
-WHOLE = whole_run()
+    def each_change(self) -> Iterator[int]:
+        """Yields the number of each change once the log is open."""
+        return (number for number in self.fs.each_change(self.run) if self.is_open)
 
 
 def check(fs: CrashFileSystem) -> None:
@@ -135,21 +132,15 @@ def test_the_model_is_what_was_committed() -> None:
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_committed_records_survive_a_power_cut_at_any_operation(seed: int | None) -> None:
-    for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
-        workload = Workload(GOOD.after_kill())
-        workload.fs.cut_power_at(cut_at)
-        with pytest.raises(PowerCutError):
-            workload.run()
+    workload = Workload(GOOD.after_kill())
+    for cut_at in workload.each_change():
         check(workload.fs.after_cut(None if seed is None else Random(seed * 1000 + cut_at)))
 
 
 @pytest.mark.parametrize("lost", [(), ("checkpoint",), ("checkpoint", ".snapshot"), ("checkpoint", ".txnindex")])
 def test_a_killed_process_leaves_transactions_as_they_were(lost: tuple[str, ...]) -> None:
-    for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1, 2 if lost else 1):
-        workload = Workload(GOOD.after_kill())
-        workload.fs.cut_power_at(cut_at)
-        with pytest.raises(PowerCutError):
-            workload.run()
+    workload = Workload(GOOD.after_kill())
+    for _ in islice(workload.each_change(), 0, None, 2 if lost else 1):
         fs = workload.fs.after_kill()
         for folder in ("/data", FOLDER):
             for name in fs.listdir(folder):

@@ -8,19 +8,24 @@ those that were synced, and between them a journal of changes in order, where a 
              name in order; of each file the old bytes, the new ones, a torn mixture, or the new size with zeros.
              A file's time of the last write is the one that was synced
 
-Operations that change something are counted, so that a test can cut the power at each of them in turn. The operation
-at which the power is cut may be half done. After the cut everything but `close` raises `PowerCutError`.
+Operations that change something are counted. A test looks at what a crash would leave at each of them in turn,
+
+    for operation in fs.each_change(life):
+        check(fs.after_cut(Random(operation)))
+
+or cuts the power at one of them, after which everything but `close` raises `PowerCutError`. The operation at which the
+power goes may be half done.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
-from threading import Lock
+from threading import Lock, Semaphore, Thread
 
 from millrace.clock import SystemClock
 from millrace.fs import Buffer
@@ -28,6 +33,49 @@ from millrace.fs import Buffer
 
 class PowerCutError(Exception):
     """The machine is off. This is no OSError, because code that handles those isn't running any more."""
+
+
+class _Life(Thread):
+    """What a test does with the disk, on a thread of its own; either this one runs or the test's."""
+
+    def __init__(self, life: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self.error: BaseException | None = None
+        self.has_ended = self._is_free = False
+        self._life = life
+        self._test, self._change = Semaphore(0), Semaphore(0)
+        self._one_at_a_time = Lock()  # a life may have threads, too
+
+    def run(self) -> None:
+        """Runs the whole life."""
+        try:
+            self._life()
+        except BaseException as error:  # noqa: BLE001  # for the test
+            self.error = error
+        finally:
+            self.has_ended = True
+            self._test.release()
+
+    def await_test(self) -> None:
+        """Waits before a change until the test has looked at the disk; for the life's threads."""
+        with self._one_at_a_time:
+            if not self._is_free:
+                self._test.release()
+                self._change.acquire()
+
+    def await_change(self) -> None:
+        """Waits until the life is before a change, or has ended; for the test."""
+        self._test.acquire()
+
+    def go_on(self) -> None:
+        """Lets the life make its change."""
+        self._change.release()
+
+    def go_on_to_the_end(self) -> None:
+        """Lets the life make all of its changes, and waits for its end."""
+        self._is_free = True
+        self.go_on()
+        self.join()
 
 
 class _File:
@@ -103,6 +151,10 @@ class _Folder:
         return folder
 
 
+def _do_nothing() -> None:
+    """Leaves nothing half done."""
+
+
 def _apply(names: dict[str, _File | _Folder], change: dict[str, _File | _Folder | None]) -> None:
     for name, node in change.items():
         if node is None:
@@ -126,6 +178,7 @@ class CrashFileSystem:
         self._next_fd = 3
         self._lock = Lock()
         self._cut_at: int | None = None
+        self._life: _Life | None = None
         self._failures: list[tuple[str, int, int]] = []
 
     # What a test asks for.
@@ -133,6 +186,33 @@ class CrashFileSystem:
     def cut_power_at(self, operation: int) -> None:
         """Cuts the power when `operations` reaches this number."""
         self._cut_at = operation
+
+    def each_change(self, life: Callable[[], object]) -> Iterator[int]:
+        """Runs `life`, and yields the number of each of its changes before it is made.
+
+        Meanwhile `after_cut` and `after_kill` return what a crash at this change would leave. Where the loop over the
+        changes ends early, the power is cut.
+
+        Raises:
+            AssertionError: There was no change.
+            BaseException: What `life` raises.
+        """
+        before, self._life = self.operations, (thread := _Life(life))
+        thread.start()
+        try:
+            thread.await_change()
+            while not thread.has_ended:
+                yield self.operations
+                thread.go_on()
+                thread.await_change()
+        finally:
+            self._life = None
+            if not thread.has_ended:
+                self._cut_at = self.operations
+                thread.go_on_to_the_end()
+        if thread.error is not None:
+            raise thread.error
+        assert self.operations > before, "there was no change"
 
     def fail(self, name: str, *, after: int = 0, code: int = errno.EIO) -> None:
         """Makes the operation called `name` fail once with an OSError, after `after` more successes."""
@@ -210,11 +290,7 @@ class CrashFileSystem:
         """Writes bytes; a power cut here leaves half of them, and a full disk takes as many as fit."""
         content, data = b"".join(buffers), self._files[fd].data
         self._files[fd].modified_ms = _now_ms()
-        try:
-            self._before("pwritev")
-        except (PowerCutError, OSError):
-            _write(data, content[: len(content) // 2], position)
-            raise
+        self._before("pwritev", do_half=partial(_write, data, content[: len(content) // 2], position))
         room = self._room() + max(len(data) - position, 0)
         _write(data, content[:room], position)
         if room < len(content):
@@ -322,17 +398,22 @@ class CrashFileSystem:
             return False
         return name in folder.names
 
-    def _before(self, name: str, *, changes: bool = True) -> None:
-        """Counts the operation; cuts the power or fails if a test has asked for that."""
+    def _before(self, name: str, *, changes: bool = True, do_half: Callable[[], None] = _do_nothing) -> None:
+        """Counts the operation; lets a test look, cuts the power, or fails if a test has asked for that."""
         with self._lock:
             self.operations += changes
+        if changes and (life := self._life) is not None:
+            do_half()
+            life.await_test()
         if self._cut_at is not None and self.operations >= self._cut_at:
+            do_half()
             raise PowerCutError(f"the power went at operation {self.operations}, {name}")
         for slot, (wanted, after, code) in enumerate(self._failures):
             if wanted == name and after > 0:
                 self._failures[slot] = (wanted, after - 1, code)
             elif wanted == name:
                 del self._failures[slot]
+                do_half()
                 raise _os_error(code, name)
 
     def _room(self) -> int:

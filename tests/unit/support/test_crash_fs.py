@@ -1,4 +1,5 @@
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -110,18 +111,92 @@ def test_chance_leaves_any_mixture_of_old_and_new() -> None:
 def test_a_durable_write_leaves_the_old_content_or_the_new_wherever_it_is_cut() -> None:
     fs = CrashFileSystem()
     write_file_durably(fs, "/file", b"old")
-    start = fs.operations
-    write_file_durably(fs, "/file", b"new")
     outcomes = set()
-    for cut_at in range(start + 1, fs.operations + 1):
+    for _ in fs.each_change(lambda: write_file_durably(fs, "/file", b"new")):
         for seed in range(10):
-            again = CrashFileSystem()
-            write_file_durably(again, "/file", b"old")
-            again.cut_power_at(cut_at)
-            with pytest.raises(PowerCutError):
-                write_file_durably(again, "/file", b"new")
-            outcomes.add(read_file(again.after_cut(Random(seed)), "/file"))
+            outcomes.add(read_file(fs.after_cut(Random(seed)), "/file"))
     assert outcomes == {b"old", b"new"}
+
+
+def copied_and_renamed(fs: CrashFileSystem) -> None:
+    """Makes each kind of change."""
+    fs.mkdir("/folder")
+    fd = fs.open("/folder/a", create=True)
+    fs.pwritev(fd, [b"content"], 0)
+    fs.fsync(fd)
+    fs.pwritev(fd, [b"CON"], 0)
+    fs.truncate(fd, 6)
+    fs.close(fd)
+    fs.rename("/folder/a", "/folder/b")
+    fs.fsync_dir("/folder")
+    fs.unlink("/folder/b")
+    fs.rmdir("/folder")
+    fs.sync_tree("/")
+
+
+def content(fs: CrashFileSystem, path: str = "/") -> dict[str, object]:
+    """Returns all that is below a folder."""
+    found: dict[str, object] = {}
+    for name in fs.listdir(path):
+        below = f"{path.rstrip('/')}/{name}"
+        try:
+            found[name] = read_file(fs, below)
+        except IsADirectoryError:
+            found[name] = content(fs, below)
+    return found
+
+
+@pytest.mark.parametrize("capacity_bytes", [None, 100])
+def test_before_each_change_the_disk_is_as_a_cut_there_leaves_it(capacity_bytes: int | None) -> None:
+    fs = CrashFileSystem(capacity_bytes=capacity_bytes)
+    changes = []
+    for operation in fs.each_change(lambda: copied_and_renamed(fs)):
+        changes.append(operation)
+        cut = CrashFileSystem(capacity_bytes=capacity_bytes)
+        cut.cut_power_at(operation)
+        with pytest.raises(PowerCutError):
+            copied_and_renamed(cut)
+        for seed in range(5):
+            assert content(fs.after_cut(Random(seed))) == content(cut.after_cut(Random(seed)))
+        assert content(fs.after_kill()) == content(cut.after_kill())
+    assert changes == list(range(1, fs.operations + 1))
+    assert content(fs) == {}
+
+
+def test_the_power_is_cut_where_a_test_looks_no_further() -> None:
+    fs = CrashFileSystem()
+    changes = fs.each_change(lambda: copied_and_renamed(fs))
+    assert [next(changes), next(changes)] == [1, 2]
+    changes.close()
+    with pytest.raises(PowerCutError):
+        fs.listdir("/")
+    assert content(fs.after_kill()) == {"folder": {}}
+
+
+def test_a_life_that_fails_or_changes_nothing_is_an_error() -> None:
+    fs = CrashFileSystem()
+    fs.fail("rename", code=errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        list(fs.each_change(lambda: copied_and_renamed(fs)))
+    with pytest.raises(AssertionError, match="there was no change"):
+        list(fs.each_change(lambda: fs.exists("/")))
+
+
+def test_a_life_of_several_threads_is_looked_at_before_each_change() -> None:
+    fs = CrashFileSystem()
+
+    def life() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(fs.mkdir, [f"/{number}" for number in range(8)]))
+
+    seen = [len(content(fs.after_kill())) for _ in fs.each_change(life)]
+    assert seen == sorted(seen)
+    assert len(seen) == len(content(fs)) == 8
+    again = CrashFileSystem()
+    changes = again.each_change(lambda: ThreadPoolExecutor(4).map(again.mkdir, [f"/{number}" for number in range(8)]))
+    next(changes)
+    changes.close()
+    assert content(again.after_kill()) == {}
 
 
 def test_an_operation_fails_when_it_is_told_to() -> None:
