@@ -3,7 +3,9 @@
 import ast
 import inspect
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,20 +24,50 @@ def name(path):
     return str(path.relative_to(ROOT))
 
 
-def functions(tree):
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+class Function(NamedTuple):
+    """A function or a method; `is_inner` says whether it lies inside another one."""
+
+    name: str
+    lines: int
+    docstring: str | None
+    is_inner: bool
+    is_property_or_overload: bool
 
 
-def length(function):
-    return function.end_lineno - function.lineno + 1
+class Module(NamedTuple):
+    """What the rules look at in a file."""
+
+    lines: int
+    docstring: str | None
+    functions: list[Function]
+
+
+@cache
+def module(path):
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    return Module(len(source.splitlines()), ast.get_docstring(tree), list(functions(tree)))
+
+
+def functions(node, *, is_inner=False):
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # there are only lambdas below
+            continue
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function:
+            lines = child.end_lineno - child.lineno + 1
+            yield Function(child.name, lines, ast.get_docstring(child), is_inner, is_property_or_overload(child))
+        yield from functions(child, is_inner=is_inner or is_function)
+
+
+def is_property_or_overload(function):
+    return any(re.search(r"property|overload|\.setter", ast.unparse(one)) for one in function.decorator_list)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_a_file_and_its_functions_stay_readable(path):
-    source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= MAX_FILE_LINES
-    too_long = [node.name for node in functions(ast.parse(source)) if length(node) > MAX_FUNCTION_LINES]
-    assert too_long == []
+    assert module(path).lines <= MAX_FILE_LINES
+    assert [one.name for one in module(path).functions if one.lines > MAX_FUNCTION_LINES] == []
 
 
 def test_no_file_of_tests_is_too_long():
@@ -46,13 +78,12 @@ def test_no_file_of_tests_is_too_long():
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.stat().st_size], ids=name)
 def test_a_module_says_what_it_is(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert module(path).docstring
 
 
 def test_most_files_and_functions_are_short():
-    sources = [path.read_text(encoding="utf-8") for path in SOURCES]
-    file_lines = [len(source.splitlines()) for source in sources]
-    function_lines = [length(node) for source in sources for node in functions(ast.parse(source))]
+    file_lines = [module(path).lines for path in SOURCES]
+    function_lines = [one.lines for path in SOURCES for one in module(path).functions]
     assert sum(lines <= MOSTLY_FILE_LINES for lines in file_lines) / len(file_lines) > 0.75
     assert sum(lines <= MOSTLY_FUNCTION_LINES for lines in function_lines) / len(function_lines) > 0.75
 
@@ -92,19 +123,6 @@ def commands(typer_app):
 COMMANDS = set(commands(app))
 
 
-def methods_and_functions(node):
-    """Yields the functions of a module and of its classes, but none that lies inside another."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child
-        else:
-            yield from methods_and_functions(child)
-
-
-def is_property_or_overload(function):
-    return any(re.search(r"property|overload|\.setter", ast.unparse(one)) for one in function.decorator_list)
-
-
 def begins_with_a_verb(docstring):
     first = docstring.split()[0].strip(".,:;")
     return THIRD_PERSON.fullmatch(first) is not None and NOUNS.fullmatch(first) is None
@@ -114,10 +132,10 @@ def begins_with_a_verb(docstring):
 def test_a_docstring_begins_with_what_the_function_does(path):
     """In the third person: "Returns ...". Properties have a noun phrase, commands are imperative."""
     wrong = [
-        f"{one.name}: {docstring.splitlines()[0]}"
-        for one in methods_and_functions(ast.parse(path.read_text(encoding="utf-8")))
-        if (docstring := ast.get_docstring(one)) and not begins_with_a_verb(docstring)
-        if not is_property_or_overload(one) and (path, one.name) not in COMMANDS
+        f"{one.name}: {one.docstring.splitlines()[0]}"
+        for one in module(path).functions
+        if one.docstring and not begins_with_a_verb(one.docstring)
+        if not one.is_inner and not one.is_property_or_overload and (path, one.name) not in COMMANDS
     ]
     assert wrong == []
 
