@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from millrace.errors import SetupError
-from millrace_support.broker_clusters import awaited
 from millrace_support.kafka_tools import PATIENT_GROUPS, PATIENT_PRODUCER, patient_versions
+from millrace_support.waiting import awaited
 
 pytestmark = pytest.mark.peers
 
@@ -23,7 +23,6 @@ CONFIGS = "kafka.admin.ConfigCommand"
 CONSOLE_PRODUCER = f"{TOOLS}.ConsoleProducer"
 CONSOLE_CONSUMER = f"{TOOLS}.consumer.ConsoleConsumer"
 RECORDS = 300
-TIMEOUT_S = 120
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from millrace.client import Cluster
 from millrace.client.acls import create_acls, delete_acls, find_acls
@@ -21,6 +20,7 @@ from millrace.security.acls import (
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
 from millrace.zk.session import ZooKeeperSession
+from millrace_support.waiting import until
 
 PROPERTIES = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
@@ -80,12 +80,6 @@ def seen(bootstrap):
     """What a broker says, asked alone."""
     with Cluster(bootstrap) as one:
         return find_acls(one, AclFilter())
-
-
-def until(is_true):
-    """Return once it is; brokers hear of changes a moment later than those who make them."""
-    waits = Retrying(retry=retry_if_result(lambda one: not one), stop=stop_after_delay(60), wait=wait_fixed(0.02))
-    waits(is_true)
 
 
 def nodes(session):

@@ -26,6 +26,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.header import encode_request_header, has_tagged_response_header
 from millrace_support.kafka_tools import PATIENT_GROUPS
+from millrace_support.waiting import until
 
 PARTITIONS = 4
 RECORDS_EACH = 5
@@ -91,24 +92,19 @@ class Talk:
 
     def prepare(self, **topics):
         """Make topics, and wait until the broker coordinates groups."""
-        deadline = time.monotonic() + DEADLINE_S
-        while self.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("g",)).coordinators[0].error_code:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        coordinated = {"key_type": 0, "coordinator_keys": ("g",)}
+        until(lambda: not self.ask(ApiKey.FIND_COORDINATOR, 4, **coordinated).coordinators[0].error_code)
         new = [
             {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": (), "configs": ()}
             for name, count in topics.items()
         ]
         self.ask(ApiKey.CREATE_TOPICS, 7, timeout=60_000, validate_only=False, topics=new)
         asked = [{"name": name, "topic_id": None} for name in topics]
-        while True:
-            found = self.ask(
-                ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False,
-                include_topic_authorized_operations=False,
-            ).topics  # fmt: skip
-            if not any(topic.error_code for topic in found):
-                break
-            assert time.monotonic() < deadline
+        fields = {"topics": asked, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        found = until(
+            lambda: self.ask(ApiKey.METADATA, 12, **fields).topics,
+            lambda topics: not any(topic.error_code for topic in topics),
+        )
         self._ids = {topic.name: topic.topic_id for topic in found}
         self._await_group_coordinator(topics)
 
@@ -411,17 +407,14 @@ def test_a_classic_java_consumer_goes_on_while_its_group_is_upgraded_and_downgra
 ):
     strategy = f"partition.assignment.strategy=org.apache.kafka.clients.consumer.{assignor}"
     with console(kafka_41, quick_broker, topic, strategy, "heartbeat.interval.ms=200"):
-        deadline = time.monotonic() + DEADLINE_S
         admin = AdminClient({"bootstrap.servers": quick_broker.bootstrap})
-        while not assigned(admin, topic):
-            assert time.monotonic() < deadline
+        until(lambda: assigned(admin, topic))
         assert type_of(quick_broker, topic) is ConsumerGroupType.CLASSIC
         ours = member(quick_broker, topic)
         poll_until(lambda: len(ours.assignment()) == PARTITIONS // 2, ours)
         assert type_of(quick_broker, topic) is ConsumerGroupType.CONSUMER
         ours.close()
-        while assigned(admin, topic) != [PARTITIONS]:
-            assert time.monotonic() < deadline
+        until(lambda: assigned(admin, topic), lambda shares: shares == [PARTITIONS])
         assert type_of(quick_broker, topic) is ConsumerGroupType.CLASSIC
 
 

@@ -8,10 +8,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.security.client_properties import jaas_of
 from millrace.security.client_security import ClientSecurity
-from millrace_support.broker_clusters import awaited
 from millrace_support.mixed_clusters import Securing, Software, mixed_cluster
 from millrace_support.sasl_brokers import renewed_authentications, tokens_between_brokers
 from millrace_support.token_server import TokenServer
+from millrace_support.waiting import awaited
 
 KAFKA, MILLRACE = Software
 LISTENER, SECRET, LIFE_S = "SASL_PLAINTEXT", "between us", 8

@@ -13,9 +13,9 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
 from millrace.wire.api import ApiKey
 from millrace.wire.messages import PRODUCE
-from millrace_support.broker_clusters import awaited
 from millrace_support.kafka_tools import patient_versions
 from millrace_support.raw import RawConnection
+from millrace_support.waiting import awaited
 
 PEERS = Path(__file__).parents[2] / ".peers"
 

@@ -13,8 +13,9 @@ import pytest
 from millrace.client import Cluster, SyncProducer
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
-from millrace_support.broker_clusters import awaited, broker_cluster
+from millrace_support.broker_clusters import broker_cluster
 from millrace_support.kafka_tools import PATIENT_GROUPS, KafkaTools, patient_versions
+from millrace_support.waiting import awaited
 
 PROPERTIES = {
     "auto.leader.rebalance.enable": "false",

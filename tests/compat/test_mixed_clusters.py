@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 
 from millrace.wire.api import ApiKey
-from millrace_support.broker_clusters import DEADLINE_S
 from millrace_support.java_programs import with_program
 from millrace_support.mixed_clusters import Software, kafka_of_256_mb, mixed_cluster
 from millrace_support.raw import RawConnection
 from millrace_support.rolled_clusters import PARTITIONS, RolledCluster, replicated
 from millrace_support.rolling_load import Sent
+from millrace_support.waiting import PATIENCE_S
 
 JAVA = "java"
 JAVA_TRANSACTIONS = Path(__file__).parent / "judges" / "Transactions.java"
@@ -42,7 +42,7 @@ def verify_replicas(kafka, brokers, topics):
 
 def until_equal(lines):
     """Yields what the tool says until the replicas are equal; it reports twice a second, and does not end by itself."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     for line in lines:
         yield line
         assert "match" not in line

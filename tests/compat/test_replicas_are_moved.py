@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from millrace.testing.kafka import KafkaBroker
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_support.await_brokers import await_brokers
 from millrace_support.kafka_tools import KafkaTools
+from millrace_support.waiting import until
 
 PROPERTIES = {"replica.fetch.max.bytes": "20000", "auto.leader.rebalance.enable": "false"}
 THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -101,14 +101,6 @@ def described_by_kafka(tool, topic):
         r"Partition: \d+\s+Leader: (\S+)\s+Replicas: (\S+)", tool("kafka-topics", "--describe", "--topic", topic)
     )
     return [(int(leader), [int(one) for one in replicas.split(",")]) for leader, replicas in rows]
-
-
-def until(is_so):
-    """Waits until `is_so` returns true: brokers hear of a change after the controller or the broker that made it."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def await_no_throttle(millrace, *entity):

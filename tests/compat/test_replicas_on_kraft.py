@@ -10,7 +10,7 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.kafka import KafkaBroker
 from millrace_support.await_brokers import await_brokers
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import until
 
 TIMEOUT_S = 240
 
@@ -37,11 +37,6 @@ def millrace(warm_millrace, bootstrap):
         return done.stdout if status == 0 else done.stderr
 
     return run
-
-
-def until(is_so):
-    """Waits until `is_so` returns true: brokers hear of a change after their controller has made it."""
-    awaited(lambda: is_so() or None, "all brokers know of it")
 
 
 def test_a_topic_grows_and_shrinks_and_a_broker_leaves(bootstrap, millrace):

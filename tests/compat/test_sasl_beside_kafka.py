@@ -23,9 +23,9 @@ from millrace_broker.security.authentication.credentials import Credentials, use
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
 from millrace_broker.security.authentication.mechanisms import new_mechanism
 from millrace_ops.users.stored_users import in_zookeeper
-from millrace_support.broker_clusters import awaited
 from millrace_support.kafka_tools import PATIENT_PRODUCER, KafkaTools
 from millrace_support.sasl_brokers import MECHANISMS, SCRAM, client_jaas, sasl_broker
+from millrace_support.waiting import awaited
 from millrace_support.zookeeper_sessions import started
 
 LINES = [f"line {number}" for number in range(50)]

@@ -30,11 +30,11 @@ from millrace.security.acls import (
 )
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.messages import FIND_COORDINATOR, METADATA, PRODUCE
-from millrace_support.broker_clusters import awaited
 from millrace_support.mixed_clusters import Software, mixed_cluster
 from millrace_support.mixed_security import STRANGER, MixedSecurity, rights
 from millrace_support.rolled_clusters import PLAIN, TRANSACTIONAL, RolledCluster, replicated
 from millrace_support.rolling_load import GROUP
+from millrace_support.waiting import awaited
 from millrace_support.zookeeper_security import SecuredZooKeeper
 
 KAFKA, MILLRACE = Software

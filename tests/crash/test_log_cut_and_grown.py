@@ -1,7 +1,5 @@
 """A log that a crash has cut and that has grown again: whoever read the lost records is told where they end."""
 
-import time
-
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -13,10 +11,10 @@ from millrace.records.batch import walk
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_support.broker_properties import LASTING_SESSION
+from millrace_support.waiting import until
 from millrace_support.zookeeper_sessions import end_session
 
 CUT_AT, READ = 10, 20
-PATIENCE_S = 60
 
 
 class CrashingBroker(BrokerProcess):
@@ -72,12 +70,10 @@ def epochs(broker):
 
     A leader learns its epoch before the metadata shows it, so both are asked until they agree.
     """
-    deadline_s = time.monotonic() + PATIENCE_S
-    while True:
-        found = epochs_now(broker)
-        if all(epoch == max(known for known, _ in ends) for epoch, ends in found.values()):
-            return found
-        assert time.monotonic() < deadline_s, found
+    return until(
+        lambda: epochs_now(broker),
+        lambda found: all(epoch == max(known for known, _ in ends) for epoch, ends in found.values()),
+    )
 
 
 def epochs_now(broker):

@@ -18,8 +18,8 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.histories.check import check
 from millrace_ops.histories.events import Action, read_history
 from millrace_ops.histories.finding import Anomaly
-from millrace_support.broker_clusters import awaited
 from millrace_support.relayed_clusters import relayed_cluster
+from millrace_support.waiting import awaited
 
 READERS = ("confluent-assigned", "aiokafka-assigned")
 SENDERS = ("confluent-sender", "aiokafka-sender")

@@ -22,6 +22,7 @@ from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_support.waiting import until
 
 MILLRACE = "from millrace_ops.cli.main import main; main()"
 PARTS = ("run-server", "code-server", "daemon", "broker", "up", "webserver", "zookeeper")
@@ -74,9 +75,7 @@ class Up:
         killed_s = time.monotonic()
         self.process.stdout.close()
         self.process.wait(PATIENCE_S)
-        while left := [one for one in everything if lives(one)]:
-            assert time.monotonic() < killed_s + 2 * PATIENCE_S, left
-            time.sleep(0.05)
+        until(lambda: [one for one in everything if lives(one)], lambda left: not left)
         return time.monotonic() - killed_s
 
     def __enter__(self):
@@ -91,19 +90,16 @@ class Up:
 
     def finished(self, run_id):
         """The state of a run that has ended."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (run := self.api.run(run_id)).is_finished:
+
+        def look():
             assert self.process.poll() is None
-            assert time.monotonic() < deadline, run
-            time.sleep(0.25)
-        return run
+            return self.api.run(run_id)
+
+        return until(look, lambda run: run.is_finished, pause_s=0.25)
 
     def started(self, run_id):
         """Waits until a run has begun."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.api.run(run_id).status not in ("STARTED", "SUCCESS"):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: self.api.run(run_id).status, lambda status: status in ("STARTED", "SUCCESS"), pause_s=0.1)
 
 
 def command_line(process):
@@ -152,10 +148,7 @@ def check(up, left, table, sent):
 def send(up, sent):
     """Sends records, once the topic is made as it is declared; returns how many there are now."""
     with Cluster(up.addresses["broker"]) as cluster:
-        deadline = time.monotonic() + PATIENCE_S
-        while "events" not in cluster.metadata(None).topics:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: "events" in cluster.metadata(None).topics)
         records = [NewRecord(b"value", key=b"%d" % number) for number in range(sent, sent + 10)]
         SyncProducer(cluster).send("events", 0, records)
     return sent + len(records)

@@ -1,7 +1,6 @@
 """A partition's log is moved between a broker's data folders (KIP-113), while clients write to it and read it."""
 
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -20,9 +19,9 @@ from millrace.wire.api import ApiKey
 from millrace_ops.cli.app import app
 from millrace_support.command_runner import CommandRunner
 from millrace_support.raw import RawConnection
+from millrace_support.waiting import until
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-DEADLINE_S = 120
 
 
 class TwoFolders:
@@ -82,13 +81,6 @@ def folders(tmp_path_factory):
 def slow(tmp_path):
     with running(tmp_path, **{RATE: "20000"}) as found:
         yield found
-
-
-def until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def fill(folders, topic, count=3000):

@@ -11,6 +11,7 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_support.set_clock import SetClock
+from millrace_support.waiting import until
 
 HOUR_S, WAIT_S = 3600, 60
 AHEAD = "millrace_log_timestamp_ahead_seconds"
@@ -39,11 +40,7 @@ def values(broker):
 
 def once(broker, name, value):
     """All values, once this one is there."""
-    deadline = time.monotonic() + WAIT_S
-    while (found := values(broker)).get((name,)) != value:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    return found
+    return until(lambda: values(broker), lambda found: found.get((name,)) == value)
 
 
 def test_a_clock_that_is_set_and_set_back(broker, clock):

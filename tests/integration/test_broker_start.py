@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from uuid import uuid4
@@ -30,6 +29,7 @@ from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.view import BrokerInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.broker_properties import LASTING_SESSION
+from millrace_support.waiting import until
 from millrace_support.zookeeper_sessions import started
 
 pytestmark = pytest.mark.usefixtures("warm_path")
@@ -141,9 +141,7 @@ def test_a_changed_topic_configuration_is_obeyed_at_once(tmp_path, zookeeper):
         config = encode_config({"segment.bytes": "2000", "retention.bytes": "4000"})
         with started(address) as session:
             session.transact([SetData(topic_config("events"), config)])
-        deadline = time.monotonic() + 60
-        while not post(f"{broker.admin_url}/maintenance/retention")["partitions"][0]["deleted_segments"]:
-            assert time.monotonic() < deadline
+        until(lambda: post(f"{broker.admin_url}/maintenance/retention")["partitions"][0]["deleted_segments"])
 
 
 def get(url):

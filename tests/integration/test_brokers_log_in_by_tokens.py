@@ -12,10 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
-from millrace_support.broker_clusters import QUICK, BrokerCluster, awaited
+from millrace_support.broker_clusters import QUICK, BrokerCluster
 from millrace_support.certificates import Authority
 from millrace_support.sasl_brokers import renewed_authentications, tokens_between_brokers
 from millrace_support.token_server import TokenServer
+from millrace_support.waiting import awaited
 
 NAMES = {1: "first", 2: "second"}
 SECRET = "between us"

@@ -3,11 +3,11 @@
 import os
 import socket
 import subprocess
-import time
 
 import pytest
 
 from millrace.client import Admin, Cluster, Quotas, Users
+from millrace_support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("warm_path")
 DEADLINE_S = 120
@@ -35,10 +35,7 @@ def answered(complete):
     """Completes as `complete` does, again while nothing comes: a busy machine takes longer than a shell waits."""
 
     def ask(line, **variables):
-        deadline = time.monotonic() + DEADLINE_S
-        while not (found := complete(line, **variables)):
-            assert time.monotonic() < deadline, line
-        return found
+        return until(lambda: complete(line, **variables))
 
     return ask
 

@@ -1,6 +1,5 @@
 """What `ConsumerConnector` hands out of transactions, by `isolation.level`."""
 
-import time
 from contextlib import suppress
 
 import confluent_kafka
@@ -10,8 +9,8 @@ from millrace.client import Admin, Cluster
 from millrace.client.consumer import ConsumerConnector, ConsumerTimeoutError, Partition
 from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 from millrace.testing.broker import BrokerProcess
+from millrace_support.waiting import until
 
-DEADLINE_S = 120
 ON_A_BUSY_MACHINE = {"zookeeper.session.timeout.ms": "60000", "zookeeper.connection.timeout.ms": "60000"}
 LONGEST_TRANSACTION_MS = 600_000
 
@@ -68,13 +67,6 @@ def stream(connect, topic):
     yield opened
     for connector in connectors:
         connector.shutdown()
-
-
-def until(holds):
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def read_all(stream, count):

@@ -25,9 +25,10 @@ from millrace_pipelines.warehouse.delta.leases import Progress, lease
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, failures_noted
 from millrace_support.clock import ManualClock
-from millrace_support.console_pages import PROPERTIES, Browser, cells, console_of, until
+from millrace_support.console_pages import PROPERTIES, Browser, cells, console_of
 from millrace_support.loads import Loads
 from millrace_support.schema_registry import SchemaRegistryServer
+from millrace_support.waiting import until
 
 HOSTILE = "<script>document.title = 'owned'</script>"
 GROUP = f'reports "&/{HOSTILE}'

@@ -19,9 +19,10 @@ from millrace.wire.api import ApiKey
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_ops.console.clusters import Clusters
 from millrace_ops.console.watch import IDLE_S, Watch
-from millrace_support.console_pages import PROPERTIES, Browser, cells, until
+from millrace_support.console_pages import PROPERTIES, Browser, cells
 from millrace_support.raw import RawConnection
 from millrace_support.set_clock import SetClock
+from millrace_support.waiting import until
 
 
 def own_troubles(browser):

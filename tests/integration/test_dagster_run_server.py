@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import dagster as dg
@@ -17,6 +16,7 @@ from millrace.ports import free_port
 from millrace_ops.platform.dagster_instance import write_instance
 from millrace_ops.platform.ports import is_listening
 from millrace_ops.platform.run_requests import Request, ask, read_line
+from millrace_support.waiting import until
 
 PATIENCE_S = 120
 LOST = dg.DagsterRunStatus.FAILURE
@@ -87,19 +87,12 @@ def run_server(home, port):
     command = [sys.executable, "-m", "millrace_ops.platform.run_server", str(port)]
     with subprocess.Popen(command, env={**os.environ, "DAGSTER_HOME": home}) as server:
         try:
-            await_true(lambda: is_listening("127.0.0.1", port))
+            until(lambda: is_listening("127.0.0.1", port))
             yield psutil.Process(server.pid)
         finally:
             for process in psutil.Process(server.pid).children() if server.poll() is None else ():
                 process.kill()
             server.kill()
-
-
-def await_true(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -169,16 +162,16 @@ def printed(instance, run_id):
 def test_a_run_is_executed_by_a_fork_with_the_code_of_its_time(server, instance, launch):
     for said in ("the first", "and changed"):
         run_id = launch("saying", said)
-        await_true(lambda run_id=run_id: instance.get_run_by_id(run_id).is_finished)
+        until(lambda run_id=run_id: instance.get_run_by_id(run_id).is_finished)
         assert status(instance, run_id) is dg.DagsterRunStatus.SUCCESS
-        await_true(lambda run_id=run_id, said=said: printed(instance, run_id) == f"{said}\n")
+        until(lambda run_id=run_id, said=said: printed(instance, run_id) == f"{said}\n")
     assert server.is_running()
 
 
 @pytest.mark.usefixtures("server")
 def test_a_worker_loads_the_definitions_once_for_a_run_of_some_assets(instance, launch, tmp_path):
     run_id = launch("__ASSET_JOB", assets=frozenset({dg.AssetKey("chosen")}))
-    await_true(lambda: instance.get_run_by_id(run_id).is_finished)
+    until(lambda: instance.get_run_by_id(run_id).is_finished)
     assert status(instance, run_id) is dg.DagsterRunStatus.SUCCESS
     assert instance.get_latest_materialization_event(dg.AssetKey("chosen")).run_id == run_id
     assert (tmp_path / "loads").read_text().split().count(str(worker_pid(instance, run_id))) == 1
@@ -186,16 +179,16 @@ def test_a_worker_loads_the_definitions_once_for_a_run_of_some_assets(instance, 
 
 def test_a_worker_that_is_killed_fails_its_run_at_once(server, instance, launch, tmp_path):
     run_id = launch("waiting")
-    await_true((tmp_path / "waits").exists)
+    until((tmp_path / "waits").exists)
     worker, launcher = psutil.Process(worker_pid(instance, run_id)), instance.run_launcher
     assert worker.parent() == server
     assert launcher.check_run_worker_health(instance.get_run_by_id(run_id)).status is WorkerStatus.RUNNING
     worker.kill()
-    await_true(lambda: instance.get_run_by_id(run_id).is_finished)
+    until(lambda: instance.get_run_by_id(run_id).is_finished)
     assert status(instance, run_id) is LOST
     assert any("was terminated by signal 9 (SIGKILL)" in text for text in messages(instance, run_id))
     assert launcher.check_run_worker_health(instance.get_run_by_id(run_id)).status is WorkerStatus.NOT_FOUND
-    await_true(lambda: server.children() == [])
+    until(lambda: server.children() == [])
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["during a step", "before the worker can be interrupted"])
@@ -203,25 +196,25 @@ def test_a_worker_that_is_killed_fails_its_run_at_once(server, instance, launch,
 def test_a_run_that_is_terminated_is_cancelled(instance, launch, tmp_path, begun):
     run_id = launch("waiting")
     if begun:
-        await_true((tmp_path / "waits").exists)
+        until((tmp_path / "waits").exists)
     assert instance.run_launcher.terminate(run_id)
-    await_true(lambda: instance.get_run_by_id(run_id).is_finished)
+    until(lambda: instance.get_run_by_id(run_id).is_finished)
     assert status(instance, run_id) is dg.DagsterRunStatus.CANCELED
-    await_true(lambda: not psutil.pid_exists(worker_pid(instance, run_id)))
+    until(lambda: not psutil.pid_exists(worker_pid(instance, run_id)))
     assert not instance.run_launcher.terminate(run_id)
 
 
 @pytest.mark.usefixtures("server")
 def test_a_run_that_is_terminated_as_it_starts_is_cancelled(instance, launch, tmp_path, place):
     run_id = launch("terminated")
-    await_true((tmp_path / "waits").exists)
+    until((tmp_path / "waits").exists)
     assert ask(place[1], Request.INTERRUPT, run_id)
-    await_true(lambda: instance.get_run_by_id(run_id).is_finished)
+    until(lambda: instance.get_run_by_id(run_id).is_finished)
     assert status(instance, run_id) is dg.DagsterRunStatus.CANCELED
 
 
 def test_what_is_no_request_is_not_answered(server, place):
-    await_true(lambda: server.children() == [])  # a worker ends a moment after its run does
+    until(lambda: server.children() == [])  # a worker ends a moment after its run does
     for line in (b"dance x\n", b"launch\n", b"\xff\xfe\n"):
         with socket.create_connection(("127.0.0.1", place[1])) as connection:
             connection.sendall(line)
@@ -239,14 +232,14 @@ def test_a_run_without_code_fails(instance):
 
     run = instance.create_run_for_job(nowhere)
     instance.launch_run(run.run_id, None)
-    await_true(lambda: instance.get_run_by_id(run.run_id).is_finished)
+    until(lambda: instance.get_run_by_id(run.run_id).is_finished)
     assert status(instance, run.run_id) is LOST
 
 
 def test_the_server_waits_for_runs_when_it_stops(server, instance, launch, tmp_path):
     """This comes last, as it ends the server."""
     run_id = launch("pausing")
-    await_true((tmp_path / "waits").exists)
+    until((tmp_path / "waits").exists)
     server.terminate()
     server.wait(PATIENCE_S)
     assert status(instance, run_id) is dg.DagsterRunStatus.SUCCESS

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +30,7 @@ from millrace_pipelines.downstream.errors import JobError
 from millrace_pipelines.downstream.output import Output
 from millrace_pipelines.spark.errors import OffsetsLostError, TopicRecreatedError
 from millrace_support.downstream_jobs import listed
+from millrace_support.waiting import until
 
 PARTITIONS = 4
 SESSION_TIMEOUT_MS = 30_000
@@ -105,10 +105,9 @@ def group_offsets(options, group="listed"):
 
 def await_stable(cluster, offset):
     """Until the markers of ended transactions are in the logs."""
-    consumer, deadline = SimpleConsumer(cluster), time.monotonic() + 30
-    while any(consumer.latest("words", one, IsolationLevel.READ_COMMITTED) < offset for one in range(PARTITIONS)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    consumer = SimpleConsumer(cluster)
+    for one in range(PARTITIONS):
+        until(lambda one=one: consumer.latest("words", one, IsolationLevel.READ_COMMITTED) >= offset)
 
 
 def test_a_run_takes_what_is_there_and_the_next_one_what_is_new(cluster, options):
@@ -269,11 +268,8 @@ def test_workers_end_with_the_process_that_started_them(cluster, options, tmp_pa
     SyncProducer(cluster).send("gates", 0, [NewRecord(str(tmp_path).encode())])
     command = [sys.executable, "-c", RUN_OF_GATED, options.zookeeper, options.bootstrap, options.output]
     run = subprocess.Popen(command, env={"PYTHONPATH": ":".join(filter(None, sys.path))})
-    deadline = time.monotonic() + 240
-    while not (tmp_path / "pid").exists():
-        assert time.monotonic() < deadline
-        assert run.poll() is None
-        time.sleep(0.05)
+    until(lambda: (tmp_path / "pid").exists() or run.poll() is not None)
+    assert run.poll() is None
     worker = psutil.Process(int((tmp_path / "pid").read_text()))
     assert worker.pid != run.pid
     run.send_signal(end)

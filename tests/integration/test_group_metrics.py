@@ -1,6 +1,5 @@
 """What /metrics says of groups and fetch sessions while consumers come, commit, leave, and their offsets expire."""
 
-import time
 import urllib.request
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace_support.raw import RawConnection
+from millrace_support.waiting import until
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 DEADLINE_S = 120
@@ -50,13 +50,9 @@ def values(broker):
     }
 
 
-def until(broker, expected):
+def await_values(broker, expected):
     """Waits for all values in one answer; the broker may do other work while it writes one."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not expected.items() <= (found := values(broker)).items():
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
-    return found
+    return until(lambda: values(broker), lambda found: expected.items() <= found.items())
 
 
 def consumer(broker, group, **settings):
@@ -81,10 +77,10 @@ def test_groups_and_what_became_of_their_offsets(broker):
     new.close()
     empty = {("groups", "consumer", "empty", kind): 1 for kind in ("classic", "consumer")}
     rebalances = {("group_rebalances_total", "classic"): 2}  # the last one leaves an empty generation
-    until(broker, empty | rebalances | {("group_members", "consumer", "classic"): 0})
+    await_values(broker, empty | rebalances | {("group_members", "consumer", "classic"): 0})
     broker.restart()
     loaded = {"group_partitions_loaded_total": 1, "group_groups_loaded_total": 2, "group_offsets_loaded_total": 2}
-    until(broker, {(name,): value for name, value in loaded.items()})
+    await_values(broker, {(name,): value for name, value in loaded.items()})
     found = values(broker)
     assert found["group_load_seconds_total",] > 0
     assert found["group_offsets_expired_total",] == 0
@@ -106,7 +102,7 @@ def test_offsets_that_expire_are_counted(broker):
     assert answer.topics[0].partitions[0].error_code == 0
     removed = before["group_offsets_removed_total",] + 1
     left = {("group_offsets_removed_total",): removed, ("group_offsets",): before["group_offsets",]}
-    until(broker, left | {("group_offsets_expired_total",): 1})
+    await_values(broker, left | {("group_offsets_expired_total",): 1})
 
 
 def fetch(connection, session_id, epoch, *, wanted=True):

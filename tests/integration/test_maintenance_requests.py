@@ -11,6 +11,7 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_support.broker_properties import ON_REQUEST
+from millrace_support.waiting import until
 
 SMALL = {"segment.bytes": "1000", "file.delete.delay.ms": "0"}
 DELETED = SMALL | {"retention.bytes": "3000"}
@@ -198,10 +199,3 @@ def test_the_brokers_own_timer_steps_in_where_no_request_comes(tmp_path):
         reports(broker, "retention")
         assert broker.read_log().count(stands_back) == 1
         until(lambda: broker.read_log().count(steps_in) == 2)
-
-
-def until(holds):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -1,7 +1,6 @@
 """Brokers found through ZooKeeper: each of the four changes that are watched, and what a producer makes of it."""
 
 import queue
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from millrace.clock import SystemClock
 from millrace.errors import BrokerUnreachableError
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import await_brokers
+from millrace_support.waiting import until
 
 DEADLINE_S = 60
 SESSION_TIMEOUT_MS = 60_000
@@ -69,13 +69,6 @@ def changes(connect, first):
     watch.close()
 
 
-def await_(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def await_told(changes, *brokers):
     while changes.get(timeout=DEADLINE_S) != {broker.bootstrap for broker in brokers}:
         pass
@@ -111,14 +104,14 @@ def producer(connect, first):
 def test_brokers_come_and_go_in_a_producers_pool(first, second, admin, producer):
     assert producer.send("before", b"v").result().offset == 0
     broker = second()
-    await_(lambda: len(producer._routes.brokers) == 2)
+    until(lambda: len(producer._routes.brokers) == 2)
     admin.create_topic("after", 2)
     assert [producer.send("after", b"%d" % number, partition=number).result().offset for number in range(2)] == [0, 0]
     assert [len(list(one.data_dir.glob("after-*"))) for one in (first, broker)] == [1, 1]
     assert len(producer._sender._links) == 2
     broker.stop()
-    await_(lambda: len(producer._routes.brokers) == 1)
-    await_(lambda: len(producer._sender._links) == 1)
+    until(lambda: len(producer._routes.brokers) == 1)
+    until(lambda: len(producer._sender._links) == 1)
     await_brokers({1}, first)
     alone = producer.send("later", b"v").result()
     with SimpleConsumer(first.bootstrap) as consumer:
@@ -129,9 +122,9 @@ def test_a_producer_goes_to_the_broker_that_takes_on_its_topic(first, second, ad
     admin.create_topic("shared", 1)  # new to the producer's watch, too
     assert producer.send("shared", b"v").result().partition == 0
     broker = second()
-    await_(lambda: len(producer._routes.brokers) == 2)
+    until(lambda: len(producer._routes.brokers) == 2)
     admin.create_partitions("shared", 2)
-    await_(lambda: producer.partitions("shared") == 2)
+    until(lambda: producer.partitions("shared") == 2)
     assert producer.send("shared", b"w", partition=1).result().offset == 0
     assert {len(list(one.data_dir.glob("shared-*"))) for one in (first, broker)} == {1}
     assert len(producer._sender._links) == 2

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
+from millrace_support.broker_clusters import PATIENT, broker_cluster
+from millrace_support.waiting import awaited
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 TOPIC = "t"

@@ -9,7 +9,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.client import Admin, Cluster
-from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
+from millrace_support.broker_clusters import PATIENT, broker_cluster
+from millrace_support.waiting import awaited
 
 RATE = 100_000
 RECORD_BYTES = 5_000

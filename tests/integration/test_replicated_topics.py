@@ -13,7 +13,8 @@ from millrace.addresses import parse_address
 from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.client.groups import GroupOffset
 from millrace.records.record import NewRecord
-from millrace_support.broker_clusters import PATIENT, awaited, broker_cluster
+from millrace_support.broker_clusters import PATIENT, broker_cluster
+from millrace_support.waiting import awaited
 
 EVENTS = "events"
 ALL = (1, 2, 3)

@@ -8,8 +8,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
-from millrace_support.broker_clusters import PATIENT, QUICK, CrashingCluster, awaited
+from millrace_support.broker_clusters import PATIENT, QUICK, CrashingCluster
 from millrace_support.certificates import PASSWORD, Authority
+from millrace_support.waiting import awaited
 
 IDS = (1, 2, 3)
 TIMEOUT_S = 60

@@ -11,7 +11,7 @@ from millrace.client import Cluster, SyncProducer
 from millrace.errors import MillraceError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import awaited
 
 INTERVAL_MS = 40
 QUIET_S = 0.5

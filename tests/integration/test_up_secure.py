@@ -3,7 +3,6 @@
 import re
 import socket
 import ssl
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -31,12 +30,11 @@ from millrace.security.client_config import read_client_security
 from millrace.security.client_security import ClientSecurity
 from millrace.zk import codec
 from millrace_ops.platform.platform import Platform, PlatformOptions
-from millrace_support.broker_clusters import awaited
 from millrace_support.command_lines import command_lines
 from millrace_support.tls_relay import TlsRelay
+from millrace_support.waiting import awaited, until
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
-PATIENCE_S = 240
 
 
 @contextmanager
@@ -222,9 +220,6 @@ def test_three_brokers_reach_each_other_by_tls_and_sasl_alone(tmp_path):
         for one in platform.addresses.brokers:
             awaited(lambda one=one: len(brokers_known_to(platform, one)) == 3 or None, f"{one.place.part} knows of all")
         Admin(admin).create_topic("t", 1, 3)
-        deadline = time.monotonic() + PATIENCE_S
-        while len(admin.metadata(["t"]).topic("t").partitions[0].isr) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: len(admin.metadata(["t"]).topic("t").partitions[0].isr) == 3)
         denied = "".join(path.read_text() for path in Path(platform.path("logs")).glob("broker*.log"))
         assert "is Denied" not in denied

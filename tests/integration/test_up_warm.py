@@ -1,7 +1,6 @@
 """A platform that keeps a Spark running: loads are sessions of it, and it ends with the platform."""
 
 import contextlib
-import time
 
 import psutil
 import pytest
@@ -14,8 +13,8 @@ from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.platform import Platform, PlatformOptions
 from millrace_ops.platform.warm_spark import SERVER
 from millrace_pipelines.project import write_definitions
+from millrace_support.waiting import until
 
-PATIENCE_S = 240
 EVENTS = "millrace/table/events"
 DECLARED = """
 type: millrace_pipelines.MillraceComponent
@@ -24,11 +23,13 @@ attributes: {tables: [{topic: events, partitions: 1}]}
 
 
 def wait_until(is_so, platform):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
+    """Waits until `is_so` returns true; raises what the supervisor does where a part of the platform has ended."""
+
+    def look():
         platform.supervisor.check()
-        assert time.monotonic() < deadline
-        time.sleep(0.25)
+        return is_so()
+
+    until(look, pause_s=0.25)
 
 
 def servers():

@@ -13,9 +13,9 @@ import pytest
 from millrace.client import Cluster
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_support.broker_clusters import awaited
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.keyed_events import Events, by_key, key
+from millrace_support.waiting import awaited
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 import os
 import socket
-import time
 
 import pytest
 
+from millrace_support.waiting import until
 from millrace_support.warm_servers import WarmServers, folder_of_servers
-
-PATIENCE_S = 120
 
 
 @pytest.mark.parametrize("name", ["warm_broker_server", "warm_command_server"])
@@ -19,10 +17,7 @@ def test_a_server_is_started_once_and_ends_with_the_run(tmp_path, name):
         assert WarmServers(folder).address_of(name) == address
         os.link(address, kept)  # the folder goes with the run
         assert listens(kept)
-    deadline = time.monotonic() + PATIENCE_S
-    while listens(kept):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not listens(kept))
 
 
 def listens(address):

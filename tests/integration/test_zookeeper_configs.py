@@ -2,7 +2,6 @@
 
 import json
 import queue
-import time
 from dataclasses import replace
 from uuid import uuid4
 
@@ -19,6 +18,7 @@ from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster import zookeeper_notifications
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_support.waiting import until
 
 WAIT_S = 120
 
@@ -120,12 +120,9 @@ def test_what_another_tool_writes_takes_effect(observe, raw):
     assert one.until(lambda view: view.broker_configs).broker_configs == {"2": {"a": "b"}}
 
 
-def awaited(cluster, holds):
-    """Waits until the metadata of a cluster is as it should be."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds(cluster.metadata(None).topics):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def await_topics(cluster, holds):
+    """Waits until the topics of a cluster are as they should be."""
+    until(lambda: cluster.metadata(None).topics, holds)
 
 
 def test_partitions_and_deletions_of_another_tool_take_effect(tmp_path, address, raw):
@@ -134,10 +131,10 @@ def test_partitions_and_deletions_of_another_tool_take_effect(tmp_path, address,
         assignment = codec.decode_topic(raw.get(paths.topic("t")))
         longer = replace(assignment, replicas=((1,),) * 5)
         assert raw.transact([SetData(paths.topic("t"), codec.encode_topic(longer))]) is None
-        awaited(cluster, lambda topics: len(topics["t"].partitions) == 5)
+        await_topics(cluster, lambda topics: len(topics["t"].partitions) == 5)
         assert codec.decode_partition_state(raw.get(paths.partition_state("t", 4))).leader == 1
         assert raw.transact([Create(paths.delete_topic("t")), Create(paths.delete_topic("nobody"))]) is None
-        awaited(cluster, lambda topics: "t" not in topics)
+        await_topics(cluster, lambda topics: "t" not in topics)
         Admin(cluster).create_topic("t", 2)
         assert codec.decode_topic(raw.get(paths.topic("t"))).topic_id != assignment.topic_id
         assert raw.children(paths.DELETE_TOPICS) in ([], ["nobody"])
@@ -154,10 +151,7 @@ def test_a_wish_is_dropped_where_topics_may_not_be_deleted(tmp_path, address, ra
         assert raw.transact([Create(paths.delete_topic("t"))]) is None
         Admin(cluster).create_topic("later", 1)
         assert set(cluster.metadata(None).topics) == {"t", "later"}
-        deadline = time.monotonic() + WAIT_S
-        while raw.children(paths.DELETE_TOPICS):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: not raw.children(paths.DELETE_TOPICS))
 
 
 def test_a_broker_obeys_what_another_tool_writes(tmp_path, address, raw):

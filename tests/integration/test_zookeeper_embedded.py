@@ -15,7 +15,7 @@ from millrace.errors import SetupError
 from millrace.zk import embedded
 from millrace.zk.embedded import EmbeddedZooKeeper, is_serving, start_server
 from millrace.zk.session import ZooKeeperSession
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import awaited
 from millrace_support.warm_zookeeper import WarmZooKeeper
 
 

@@ -15,7 +15,7 @@ from millrace.errors import ZooKeeperError
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.operations import Create
 from millrace.zk.security import UNSECURED, Access, ZooKeeperSecurity
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import awaited
 from millrace_support.zookeeper_security import USER_PASSWORD, SecuredZooKeeper
 from millrace_support.zookeeper_sessions import SESSION_TIMEOUT_MS, started
 

@@ -29,6 +29,7 @@ from millrace_broker.cluster.offered_features import SUPPORTED
 from millrace_broker.cluster.replica_assignment import assign_replicas
 from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_support.waiting import until
 
 SESSION_TIMEOUT_MS = 20_000  # as long as a call may take; a busy machine ends no session
 WAIT_S = 120
@@ -119,9 +120,7 @@ def await_other_owner(address, path, session_id):
 
     client = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000)
     client.start(timeout=WAIT_S)
-    deadline = time.monotonic() + WAIT_S
-    while (found := client.exists(path)) is None or found.ephemeralOwner == session_id:
-        assert time.monotonic() < deadline
+    until(lambda: client.exists(path), lambda found: found is not None and found.ephemeralOwner != session_id)
     client.stop()
     client.close()
 

@@ -7,16 +7,15 @@ they appear. So the same id must stand at the same places, whatever it is.
 """
 
 import re
-import time
 from uuid import UUID
 
 from differential.wire import ANSWERED, CLOSED, SILENT, ConnectionClosedError, Wire
 
 from millrace.records.record import NewRecord, encode_batch
+from millrace_support.waiting import until
 
-BASE_TIMESTAMP_MS = 1_700_000_000_000
-DEADLINE_S = 60.0
 POLL_INTERVAL_S = 0.01
+BASE_TIMESTAMP_MS = 1_700_000_000_000
 NO_TOPIC_ID = UUID(int=0)
 MEMBER_ID = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9]+")
@@ -128,11 +127,7 @@ class Session:
 
     def until(self, asked, done):
         """Returns the first answer of `asked()` for which `done` is true."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not done(answer := asked()):
-            assert time.monotonic() < deadline, f"still {answer}"
-            time.sleep(POLL_INTERVAL_S)
-        return answer
+        return until(asked, done, pause_s=POLL_INTERVAL_S)
 
     def topic(self, suffix="", *, partitions=1, configs=None, records=0):
         """Creates a topic of this scenario, with one record to a batch, and returns its name once it is served."""

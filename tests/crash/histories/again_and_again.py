@@ -9,7 +9,7 @@ from collections import Counter
 
 from millrace.client.answers import is_retriable
 from millrace.errors import MillraceError
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import awaited
 
 logger = logging.getLogger(__name__)
 PAUSE_S = 1.0

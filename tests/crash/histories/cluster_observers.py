@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from millrace.client import Cluster
 from millrace.client.reassignments import Reassignments
 from millrace.errors import MillraceError
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import awaited
 
 REQUEST_TIMEOUT_S = 5.0
 PAUSE_S = 0.1

@@ -14,7 +14,7 @@ from with_connector import Group, merged
 from millrace_ops.histories.check import check
 from millrace_ops.histories.events import Action, Outcome, read_history
 from millrace_ops.histories.finding import Anomaly
-from millrace_support.broker_clusters import awaited
+from millrace_support.waiting import awaited
 
 SENDERS = ("confluent-sender", "aiokafka-sender", "confluent-transactor", "aiokafka-transactor", "confluent-usurped")
 MEMBERS = 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,12 +16,10 @@ from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import Serving, await_brokers
 from millrace_support.log_differences import describe_difference
+from millrace_support.waiting import awaited
 from millrace_support.zookeeper_sessions import end_session
 
-T = TypeVar("T")
 B = TypeVar("B", bound="ServingFromDisk")
-DEADLINE_S = 240.0
-PAUSE_S = 0.02
 SESSION_TIMEOUT_MS = 4000
 QUICK = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -39,19 +36,6 @@ class ServingFromDisk(Serving, Protocol):
     """A broker whose logs a test may read."""
 
     data_dir: Path
-
-
-def awaited(look: Callable[[], T | None], what: str, describe: Callable[[], str] = str) -> T:
-    """Returns what `look` returns once that is not None.
-
-    Raises:
-        AssertionError: It stays None for too long; the message has `what` and the result of `describe`.
-    """
-    deadline = time.monotonic() + DEADLINE_S
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, f"in vain: {what}\n{describe()}"
-        time.sleep(PAUSE_S)
-    return found
 
 
 def create_replicated(cluster: Cluster, topic: str, partitions: int, replicas: int) -> None:

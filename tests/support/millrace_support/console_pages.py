@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import unescape
 from urllib.parse import urlencode
 
@@ -48,14 +47,6 @@ class Browser:
     def status(self, path: str, form: Mapping[str, str] | None = None, **headers: str) -> int:
         """Returns the status of an answer."""
         return self.ask(path, form, **headers)[0]
-
-
-def until(is_true: Callable[[], object], patience_s: float = 60) -> None:
-    """Waits until a condition holds."""
-    deadline = time.monotonic() + patience_s
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def cells(text: str) -> list[list[str]]:

@@ -1,15 +1,14 @@
 """Asks a platform's webserver what Dagster's pages ask it, in the words of its GraphQL API."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from millrace_ops.platform.dagster_api import ASSET_JOB, FINISHED, LOCATION_NAME, REPOSITORY_NAME
 from millrace_pipelines.http import post_json
+from millrace_support.waiting import until
 
 T = TypeVar("T")
 
-PATIENCE_S = 600
 PLACE = {"repositoryLocationName": LOCATION_NAME, "repositoryName": REPOSITORY_NAME}
 
 RUN = """
@@ -173,8 +172,6 @@ def _launched(answer: Mapping[str, Any]) -> str:
 
 def await_it(find: Callable[[], T | None]) -> T:
     """Calls a function until it returns something that is true, and returns that."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := find()):
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.25)
+    found = until(find, pause_s=0.25)
+    assert found is not None
     return found

@@ -11,9 +11,8 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -31,9 +30,9 @@ from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_support.loads import FS, Loads
 from millrace_support.set_clock import SetClock
+from millrace_support.waiting import until
 
 PATIENCE_S = 300.0
-PAUSE_S = 0.1
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 BROKER = ("-m", "millrace_broker")
 NODE_EXPORTER = "prometheus-node-exporter"
@@ -64,13 +63,6 @@ def _millrace(*arguments: str, bootstrap: str = "") -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE_S)
 
 
-def _until(is_true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(PAUSE_S)
-
-
 def disk_full(place: Path) -> Fault:
     """Fills a disk with a topic; then keeps less of it."""
     properties = {**ONE_PARTITION, "log.segment.bytes": "1000000", "log.segment.delete.delay.ms": "1000"}
@@ -92,12 +84,12 @@ def disk_full(place: Path) -> Fault:
             return True
 
         yield _target(broker)
-        _until(lambda: not has_room())
+        until(lambda: not has_room())
         yield ""
         _millrace("configs", "set", "retention.bytes=2000000", "--topic", "full", bootstrap=broker.bootstrap)
         request = urllib.request.Request(f"{broker.admin_url}/maintenance/retention", method="POST")  # noqa: S310
         urllib.request.urlopen(request).close()  # noqa: S310 -- a broker of its own
-        _until(has_room)
+        until(has_room)
         yield ""
 
 
@@ -245,7 +237,7 @@ def load_fails(place: Path) -> Fault:
         words = ("--table", str(place / "table"), "--continuous", "--interval", "1", "--metrics", served)
         command = [MILLRACE, "warehouse", "load", "loaded", "--bootstrap", broker.bootstrap, *words]
         with _running([*command, "--master", "local[1]"]):
-            _until((place / "table" / "_delta_log").is_dir)
+            until((place / "table" / "_delta_log").is_dir)
             yield served
             broker.stop()
             yield ""

@@ -19,8 +19,9 @@ from millrace.addresses import LOOPBACK, Address, parse_address
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace_support.await_brokers import await_brokers
-from millrace_support.broker_clusters import QUICK, SESSION_TIMEOUT_MS, BrokerCluster, awaited, end
+from millrace_support.broker_clusters import QUICK, SESSION_TIMEOUT_MS, BrokerCluster, end
 from millrace_support.relays import Relay, Relays
+from millrace_support.waiting import awaited
 
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 PATIENCE_S = 60

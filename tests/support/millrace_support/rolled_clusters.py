@@ -14,9 +14,10 @@ from typing import Self
 
 from millrace.errors import MillraceError
 from millrace.testing.kafka import await_markers
-from millrace_support.broker_clusters import BrokerCluster, awaited, create_replicated
+from millrace_support.broker_clusters import BrokerCluster, create_replicated
 from millrace_support.mixed_clusters import MixedBroker, Software
 from millrace_support.rolling_load import RollingLoad, Sent, Users, read_topic
+from millrace_support.waiting import awaited
 
 PLAIN, TRANSACTIONAL = "plain", "transactional"
 INTERNAL = ("__consumer_offsets", "__transaction_state")

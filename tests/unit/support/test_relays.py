@@ -8,8 +8,8 @@ from millrace.ports import free_port
 from millrace.wire.api import ApiKey
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
-from millrace_support.broker_clusters import awaited
 from millrace_support.relays import Relays
+from millrace_support.waiting import awaited
 
 A_MOMENT_S = 0.2
 WAIT_S = 30.0
