@@ -179,11 +179,11 @@ def empty_environment(tmp_path):
     interpreter = str(directory / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-input", "--no-compile"]
     pip += ["-c", str(ROOT / "constraints.txt")]
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-    at_once = ["--dry-run", "--retries", "1", "--timeout", "30"]
-    tried = subprocess.run([*pip, *at_once, *needed], capture_output=True, text=True, check=False)
+    first = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"][0]
+    at_once = ["--dry-run", "--no-deps", "--retries", "1", "--timeout", "30"]
+    tried = subprocess.run([*pip, *at_once, first], capture_output=True, text=True, check=False)
     if tried.returncode:
-        pytest.skip(f"pip does not reach what is needed: {tried.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"pip does not reach {first}: {tried.stderr.strip().splitlines()[-1]}")
     return directory / "bin", pip
 
 
