@@ -22,7 +22,7 @@ from millrace.zk.embedded import MAIN_CLASS, start_server
 from millrace_support.idle_jvms import IdleJvms
 from millrace_support.process_stand_in import ProcessStandIn
 
-MAX_IDLE = 2
+MAX_IDLE = 1  # most tests have one at a time, beside that of the run
 STOPPED = 128 + signal.SIGTERM  # the exit status of a JVM after SIGTERM
 GATEWAY = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
 ANSWER_TIMEOUT_S = 60
@@ -111,15 +111,12 @@ def _new_jvm(command: Sequence[str]) -> Jvm:
         start_new_session=True,
     )
     assert process.stdout is not None
-    port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
-    return Jvm(
-        process,
-        JavaGateway(
-            gateway_parameters=GatewayParameters(
-                port=port, auth_token=token, enable_memory_management=False, read_timeout=ANSWER_TIMEOUT_S
-            )
-        ),
+    port, token = process.stdout.readline(), process.stdout.readline().decode().strip()
+    assert token, f"a JVM for ZooKeepers has ended with {process.wait()}: {command}"
+    parameters = GatewayParameters(
+        port=int(port), auth_token=token, enable_memory_management=False, read_timeout=ANSWER_TIMEOUT_S
     )
+    return Jvm(process, JavaGateway(gateway_parameters=parameters))
 
 
 def _py4j() -> str:
