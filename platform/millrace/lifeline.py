@@ -29,7 +29,7 @@ def start_with_lifeline(
     environment: Mapping[str, str] | None = None,
     directory: str | os.PathLike[str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a session of its own, with /dev/null as its stdin.
+    """Starts a command in a session of its own, which ends with this process; its stdin is /dev/null.
 
     Args:
         command: The command; one that does not exist ends with exit status 127.
