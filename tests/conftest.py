@@ -69,8 +69,8 @@ def pytest_configure(config):
     The JVMs of Spark and of ZooKeeper take their classes from the archives that `make test` creates. Spark forks its
     Python workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The
     JVMs of executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
-    (millrace_support.warm_brokers), which all processes share, and ZooKeepers and Apache Kafka's brokers and
-    tools have JVMs one after the other (warm_zookeeper, warm_kafka, warm_tools).
+    (millrace_support.warm_brokers), which all processes share. ZooKeepers, and Apache Kafka's brokers and tools, run
+    one after the other in JVMs that stay (warm_zookeeper, warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])

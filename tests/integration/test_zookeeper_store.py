@@ -331,7 +331,7 @@ def test_racing_creators_make_one_topic(observe, raw):
 
 
 def test_a_configuration_that_goes_before_the_write_keeps_no_topic_from_being_created(observe, raw, monkeypatch):
-    """That of a deleted topic goes with its other nodes, after brokers have been told of the deletion."""
+    """Brokers hear of a deletion before the controller removes the topic's nodes, and its configuration with them."""
     store = observe().store
     raw.put(paths.topic_config("t"), codec.encode_config({"retention.ms": "5"}))
     transact = store.session.transact

@@ -212,7 +212,8 @@ class ZooKeeperStore:
     def _create(self, topic: TopicInfo, states: Sequence[Operation]) -> None:
         """Writes a topic's configuration, its assignment and the nodes below it, all or none.
 
-        The configuration of a deleted topic may still be there, and may go meanwhile; another creator's may come.
+        Tries again where a configuration of this name appears or goes between the look at it and the write: another
+        broker creates the topic, or the controller removes the nodes of a deleted one.
         """
         config_path = paths.topic_config(topic.name)
         for _ in range(ATTEMPTS):

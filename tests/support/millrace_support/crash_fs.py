@@ -36,7 +36,7 @@ class PowerCutError(Exception):
 
 
 class _Life(Thread):
-    """What a test does with the disk, on a thread of its own; either this one runs or the test's."""
+    """A thread that changes the disk while a test looks on; the two take turns, and only one of them runs at a time."""
 
     def __init__(self, life: Callable[[], object]) -> None:
         super().__init__(daemon=True)
@@ -152,7 +152,7 @@ class _Folder:
 
 
 def _do_nothing() -> None:
-    """Leaves nothing half done."""
+    """Does nothing, for operations that are done as a whole or not at all."""
 
 
 def _apply(names: dict[str, _File | _Folder], change: dict[str, _File | _Folder | None]) -> None:

@@ -21,7 +21,7 @@ class IdleJvms(Generic[Jvm]):
         self._idle: list[tuple[Hashable, Jvm]] = []
 
     def take(self, key: Hashable) -> Jvm | None:
-        """Returns a JVM that was kept with this key, which is idle no longer; None if there is none."""
+        """Removes a JVM that was kept with this key from the idle ones, and returns it; None if there is none."""
         with self._lock:
             found = next((one for one in self._idle if one[0] == key), None)
             if found is None:

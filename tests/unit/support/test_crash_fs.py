@@ -182,21 +182,24 @@ def test_a_life_that_fails_or_changes_nothing_is_an_error() -> None:
         list(fs.each_change(lambda: fs.exists("/")))
 
 
+def made_by_threads(fs: CrashFileSystem) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(fs.mkdir, [f"/{number}" for number in range(8)]))
+
+
 def test_a_life_of_several_threads_is_looked_at_before_each_change() -> None:
     fs = CrashFileSystem()
-
-    def life() -> None:
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(fs.mkdir, [f"/{number}" for number in range(8)]))
-
-    seen = [len(content(fs.after_kill())) for _ in fs.each_change(life)]
+    seen = [len(content(fs.after_kill())) for _ in fs.each_change(lambda: made_by_threads(fs))]
     assert seen == sorted(seen)
     assert len(seen) == len(content(fs)) == 8
-    again = CrashFileSystem()
-    changes = again.each_change(lambda: ThreadPoolExecutor(4).map(again.mkdir, [f"/{number}" for number in range(8)]))
+
+
+def test_a_cut_ends_a_life_of_several_threads() -> None:
+    fs = CrashFileSystem()
+    changes = fs.each_change(lambda: made_by_threads(fs))
     next(changes)
     changes.close()
-    assert content(again.after_kill()) == {}
+    assert content(fs.after_kill()) == {}
 
 
 def test_an_operation_fails_when_it_is_told_to() -> None:
