@@ -69,6 +69,7 @@ from millrace_broker.replication.down_conversion import (
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.purgatory import settle
 from millrace_broker.replication.read_replica import in_rack
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.replica_manager import ANY_WITH_FOLLOWERS
@@ -191,7 +192,7 @@ class _Fetch:
         partition = self._services.replicas.partitions[target.topic_partition]
         return not len(fetched.records) and partition.log.log_end_offset > target.wanted.fetch_offset
 
-    def answer(self, read: _Read) -> Parts | Throttled | asyncio.Future[Parts]:
+    def answer(self, read: _Read) -> Parts | Throttled | asyncio.Future[Parts | Throttled]:
         """Returns the message's parts; a worker converts the records for a client that knows only older formats."""
         if self._client is not None and (throttle_ms := self._throttle_ms(self._client, read)):
             empty = self._context.throttled()
@@ -230,28 +231,30 @@ class _Fetch:
         purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
         return self._reply
 
-    def try_complete(self, key: TopicPartition) -> bool:
-        """Completes once the missing bytes can be read, or the partition has another role or is in another epoch."""
+    def is_ready(self, key: TopicPartition) -> bool:
+        """Returns whether the missing bytes can be read, or the partition has another role or is in another epoch."""
         if key == ANY_WITH_FOLLOWERS:
-            return self._try_complete_changed()
+            return self._is_enough_changed()
         replica, seen = self._services.replicas.replica(key), self._seen.get(key)
-        if seen is not None and replica is seen.replica and replica.leader_epoch == seen.leader_epoch:
-            now = self._seen[key] = self._look_at(replica)
-            if not self._is_throttled(replica):
-                self._missing_bytes -= self._became_visible(replica, seen, now)
-            if self._missing_bytes > 0:
-                return False
-        self.expire()
-        return True
+        if seen is None or replica is not seen.replica or replica.leader_epoch != seen.leader_epoch:
+            return True
+        now = self._seen[key] = self._look_at(replica)
+        if not self._is_throttled(replica):
+            self._missing_bytes -= self._became_visible(replica, seen, now)
+        return self._missing_bytes <= 0
 
-    def _try_complete_changed(self) -> bool:
+    def _is_enough_changed(self) -> bool:
         if not self._take_changes():
             return False
         self._last_read = self.read()
-        if self.is_enough(self._last_read):
-            self._complete(self._last_read)
-            return True
-        return False
+        return self.is_enough(self._last_read)
+
+    def complete(self) -> None:
+        """Sends the records that were waited for."""
+        if self._context.is_told_of_changes:
+            settle(self._reply, lambda: self.answer(self._last_read))
+        else:
+            self.expire()
 
     def _take_changes(self) -> bool:
         """Adds partitions that have changed to those that are read, and returns whether there are any."""
@@ -279,28 +282,12 @@ class _Fetch:
         """Sends the records that there are now."""
         if self._client is not None:
             self._started_s += self._services.clock.monotonic_s()  # the time in the purgatory does not count
+        settle(self._reply, lambda: self.answer(self._read_now()))
+
+    def _read_now(self) -> _Read:
         if self._context.is_told_of_changes and not self._take_changes() and not self._last_read.size_bytes:
-            self._complete(self._last_read)
-        else:
-            self._complete(self.read())
-
-    def _complete(self, read: _Read) -> None:
-        if self._reply.done():  # the client has gone
-            return
-        reply = self.answer(read)
-        if isinstance(reply, asyncio.Future):
-            reply.add_done_callback(self._hand_on)
-        else:
-            self._reply.set_result(reply)
-
-    def _hand_on(self, reply: asyncio.Future[Parts]) -> None:
-        if self._reply.done() or reply.cancelled():
-            return
-        error = reply.exception()
-        if error is None:
-            self._reply.set_result(reply.result())
-        else:
-            self._reply.set_exception(error)
+            return self._last_read
+        return self.read()
 
     def _resolve(self, key: PartitionKey, wanted: Wanted) -> None:
         """Finds the partition that the client names by the topic's name or id."""
@@ -448,7 +435,7 @@ class _Fetch:
             return without_records(fetched, ErrorCode.UNSUPPORTED_VERSION)
         return fetched
 
-    async def _convert(self, fetched: Fetched) -> Parts:
+    async def _convert(self, fetched: Fetched) -> Parts | Throttled:
         wanted = self._context.wanted
         return self._encode(await converted_soon(self._version, fetched, wanted, self._max_bytes), 0, 0)
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace.records.batch import NO_OFFSET
+from millrace_broker.replication.purgatory import settle
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import TopicPartition
 
@@ -63,14 +64,15 @@ class DelayedDeleteRecords:
         purgatory.hold(self, tuple(self._waiting), max(wait_ms, 0))
         return self._reply
 
-    def try_complete(self, key: TopicPartition) -> bool:
-        """Looks at the partition, and completes once none is left to wait for."""
+    def is_ready(self, key: TopicPartition) -> bool:
+        """Looks at the partition, and returns whether none is left to wait for."""
         if key in self._waiting:
             self._look_at(key)
-        if self._waiting:
-            return False
-        self._complete()
-        return True
+        return not self._waiting
+
+    def complete(self) -> None:
+        """Answers, unless the client has gone."""
+        settle(self._reply, lambda: self.outcomes)
 
     def expire(self) -> None:
         """Answers that the followers took too long."""
@@ -78,7 +80,7 @@ class DelayedDeleteRecords:
             partition = self._replicas.partitions.get(key)
             low_watermark = NO_OFFSET if partition is None else partition.low_watermark
             self.outcomes[key] = Deleted(low_watermark, ErrorCode.REQUEST_TIMED_OUT)
-        self._complete()
+        self.complete()
 
     def _look_at(self, key: TopicPartition) -> None:
         partition = self._replicas.partitions.get(key)
@@ -91,7 +93,3 @@ class DelayedDeleteRecords:
         if outcome.error_code or outcome.low_watermark >= self._waiting[key]:
             del self._waiting[key]
             self.outcomes[key] = outcome
-
-    def _complete(self) -> None:
-        if not self._reply.done():
-            self._reply.set_result(self.outcomes)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Parts
+from millrace_broker.replication.purgatory import settle
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import TopicPartition
 
@@ -66,19 +67,20 @@ class DelayedProduce:
         purgatory.hold(self, tuple(self._waiting), max(wait_ms, 0))
         return self._reply
 
-    def try_complete(self, key: TopicPartition) -> bool:
-        """Looks at the partition, and completes once none is left to wait for."""
+    def is_ready(self, key: TopicPartition) -> bool:
+        """Looks at the partition, and returns whether none is left to wait for."""
         if key in self._waiting:
             self._look_at(key)
-        if self._waiting:
-            return False
-        self._complete()
-        return True
+        return not self._waiting
+
+    def complete(self) -> None:
+        """Answers, unless the client has gone."""
+        settle(self._reply, lambda: self._answer(self._failed))
 
     def expire(self) -> None:
         """Answers that the replicas took too long."""
         self._failed |= dict.fromkeys(self._waiting, ErrorCode.REQUEST_TIMED_OUT)
-        self._complete()
+        self.complete()
 
     def _look_at(self, key: TopicPartition) -> None:
         partition, appended = self._replicas.partitions.get(key), self._waiting[key]
@@ -90,7 +92,3 @@ class DelayedProduce:
             del self._waiting[key]
             if code != ErrorCode.NONE:
                 self._failed[key] = code
-
-    def _complete(self) -> None:
-        if not self._reply.done():
-            self._reply.set_result(self._answer(self._failed))

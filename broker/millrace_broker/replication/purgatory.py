@@ -1,16 +1,30 @@
 """Holds requests that wait for something to happen to a partition, as a long-polling fetch waits for records.
 
-An operation is held under the keys that it waits for. `check(key)` asks each operation under that key whether it can
-complete now, and tells it the key, so that an operation that waits for thousands of keys need not look at all of them.
-An operation that does not complete expires at its deadline. It leaves all its keys as soon as it completes or expires,
-so each ends exactly once. Timers are set by `call_later`, as an event loop has it.
+    hold(operation, keys)  →  check(key): is_ready(key)?  →  released  →  complete()
+                           →  the deadline has passed     →  released  →  expire()
+
+An operation is held under the keys that it waits for. `check(key)` asks each operation under that key whether it is
+ready, and tells it the key, so that an operation that waits for thousands of keys need not look at all of them.
+
+What completes an operation may append records, and so check again. Therefore an operation is released before it ends,
+so each ends exactly once, and operations end one after the other in the order in which they became ready: an end that
+makes others ready is over before theirs begin. An operation that fails is logged and stops no other one.
+
+Timers are set by `call_later`, as an event loop has it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Generic, Protocol, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 WaitedFor_contra = TypeVar("WaitedFor_contra", contravariant=True)
 
@@ -30,13 +44,25 @@ CallSoon = Callable[[Callable[[], None]], object]
 class DelayedOperation(Protocol[WaitedFor_contra]):
     """An operation that waits."""
 
-    def try_complete(self, key: WaitedFor_contra) -> bool:
-        """Completes the operation if what it waits for has happened to this key, and returns whether it did."""
+    def is_ready(self, key: WaitedFor_contra) -> bool:
+        """Returns whether what it waits for has happened, by a look at this key; changes nothing but the operation."""
+        ...
+
+    def complete(self) -> None:
+        """Ends the operation, which was ready."""
         ...
 
     def expire(self) -> None:
-        """Completes the operation with what there is."""
+        """Ends the operation with what there is."""
         ...
+
+
+class _Held(NamedTuple, Generic[Key]):
+    """A held operation, the keys that it waits for, and the timer of its deadline."""
+
+    operation: DelayedOperation[Key]
+    keys: tuple[Key, ...]
+    timer: Cancellable
 
 
 class Purgatory(Generic[Key]):
@@ -45,50 +71,107 @@ class Purgatory(Generic[Key]):
     def __init__(self, call_later: CallLater) -> None:
         self._call_later = call_later
         self._watchers: dict[Key, dict[int, DelayedOperation[Key]]] = {}
-        self._held: dict[int, tuple[tuple[Key, ...], Cancellable]] = {}
+        self._held: dict[int, _Held[Key]] = {}
+        self._ends: deque[Callable[[], None]] = deque()
+        self._is_ending = False
 
     def __len__(self) -> int:
         return len(self._held)
 
+    def complete_or_hold(self, operation: DelayedOperation[Key], key: Key, wait_ms: int) -> None:
+        """Completes an operation that is ready, after all that became ready before; holds it otherwise."""
+        if self._is_ready(operation, key):
+            self._end(operation.complete)
+        else:
+            self.hold(operation, (key,), wait_ms)
+
     def hold(self, operation: DelayedOperation[Key], keys: Iterable[Key], wait_ms: int) -> None:
-        """Holds an operation until a check completes it or `wait_ms` have passed."""
+        """Holds an operation until a check finds it ready or `wait_ms` have passed."""
         identity = id(operation)
         distinct = tuple(dict.fromkeys(keys))
         for key in distinct:
             self._watchers.setdefault(key, {})[identity] = operation
         timer = self._call_later(wait_ms / 1000, lambda: self._expire(operation))
-        self._held[identity] = (distinct, timer)
+        self._held[identity] = _Held(operation, distinct, timer)
 
     def check(self, key: Key) -> None:
         """Completes the operations that waited for what has happened to `key`."""
         watchers = self._watchers.get(key)
         if not watchers:
             return
-        for operation in tuple(watchers.values()):
-            if id(operation) in self._held and operation.try_complete(key):
-                self._release(operation)
+        for operation in [each for each in watchers.values() if self._is_ready(each, key)]:
+            self.release(operation)
+            self._ends.append(operation.complete)
+        self._end_in_order()
 
     def release(self, operation: DelayedOperation[Key]) -> None:
-        """Forgets an operation whose client has gone."""
-        if id(operation) in self._held:
-            self._release(operation)
-
-    def expire_all(self) -> None:
-        """Completes all operations with what there is, as the broker is about to stop."""
-        for keys, _ in tuple(self._held.values()):
-            for operation in tuple(self._watchers.get(keys[0], {}).values()):
-                self._expire(operation)
-
-    def _expire(self, operation: DelayedOperation[Key]) -> None:
-        if id(operation) in self._held:
-            self._release(operation)
-            operation.expire()
-
-    def _release(self, operation: DelayedOperation[Key]) -> None:
-        keys, timer = self._held.pop(id(operation))
-        timer.cancel()
-        for key in keys:
+        """Forgets an operation, if it is held: its client has gone, or it is about to end."""
+        held = self._held.pop(id(operation), None)
+        if held is None:
+            return
+        held.timer.cancel()
+        for key in held.keys:
             watchers = self._watchers[key]
             del watchers[id(operation)]
             if not watchers:
                 del self._watchers[key]
+
+    def expire_all(self) -> None:
+        """Ends all operations with what there is, as the broker is about to stop."""
+        for held in tuple(self._held.values()):
+            self._expire(held.operation)
+
+    def _expire(self, operation: DelayedOperation[Key]) -> None:
+        if id(operation) in self._held:
+            self.release(operation)
+            self._end(operation.expire)
+
+    def _end(self, end: Callable[[], None]) -> None:
+        self._ends.append(end)
+        self._end_in_order()
+
+    def _end_in_order(self) -> None:
+        """Ends what is to end, unless this is called by such an end: what is due then follows it."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        try:
+            while self._ends:
+                _attempt(self._ends.popleft())
+        finally:
+            self._is_ending = False
+
+    def _is_ready(self, operation: DelayedOperation[Key], key: Key) -> bool:
+        """Asks an operation; one that can't tell waits on, and its deadline ends it."""
+        try:
+            return operation.is_ready(key)
+        except Exception:
+            logger.exception("A waiting %s can't say whether it is ready", type(operation).__name__)
+            return False
+
+
+def _attempt(end: Callable[[], None]) -> None:
+    try:
+        end()
+    except Exception:
+        logger.exception("%s has failed", getattr(end, "__qualname__", end))
+
+
+def settle(reply: asyncio.Future[T], make: Callable[[], T | asyncio.Future[T]]) -> None:
+    """Gives a reply what `make` returns or raises, or what a returned future becomes, unless its client has gone."""
+    if reply.done():
+        return
+    try:
+        result = make()
+    except Exception as error:  # noqa: BLE001  whoever waits for the reply is told
+        reply.set_exception(error)
+        return
+    if isinstance(result, asyncio.Future):
+        result.add_done_callback(partial(_hand_on, reply))
+    else:
+        reply.set_result(result)
+
+
+def _hand_on(reply: asyncio.Future[T], made: asyncio.Future[T]) -> None:
+    if not made.cancelled():
+        settle(reply, made.result)

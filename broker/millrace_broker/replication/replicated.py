@@ -26,12 +26,12 @@ def when_replicated(
 ) -> None:
     """Calls `then` once, with NONE when the high watermark is past the record that was just appended at the offset.
 
-    With one replica that is at once. The code is NOT_COORDINATOR where the partition is led no longer or the record was
-    cut off meanwhile, COORDINATOR_NOT_AVAILABLE after `wait_ms`.
+    With one replica that is at once; inside another record's `then`, it is after that one: records take effect in their
+    order. The code is NOT_COORDINATOR where the partition is led no longer or the record was cut off meanwhile,
+    COORDINATOR_NOT_AVAILABLE after `wait_ms`.
     """
     waiting = _Replicated(replicas, topic_partition, last_offset, then)
-    if not waiting.try_complete():
-        replicas.purgatory.hold(waiting, [topic_partition], wait_ms)
+    replicas.purgatory.complete_or_hold(waiting, topic_partition, wait_ms)
 
 
 class _Replicated:
@@ -42,22 +42,21 @@ class _Replicated:
         self._topic_partition = topic_partition
         self._offset = offset
         self._then = then
+        self._outcome = ErrorCode.NONE
         partition = replicas.partitions.get(topic_partition)
         self._leader_epoch = NO_LEADER_EPOCH if partition is None else partition.leader_epoch
 
-    def try_complete(self, _: TopicPartition | None = None) -> bool:
-        """Completes if the high watermark is past the record or never will be; returns whether it did."""
+    def is_ready(self, _: TopicPartition) -> bool:
+        """Returns whether the high watermark is past the record, or never will be."""
         partition = self._replicas.partitions.get(self._topic_partition)
-        if partition is None:
-            self._then(ErrorCode.NOT_COORDINATOR)
+        if partition is None or not partition.has_kept(self._offset, self._leader_epoch):
+            self._outcome = ErrorCode.NOT_COORDINATOR
             return True
-        if not partition.has_kept(self._offset, self._leader_epoch):
-            self._then(ErrorCode.NOT_COORDINATOR)
-            return True
-        if partition.high_watermark > self._offset:
-            self._then(ErrorCode.NONE)
-            return True
-        return False
+        return partition.high_watermark > self._offset
+
+    def complete(self) -> None:
+        """Reports whether the replicas have the record."""
+        self._then(self._outcome)
 
     def expire(self) -> None:
         """Reports that the replicas took too long; the records may still be replicated later."""

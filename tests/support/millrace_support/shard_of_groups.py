@@ -80,12 +80,20 @@ class Log:
         """Holds what waits for the replicas."""
         self.held.append(waiting)
 
+    def complete_or_hold(self, waiting: Any, key: Any, wait_ms: int) -> None:
+        """Completes what is ready, and holds what waits for the replicas."""
+        if waiting.is_ready(key):
+            waiting.complete()
+        else:
+            self.hold(waiting, (key,), wait_ms)
+
     def catch_up(self) -> None:
         """Lets the replicas have everything."""
         self.high_watermark = len(self.batches)
         held, self.held = self.held, []
         for waiting in held:
-            assert waiting.try_complete()
+            assert waiting.is_ready(None)
+            waiting.complete()
 
     def time_out(self) -> None:
         """Lets the first that waits have waited for too long."""

@@ -83,7 +83,7 @@ def acknowledges_before_the_others_have_it(patch: pytest.MonkeyPatch) -> None:
 @FAULTS.add
 def acknowledges_at_the_timeout(patch: pytest.MonkeyPatch) -> None:
     """Answers success when the replicas took too long."""
-    patch.setattr(DelayedProduce, "expire", DelayedProduce._complete)  # noqa: SLF001  faults are planted inside
+    patch.setattr(DelayedProduce, "expire", DelayedProduce.complete)
 
 
 # What followers are answered.

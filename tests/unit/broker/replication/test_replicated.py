@@ -120,3 +120,28 @@ def test_a_record_counts_once_the_followers_in_sync_have_it(replicas: ReplicaMan
     assert outcomes == []
     replicas.fetched(partition, 2, 1)
     assert outcomes == [ErrorCode.NONE]
+
+
+def test_an_append_that_follows_from_another_one_waits_for_its_turn(replicas: ReplicaManager) -> None:
+    """Where the leader alone is in sync, each append is replicated at once, and completes what waited before."""
+    replicas.lead(KEY, TOPIC_ID, {}, Leadership(6, 0, (1, 2), (1,)))
+    partition = replicas.partition(KEY)
+    steps: list[str] = []
+
+    def append_to_log(name: str, then: Callable[[ErrorCode], None]) -> None:
+        _, info = replicas.append(KEY, encode_batch([NewRecord(b"value")]))
+        when_replicated(replicas, KEY, info.last_offset, 1000, then)
+        steps.append(f"{name} is appended")
+
+    def first(_: ErrorCode) -> None:
+        steps.append("first begins")
+        append_to_log("third", lambda _: steps.append("third"))
+        steps.append("first ends")
+
+    for then in (first, lambda _: steps.append("second")):
+        when_replicated(replicas, KEY, append(partition), 1000, then)
+    assert steps == []
+    append_to_log("fourth", lambda _: steps.append("fourth"))
+    assert steps == [
+        "first begins", "third is appended", "first ends", "second", "third", "fourth", "fourth is appended",
+    ]  # fmt: skip
