@@ -3,6 +3,7 @@
 import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     ConsumerGroupTopicPartitions,
     ElectionType,
@@ -85,6 +86,23 @@ def test_confluent_idempotent(target, admin, name, codec):
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
     assert sorted(take(reader, count=RECORDS)[0]) == values()
     reader.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"enable.idempotence": True}, {"acks": 0}], ids=str)
+@pytest.mark.parametrize("batch", [1, 4, 100])
+def test_messages_get_the_time_of_the_broker_however_they_are_batched(admin, target, name, batch, settings):
+    name = "-".join([name, str(batch), *settings])
+    made = admin.create_topics([NewTopic(name, 3, 1, config={"message.timestamp.type": "LogAppendTime"})])
+    made[name].result(TIMEOUT_S)
+    produce(target, name, 60, **{"batch.num.messages": batch, "linger.ms": 50, **settings})
+    reader = consumer(target, name)
+    reader.assign([TopicPartition(name, index, OFFSET_BEGINNING) for index in range(3)])
+    messages = []
+    while len(messages) < 60:
+        messages += reader.consume(60, timeout=1)
+    reader.close()
+    assert {one.value() for one in messages} == {b"value-%d" % index for index in range(60)}
+    assert {one.timestamp()[0] for one in messages} == {TIMESTAMP_LOG_APPEND_TIME}
 
 
 def test_confluent_offsets_by_time(target, topic):

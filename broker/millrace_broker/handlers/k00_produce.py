@@ -6,9 +6,10 @@
     v10    the answer names the leader (KIP-951)
     v13    topics by id (KIP-516)
 
-acks=0 has no answer: an error closes the connection, which tells the producer. acks=1 is answered once the leader has
-the records, acks=all once the high watermark covers them (`replication.delayed_produce`), which with one replica is at
-once. acks=all is refused while fewer replicas are in sync than the effective min ISR.
+acks=0 has no answer: an error closes the connection, which tells the producer; what came with it is appended all the
+same. acks=1 is answered once the leader has the records, acks=all once the high watermark covers them
+(`replication.delayed_produce`), which with one replica is at once.
+acks=all is refused while fewer replicas are in sync than the effective min ISR.
 A batch that an idempotent producer repeats gets the same answer as the first time. Batches of a transaction are taken
 in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_in_transaction`).
 Where the transaction's coordinator has to be asked, the request waits, and those of the transactional id behind it.

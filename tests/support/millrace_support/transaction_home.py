@@ -10,7 +10,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from millrace.errors import ErrorCode, StorageError
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem, OsFileSystem
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG, Buffer
 from millrace.records.control import EndTransactionMarker
@@ -111,11 +111,18 @@ class Timer:
 class Home:
     """One broker's transactions and groups, without its sockets; timers run when a test says so."""
 
-    def __init__(self, folder: Path, led: Collection[TopicPartition] = PARTITIONS, leader: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        led: Collection[TopicPartition] = PARTITIONS,
+        leader: int = 1,
+        fs: FileSystem | None = None,
+    ) -> None:
         self.timers: list[Timer] = []
         self.created: set[tuple[str, int]] = set()  # partitions that ZooKeeper has, whatever the view says
         self.clock = ManualClock()
-        self.logs = LogManager(OsFileSystem(), self.clock, [str(folder)], {}, "A" * 22, 1)
+        fs = fs or OsFileSystem()
+        self.logs = LogManager(fs, self.clock, [str(folder)], {}, "A" * 22, 1)
         self.logs.start()
         self.replicas = Replicas(self.logs, Purgatory(self.call_later), IsrTables(1, self.clock))
         self.topics = {
@@ -123,7 +130,7 @@ class Home:
             for number, key in enumerate(PARTITIONS, 1)
         }
         self.metadata = MetadataCache(ClusterView("c", 1, {}, self.topics))
-        store = LocalStore(OsFileSystem(), str(folder))
+        store = LocalStore(fs, str(folder))
         manager = TopicManager(BrokerConfig.from_properties({}), store, self.metadata, lambda _: None)
         self.groups = GroupCoordinator(
             GroupConfig(), self.replicas, self.metadata, manager, clock=self.clock, call_later=self.call_later

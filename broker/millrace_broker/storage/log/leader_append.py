@@ -100,14 +100,15 @@ class LeaderAppend:
         """Appends what is valid, together if the active segment takes it all; `turn` is its producer's next."""
         if not run:
             return []
+        sent = run
         if self._stamps_append_time:
             now_ms = self._clock.now_ms()
-            run = [stamped(view, found, now_ms) for view, found in run]
+            run = [stamped(view, found, now_ms) for view, found in sent]
         placement = place(run, self._segments.end_offset, leader_epoch)
         if placement.size_bytes > self._config.segment_bytes and len(run) == 1:
             return [_too_large(placement.size_bytes, self._config)]
         if len(run) > 1 and not self._writer.takes(placement):
-            return [outcome for batches, _ in run for outcome in self.append_all((batches,), leader_epoch)]
+            return [outcome for batches, _ in sent for outcome in self.append_all((batches,), leader_epoch)]
         try:
             self._writer.write(placement, leader_epoch)
             if turn is not None:
