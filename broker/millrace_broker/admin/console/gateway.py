@@ -78,7 +78,8 @@ class ConsoleGateway:
 
     async def stop(self) -> None:
         """Ends the process."""
-        for session in self._sessions.values():
+        while self._sessions:  # a request that is still answered may open another one meanwhile
+            _, session = self._sessions.popitem()
             await session.close()
         await self._process.stop()
 
