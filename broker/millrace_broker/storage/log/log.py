@@ -311,7 +311,10 @@ class Log:
         return self._reader.offset_for_timestamp(timestamp_ms)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        """Returns (timestamp, offset) of the first record with the largest timestamp, None without any (KIP-734)."""
+        """Returns (timestamp, offset) of the first record with the largest timestamp, None without any (KIP-734).
+
+        The timestamp is -1 where no record has one. StorageError.
+        """
         return self._reader.offset_of_max_timestamp()
 
     def newest_timestamp_ms(self) -> int:
@@ -322,7 +325,10 @@ class Log:
         return self._reader.newest_timestamp_ms()
 
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
-        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do (`offsets_before`)."""
+        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do (`offsets_before`).
+
+        StorageError.
+        """
         end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
         return self._reader.offsets_before(timestamp_ms, max_count, end_offset, self._clock.now_ms())
 

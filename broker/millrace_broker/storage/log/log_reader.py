@@ -84,11 +84,11 @@ class LogReader:
         """Returns (timestamp, offset) of the first record with the largest timestamp, as `Log.offset_of_max_timestamp`.
 
         A segment that compaction left without records still bears a time, so the next largest is tried where no record
-        is found.
+        is found. Records without timestamps come last: where there are no others, the first one is told, as Kafka does.
         """
         segments, start_offset = self._segments.now, self._segments.start_offset
         with storage_errors(self._segments.directory):
-            newest = {max_timestamp_from(segment, start_offset) for segment in segments} - {NO_TIMESTAMP}
+            newest = {max_timestamp_from(segment, start_offset) for segment in segments}
             for timestamp_ms in sorted(newest, reverse=True):
                 found = _first_not_older(segments, timestamp_ms, start_offset)
                 if found is not None:
@@ -104,14 +104,13 @@ class LogReader:
         )
 
     def offsets_before(self, timestamp_ms: int, max_count: int, up_to_offset: int, now_ms: int) -> list[int]:
-        """Returns offsets at which a reader may begin, newest first, as `Log.offsets_before`."""
-        start_offset, end_offset = self._segments.start_offset, min(up_to_offset, self._segments.end_offset)
-        starts = [
-            (max(segment.base_offset, start_offset), segment.max_timestamp)
-            for segment in self._segments.now
-            if segment.size_bytes and segment.base_offset < end_offset
-        ]
-        return offsets_before(starts, (end_offset, now_ms), timestamp_ms, max_count)
+        """Returns offsets at which a reader may begin, newest first, as `Log.offsets_before`. StorageError."""
+        segments, start_offset = self._segments.now, self._segments.start_offset
+        with storage_errors(self._segments.directory):
+            starts = [(max(segment.base_offset, start_offset), segment.largest_timestamp) for segment in segments]
+        if segments.active.size_bytes:
+            starts.append((self._segments.end_offset, now_ms))
+        return offsets_before(starts, timestamp_ms, max_count, up_to_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Returns the aborted transactions that reach into the offsets from start up to end; StorageError."""

@@ -7,8 +7,11 @@
     EARLIEST (-2) 0
     10:30         42, 0                    from the newest whose time is not after 10:30
 
-The time of a segment is that of its newest record. A broker of Kafka 0.8 takes the time at which the file was last
-written, which a copied file has lost.
+The time of a segment is that of its newest record. Where no record has a time, and where there is no record, it is the
+time at which the file was last written, which Apache Kafka takes for every segment. A newest segment that is empty
+begins at the log end offset, which then has the time of that file.
+
+A consumer is not told of what lies above the high watermark: that is told instead, once.
 """
 
 from __future__ import annotations
@@ -21,21 +24,24 @@ EARLIEST = -2
 TimedOffset = tuple[int, int]
 
 
-def offsets_before(starts: Sequence[TimedOffset], end: TimedOffset, timestamp_ms: int, max_count: int) -> list[int]:
+def offsets_before(starts: Sequence[TimedOffset], timestamp_ms: int, max_count: int, up_to_offset: int) -> list[int]:
     """Returns up to `max_count` offsets, newest first; none where all of the log is younger.
 
     Args:
-        starts: (first offset, time of the newest record) of each segment that is not empty, oldest first.
-        end: (log end offset, now).
+        starts: (first offset, time) of each segment, oldest first; then (log end offset, now), unless the newest
+            segment is empty.
         timestamp_ms: a time, LATEST or EARLIEST.
         max_count: how many are wanted.
+        up_to_offset: the high watermark, for a consumer.
     """
     if max_count < 1:
         return []
-    timed = [*starts, end]
+    timed = [*starts]
     if timestamp_ms == EARLIEST:
-        return [timed[0][0]]
-    if timestamp_ms != LATEST:
+        timed = timed[:1]
+    elif timestamp_ms != LATEST:
         while timed and timed[-1][1] > timestamp_ms:
             timed.pop()
-    return [offset for offset, _ in timed[: -max_count - 1 : -1]]
+    found = [offset for offset, _ in timed[: -max_count - 1 : -1]]
+    visible = [offset for offset in found if offset <= up_to_offset]
+    return visible if len(visible) == len(found) else [up_to_offset, *visible]

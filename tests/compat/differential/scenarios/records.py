@@ -12,6 +12,7 @@ from millrace.records.record import BatchProducer, NewRecord, Record
 UNKNOWN_ID = UUID("6f6e6520-0000-4000-8000-6e6f20746f70")
 FIRST_BATCHES = 3  # the version of Produce from which only batches are taken
 TRANSACTIONAL = 1 << 4
+NEVER_MS = 1 << 50
 
 
 # Produce
@@ -334,6 +335,14 @@ def time_inside_a_batch(session):
     for number in (3, 9, 5):
         session.ask(listed(topic, BASE_TIMESTAMP_MS + number))
     session.ask(listed(topic, -3))
+
+
+@scenario("ListOffsets", "records without times")
+def records_without_times(session):
+    topic = session.topic()
+    session.produce(topic, batch(NewRecord(b"value"), NewRecord(b"value")))
+    for timestamp in (-1, -2, -3, 0, BASE_TIMESTAMP_MS, NEVER_MS):
+        session.ask(listed(topic, timestamp, **with_count(session)))
 
 
 @scenario("ListOffsets", "a partition twice", last=9)

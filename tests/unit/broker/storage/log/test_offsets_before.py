@@ -8,8 +8,8 @@ from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.log.offsets_before import EARLIEST, LATEST, offsets_before
 from millrace_support.clock import ManualClock
 
-STARTS = [(0, 900), (42, 1000), (100, 1100)]
-END = (117, 5000)
+STARTS = [(0, 900), (42, 1000), (100, 1100), (117, 5000)]
+ENDS_EMPTY = [*STARTS[:-1], (117, 1200)]  # the newest segment is empty
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,38 @@ END = (117, 5000)
         (1000, 1, [42]),
         (999, 10, [0]),
         (899, 10, []),
+        (1300, 2, [100, 42]),
         (5000, 2, [117, 100]),
     ],
 )
 def test_offsets_go_backwards_from_the_newest_not_after_a_time(
     timestamp_ms: int, max_count: int, expected: list[int]
 ) -> None:
-    assert offsets_before(STARTS, END, timestamp_ms, max_count) == expected
+    assert offsets_before(STARTS, timestamp_ms, max_count, 117) == expected
 
 
-def test_an_empty_log_has_its_end_alone() -> None:
-    assert offsets_before([], (7, 5000), LATEST, 3) == offsets_before([], (7, 5000), EARLIEST, 3) == [7]
+def test_the_end_has_the_time_of_an_empty_segment() -> None:
+    assert offsets_before(ENDS_EMPTY, 1300, 2, 117) == [117, 100]
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "max_count", "up_to_offset", "expected"),
+    [
+        (LATEST, 10, 110, [110, 100, 42, 0]),
+        (LATEST, 10, 100, [100, 100, 42, 0]),
+        (LATEST, 10, 60, [60, 42, 0]),
+        (LATEST, 1, 60, [60]),
+        (LATEST, 2, 60, [60]),
+        (1100, 2, 60, [60, 42]),
+        (1000, 10, 60, [42, 0]),
+        (EARLIEST, 10, 60, [0]),
+    ],
+)
+def test_the_high_watermark_stands_for_what_is_above(
+    timestamp_ms: int, max_count: int, up_to_offset: int, expected: list[int]
+) -> None:
+    """With the twice told offset and the missing ones that Kafka's rule gives, too."""
+    assert offsets_before(STARTS, timestamp_ms, max_count, up_to_offset) == expected
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from millrace_broker.storage import (
     LogManager,
     TopicPartition,
 )
+from millrace_broker.storage.log.offsets_before import EARLIEST, LATEST
 from millrace_support.clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
@@ -75,6 +76,58 @@ def test_without_a_limit_they_stay(fs: FileSystem, tmp_path: Path) -> None:
     log.append(V0, leader_epoch=0)
     written(tmp_path, 9000 * DAY_MS)
     assert log.apply_retention().reasons == ()
+    log.close()
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize(
+    ("age_ms", "expected"),
+    [
+        (4 * DAY_MS + 1, []),
+        (4 * DAY_MS, [0]),
+        (3 * DAY_MS, [1, 0]),
+        (2 * DAY_MS + 1, [1, 0]),
+        (DAY_MS, [3, 2, 1, 0]),
+        (1, [3, 2, 1, 0]),
+        (0, [4, 3, 2, 1, 0]),
+        (LATEST, [4, 3, 2, 1, 0]),
+        (EARLIEST, [0]),
+    ],
+)
+def test_they_begin_before_a_time_by_that_of_their_file(
+    fs: FileSystem, tmp_path: Path, age_ms: int, expected: list[int], *, is_reopened: bool
+) -> None:
+    log = opened(fs, tmp_path)
+    for _ in range(4):
+        log.append(V0, leader_epoch=0)
+    if is_reopened:
+        log.close()
+        log = Log(fs, ManualClock(NOW_MS), str(tmp_path), log.topic_partition, log.config, clean=True)
+    written(tmp_path, 4 * DAY_MS, 3 * DAY_MS, 2 * DAY_MS, DAY_MS)
+    assert log.offsets_before(age_ms if age_ms < 0 else NOW_MS - age_ms, 5) == expected
+    log.close()
+
+
+@pytest.mark.parametrize(("age_ms", "expected"), [(2, []), (1, [0]), (0, [0])])
+def test_an_empty_log_begins_when_its_file_was_made(
+    fs: FileSystem, tmp_path: Path, age_ms: int, expected: list[int]
+) -> None:
+    log = opened(fs, tmp_path)
+    written(tmp_path, 1)
+    assert log.offsets_before(NOW_MS - age_ms, 5) == expected
+    assert log.offsets_before(LATEST, 5) == log.offsets_before(EARLIEST, 5) == [0]
+    log.close()
+
+
+def test_the_first_record_of_all_has_their_largest_timestamp(fs: FileSystem, tmp_path: Path) -> None:
+    log = opened(fs, tmp_path)
+    for _ in range(4):
+        log.append(V0, leader_epoch=0)
+    assert log.offset_of_max_timestamp() == (-1, 0)
+    log.raise_log_start_offset(2)
+    assert log.offset_of_max_timestamp() == (-1, 2)
+    log.append(encode_batch([NewRecord(b"v", timestamp_ms=0)]), leader_epoch=0)
+    assert log.offset_of_max_timestamp() == (0, 4)
     log.close()
 
 
