@@ -225,7 +225,7 @@ class _Fetch:
             return self._reply
         self._missing_bytes = self.min_bytes - read.size_bytes
         for target in self.targets:
-            replica = self._replica(target)
+            replica = self._services.replicas.replica(target.topic_partition)
             if replica is not None:
                 self._seen[target.topic_partition] = self._look_at(replica)
         purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
@@ -312,12 +312,14 @@ class _Fetch:
     def _read_target(self, target: _Target, size_bytes: int) -> PartitionFetched:
         (topic, index), wanted = target.key, target.wanted
         try:
-            replica = self._replica(target)
+            replica = self._services.replicas.replica(target.topic_partition)
             if replica is None:
                 raise not_led(self._services, target.topic_partition)
             if topic != replica.topic_id and not isinstance(topic, str):
                 raise InconsistentTopicIdError(f"{target.topic_partition} has the topic id {replica.topic_id}")
             replica.check_leader_epoch(wanted.current_leader_epoch)
+            if not self._may_read(replica, wanted):
+                raise not_led(self._services, target.topic_partition)
             preferred = self._preferred_read_replica(replica, wanted.fetch_offset)
             if preferred is not None:
                 return self._fetched(index, replica, b"", None, None)._replace(preferred_read_replica=preferred)
@@ -334,15 +336,11 @@ class _Fetch:
                 return failed
             return failed._replace(current_leader=leader_hint(self._services, target.topic_partition))
 
-    def _replica(self, target: _Target) -> Replica | None:
-        """Returns the partition that is led here, or that is followed if the reader may read from a follower."""
-        replica = self._services.replicas.replica(target.topic_partition)
-        if isinstance(replica, FollowedPartition):
-            return replica if self._may_read(replica, target.wanted) else None
-        return replica
-
-    def _may_read(self, followed: FollowedPartition, wanted: Wanted) -> bool:
-        if self._compares_replicas or self._follower is not None or followed.leader == NO_LEADER:
+    def _may_read(self, replica: Replica, wanted: Wanted) -> bool:
+        """Returns whether the partition is led here, or is followed and the reader may read from a follower."""
+        if not isinstance(replica, FollowedPartition):
+            return True
+        if self._compares_replicas or self._follower is not None or replica.leader == NO_LEADER:
             return self._compares_replicas
         knows_more = bool(self._rack) or wanted.current_leader_epoch != NO_LEADER_EPOCH
         return self._version >= FIRST_VERSION_WITH_RACKS and knows_more

@@ -17,6 +17,8 @@ Version 0 knows only -1, -2 and timestamps, which it compares with a segment's n
 Records that the reader may not see yet are not found. While the high watermark is below the start of the leader's
 epoch, a consumer that asks for -1, or for a time that is not found below, gets OFFSET_NOT_AVAILABLE (KIP-207), before
 v5 LEADER_NOT_AVAILABLE. A partition that is named twice is INVALID_REQUEST.
+
+Only the leader answers, but for a tool that compares replicas (replica id -2), which any replica tells of its own log.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.fetch_request import CONSUMER
+from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON
 from millrace.wire.list_offsets import (
+    ListOffsetsRequest,
     OffsetListed,
     OffsetWanted,
     decode_list_offsets_request,
@@ -36,9 +39,9 @@ from millrace.wire.list_offsets import (
 )
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.partitions import isolation_of, led_partition
+from millrace_broker.handlers.partitions import any_replica, isolation_of, led_partition
 from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.replica import Isolation
+from millrace_broker.replication.replica import Isolation, Replica
 from millrace_broker.storage import TopicPartition
 
 LATEST = -1
@@ -57,7 +60,6 @@ GUARD = Guard(ApiKey.LIST_OFFSETS, AclOperation.DESCRIBE, ResourceType.TOPIC)
 def handle(services: Services, request: Request) -> Reply:
     """Looks up each partition's offset."""
     message = decode_list_offsets_request(request.version, request.body)
-    isolation = isolation_of(message.replica_id, message.isolation_level)
     named = Counter((name, one.partition_index) for name, wanted in message.topics for one in wanted)
     topics: list[tuple[str, list[OffsetListed]]] = []
     for name, wanted in message.topics:
@@ -70,40 +72,49 @@ def handle(services: Services, request: Request) -> Reply:
             elif named[key] > 1:
                 listed.append(OffsetListed(key.partition, ErrorCode.INVALID_REQUEST))
             elif request.version == 0:
-                listed.append(_list_before(services, key, one, from_consumer=message.replica_id == CONSUMER))
+                listed.append(_list_before(services, message, key, one))
             else:
-                listed.append(_list(services, request.version, key, one, isolation))
+                listed.append(_list(services, request.version, message, key, one))
         topics.append((name, listed))
     count_errors(services, ApiKey.LIST_OFFSETS, (one.error_code for _, listed in topics for one in listed))
     return encode_list_offsets_response(request.version, topics)
 
 
 def _list(
-    services: Services, version: int, key: TopicPartition, wanted: OffsetWanted, isolation: Isolation
+    services: Services, version: int, message: ListOffsetsRequest, key: TopicPartition, wanted: OffsetWanted
 ) -> OffsetListed:
     if wanted.timestamp < 0 and version < FIRST_VERSION.get(wanted.timestamp, version + 1):
         return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
+    isolation = isolation_of(message.replica_id, message.isolation_level)
     try:
-        partition = led_partition(services, key)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        found = look_up(partition, wanted.timestamp, isolation)
-        if partition.is_behind_its_epoch and _may_be_above(wanted.timestamp, found, isolation):
+        replica = _asked(services, key, message.replica_id, wanted.current_leader_epoch)
+        found = look_up(replica, wanted.timestamp, isolation)
+        is_behind = isinstance(replica, Partition) and replica.is_behind_its_epoch
+        if is_behind and _may_be_above(wanted.timestamp, found, isolation):
             return OffsetListed(key.partition, NOT_YET if version >= FIRST_VERSION_WITH_NOT_YET else NO_LEADER_YET)
         return OffsetListed(key.partition, 0, *found)
     except MillraceError as error:
         return OffsetListed(key.partition, error.code)
 
 
-def _list_before(services: Services, key: TopicPartition, wanted: OffsetWanted, *, from_consumer: bool) -> OffsetListed:
+def _list_before(
+    services: Services, message: ListOffsetsRequest, key: TopicPartition, wanted: OffsetWanted
+) -> OffsetListed:
     if wanted.timestamp < EARLIEST:
         return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        partition = led_partition(services, key)
-        end = partition.high_watermark if from_consumer else None
-        offsets = partition.log.offsets_before(wanted.timestamp, wanted.max_count, up_to_offset=end)
+        replica = _asked(services, key, message.replica_id, NO_LEADER_EPOCH)
+        end = replica.high_watermark if message.replica_id == CONSUMER else None
+        offsets = replica.log.offsets_before(wanted.timestamp, wanted.max_count, up_to_offset=end)
     except MillraceError as error:
         return OffsetListed(key.partition, error.code)
     return OffsetListed(key.partition, 0, offsets=offsets)
+
+
+def _asked(services: Services, key: TopicPartition, replica_id: int, current_leader_epoch: int) -> Replica:
+    """Returns the replica that answers, the led one for all but a tool that compares replicas."""
+    find = any_replica if replica_id == REPLICA_COMPARISON else led_partition
+    return find(services, key, current_leader_epoch)
 
 
 def _may_be_above(timestamp: int, found: tuple[int, int, int], isolation: Isolation) -> bool:
@@ -113,22 +124,22 @@ def _may_be_above(timestamp: int, found: tuple[int, int, int], isolation: Isolat
     return timestamp == LATEST or found == NONE
 
 
-def look_up(partition: Partition, timestamp: int, isolation: Isolation) -> tuple[int, int, int]:
+def look_up(replica: Replica, timestamp: int, isolation: Isolation) -> tuple[int, int, int]:
     """Returns (timestamp, offset, leader epoch) for a timestamp or a special value; each is -1 where there is none."""
-    log = partition.log
-    end = partition.visible_end(isolation)
+    log = replica.log
+    end = replica.visible_end(isolation)
     match timestamp:
         case _ if timestamp == LATEST:
-            return -1, end, partition.leader_epoch
+            return -1, end, replica.leader_epoch
         case _ if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return -1, log.log_start_offset, partition.epoch_of(log.log_start_offset)
+            return -1, log.log_start_offset, replica.epoch_of(log.log_start_offset)
         case _ if timestamp == MAX_TIMESTAMP:
             found = log.offset_of_max_timestamp()
         case _ if timestamp >= 0:
             found = log.offset_for_timestamp(timestamp)
         case _:
             found = None
-    return (*found, partition.epoch_of(found[1])) if found is not None and found[1] < end else NONE
+    return (*found, replica.epoch_of(found[1])) if found is not None and found[1] < end else NONE
 
 
 API = Api(

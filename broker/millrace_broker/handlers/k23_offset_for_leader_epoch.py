@@ -39,8 +39,8 @@ def handle(services: Services, request: Request) -> Reply:
 
 def _end(services: Services, topic: str, wanted: EpochWanted) -> EpochEnd:
     try:
-        partition = led_partition(services, TopicPartition(topic, wanted.partition_index))
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        key = TopicPartition(topic, wanted.partition_index)
+        partition = led_partition(services, key, wanted.current_leader_epoch)
     except MillraceError as error:
         return EpochEnd(wanted.partition_index, error.code)
     return EpochEnd(wanted.partition_index, 0, *partition.end_of_epoch(wanted.leader_epoch))

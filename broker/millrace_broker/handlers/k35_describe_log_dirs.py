@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
 
 UNKNOWN_BYTES = -1
+UNKNOWN_LAG = -1  # of a partition whose log is offline, or which this broker is about to delete
 
 Topics: TypeAlias = "defaultdict[str, list[DescribeLogDirsPartitionFields]]"
 
@@ -92,8 +93,9 @@ def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaul
         for key in sorted(found_logs if asked is None else asked.intersection(found_logs)):
             add(path, key, found_logs[key].size_bytes)
     for key, copy in services.log_dirs.copies().items():
-        log = services.replicas.partition(key).log
-        add(copy.parent, key, copy.size_bytes, max(log.log_end_offset - copy.end_offset, 0))
+        replica = services.replicas.replica(key)
+        lag = UNKNOWN_LAG if replica is None else max(replica.log.log_end_offset - copy.end_offset, 0)
+        add(copy.parent, key, copy.size_bytes, lag)
     return found
 
 

@@ -1,4 +1,7 @@
-"""DescribeProducers, version 0 (KIP-664): the producers that a partition's log remembers."""
+"""DescribeProducers, version 0 (KIP-664): the producers that a partition's log remembers.
+
+Any replica tells of its own log: kafka-transactions asks one broker for all of the partitions that it has.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from millrace.wire.messages import DESCRIBE_PRODUCERS
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.partitions import any_replica
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -50,7 +54,7 @@ def _described(services: Services, request: Request, topic_partition: TopicParti
     try:
         check_topic_name(topic_partition.topic)
         GUARD.check(services, request.session, topic_partition.topic)
-        entries = services.replicas.partition(topic_partition).log.producers.entries.values()
+        entries = any_replica(services, topic_partition).log.producers.entries.values()
     except MillraceError as error:
         return result | {"error_code": error.code, "error_message": str(error)}
     return result | {

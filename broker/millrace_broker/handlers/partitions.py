@@ -1,4 +1,15 @@
-"""Looks up partitions for the handlers of several APIs: those that this broker leads, and the leaders of the others."""
+"""Looks up partitions for the handlers of several APIs: those that this broker has, and the leaders of the others.
+
+| role of the partition here | what only its leader answers | what any replica answers |
+|---|---|---|
+| led | answered | answered |
+| followed | NOT_LEADER_OR_FOLLOWER | answered |
+| none, but the cluster has it | NOT_LEADER_OR_FOLLOWER | NOT_LEADER_OR_FOLLOWER |
+| its log can't be opened | KAFKA_STORAGE_ERROR | KAFKA_STORAGE_ERROR |
+| unknown | UNKNOWN_TOPIC_OR_PARTITION | UNKNOWN_TOPIC_OR_PARTITION |
+
+Where a request names the leader's epoch, a replica judges that first, also one that follows.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +24,35 @@ from millrace.wire.leader import LeaderHint, NodeEndpoint
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, reachable
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.replica import Isolation
+from millrace_broker.replication.replica import Isolation, Replica
 from millrace_broker.storage import TopicPartition
 
 UNKNOWN_LEADER = LeaderHint(NO_LEADER, NO_LEADER_EPOCH)
 
 
-def led_partition(services: Services, topic_partition: TopicPartition) -> Partition:
+def led_partition(
+    services: Services, topic_partition: TopicPartition, current_leader_epoch: int = NO_LEADER_EPOCH
+) -> Partition:
     """Returns the partition, which this broker leads.
 
     UnknownTopicError where the cluster has no such partition, NotLeaderError where another broker leads it,
-    StorageError where its log can't be opened.
+    StorageError where its log can't be opened. Raises as `Replica.check_leader_epoch`, too.
     """
-    partition = services.replicas.partitions.get(topic_partition)
-    if partition is None:
+    replica = any_replica(services, topic_partition, current_leader_epoch)
+    if not isinstance(replica, Partition):
         raise not_led(services, topic_partition)
-    return partition
+    return replica
+
+
+def any_replica(
+    services: Services, topic_partition: TopicPartition, current_leader_epoch: int = NO_LEADER_EPOCH
+) -> Replica:
+    """Returns the partition, which this broker leads or follows; raises as `led_partition` where it does neither."""
+    replica = services.replicas.replica(topic_partition)
+    if replica is None:
+        raise not_led(services, topic_partition)
+    replica.check_leader_epoch(current_leader_epoch)
+    return replica
 
 
 def is_known(services: Services, topic_partition: TopicPartition) -> bool:

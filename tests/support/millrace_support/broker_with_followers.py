@@ -133,9 +133,10 @@ class Home:
 
 
 @asynccontextmanager
-async def broker_with_followers(folder: Path) -> AsyncIterator[Home]:
-    """Yields a started broker with the topic `events` of two partitions."""
-    broker = Broker(parse_options(["--standalone", "--data", str(folder), "--listen", "127.0.0.1:0"]), SystemClock())
+async def broker_with_followers(*folders: Path) -> AsyncIterator[Home]:
+    """Yields a started broker, of one data directory or more, with the topic `events` of two partitions."""
+    directories = [part for folder in folders for part in ("--data", str(folder))]
+    broker = Broker(parse_options(["--standalone", *directories, "--listen", "127.0.0.1:0"]), SystemClock())
     address = await broker.start()
     try:
         services = broker._services  # noqa: SLF001  # no controller gives its partitions followers
