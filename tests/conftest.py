@@ -39,7 +39,7 @@ from millrace_support.warm_tools import WarmTools
 from millrace_support.warm_zookeeper import WarmZooKeeper
 
 # By name too, for a clone whose entry points are not installed.
-pytest_plugins = ["millrace.testing.plugin", "pytester"]
+pytest_plugins = ["millrace.testing.plugin", "millrace_support.log_guard", "pytester"]
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SUPPORT = Path(__file__).with_name("support")
