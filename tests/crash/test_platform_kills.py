@@ -22,6 +22,7 @@ from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_support.log_guard import GUARD
 from millrace_support.waiting import until
 
 MILLRACE = "from millrace_ops.cli.main import main; main()"
@@ -47,6 +48,7 @@ class Up:
     """`millrace up` on a folder, with what it has started."""
 
     def __init__(self, directory: Path) -> None:
+        GUARD.look()  # each log has a second name during the next platform, and is gone after that
         free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--dagster-port", "0"]
         command = [sys.executable, "-c", MILLRACE, "up", "--dir", str(directory), *free]
         self.process = subprocess.Popen(
@@ -114,6 +116,13 @@ def lives(process):
     return False
 
 
+@pytest.fixture
+def watched_logs(tmp_path):
+    with GUARD.folder(tmp_path / "logs"):
+        yield
+
+
+@pytest.mark.usefixtures("watched_logs")
 @pytest.mark.soak(rounds=1, soak_rounds=10 * len(PARTS))
 @pytest.mark.timeout(2 * 3600)
 def test_a_platform_of_which_a_part_was_killed_goes_on(tmp_path, rounds, record_property):

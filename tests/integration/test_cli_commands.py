@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace.testing.broker import BrokerProcess
+from millrace_support.log_faults import faults
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 TIMEOUT_S = 120
@@ -350,8 +351,8 @@ def test_the_broker_command_is_the_broker(tmp_path):
         assert word == "listening"
         assert json.loads(run("topics", "list", "--json", "--bootstrap", address).stdout) == []
         broker.send_signal(signal.SIGTERM)
-        assert broker.communicate(timeout=TIMEOUT_S)[0] == b""
-        assert broker.returncode == 0
+        stdout, stderr = broker.communicate(timeout=TIMEOUT_S)
+        assert (stdout, faults(stderr.decode()), broker.returncode) == (b"", [], 0)
 
 
 def test_the_broker_command_says_why_it_does_not_start(tmp_path):

@@ -13,6 +13,7 @@ from millrace.ports import free_port
 from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
 from millrace_ops.platform.prepare_instance import fail_lost_runs, limit_pools
 from millrace_pipelines.defs.instance.jobs import prune_runs
+from millrace_support.log_guard import GUARD
 from millrace_support.postgres import PASSWORD, find_programs, postgres
 
 psycopg2 = pytest.importorskip("psycopg2")
@@ -69,9 +70,11 @@ def test_runs_are_prepared_kept_and_pruned_in_postgres(url, tmp_path, monkeypatc
 def test_a_platform_runs_on_postgres_and_shows_its_password_nowhere(url, tmp_path, monkeypatch):
     monkeypatch.setenv(POSTGRES_VARIABLE, url)
     state = tmp_path / "state"
-    with subprocess.Popen(
-        [sys.executable, "-c", UP, "up", "--dir", state, *FREE], stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-c", UP, "up", "--dir", state, *FREE]
+    with (
+        GUARD.folder(state / "logs"),
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+    ):
         try:
             printed = ""
             for line in process.stdout:

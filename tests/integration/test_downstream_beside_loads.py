@@ -9,6 +9,7 @@ from millrace.records.record import NewRecord
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.platform import Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
+from millrace_support.log_guard import GUARD
 from millrace_support.waiting import until
 
 EVENTS = "millrace/table/events"
@@ -37,7 +38,7 @@ def platform(tmp_path, warm_loads):
     )
     for name, text in DEFINITIONS.items():
         write_definitions(options.directory, name, text)
-    with Platform(options, OsFileSystem(), SystemClock()) as platform:
+    with GUARD.folder(tmp_path / "state" / "logs"), Platform(options, OsFileSystem(), SystemClock()) as platform:
         platform.start()
         yield platform
 

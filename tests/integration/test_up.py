@@ -19,6 +19,7 @@ from millrace.errors import MillraceError
 from millrace.security.client_config import read_client_security
 from millrace.zk.embedded import is_serving
 from millrace_ops.platform.process import session_members
+from millrace_support.log_guard import GUARD
 from millrace_support.waiting import awaited
 
 MILLRACE = "from millrace_ops.cli.main import main; main()"
@@ -40,11 +41,12 @@ def up(tmp_path):
         processes.append(process)
         return process
 
-    yield start
-    for process in processes:
-        process.terminate()
-        process.wait(240)
-        process.stdout.close()
+    with GUARD.folder(tmp_path / "state" / "logs"):
+        yield start
+        for process in processes:
+            process.terminate()
+            process.wait(240)
+            process.stdout.close()
 
 
 @pytest.fixture

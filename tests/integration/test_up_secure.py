@@ -31,6 +31,7 @@ from millrace.security.client_security import ClientSecurity
 from millrace.zk import codec
 from millrace_ops.platform.platform import Platform, PlatformOptions
 from millrace_support.command_lines import command_lines
+from millrace_support.log_guard import GUARD
 from millrace_support.tls_relay import TlsRelay
 from millrace_support.waiting import awaited, until
 
@@ -40,7 +41,8 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
 @contextmanager
 def started(directory, **options):
     given = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "dagster_port": None, "secure": True, **options}
-    with Platform(PlatformOptions(directory=str(directory), **given), OsFileSystem(), SystemClock()) as platform:
+    options = PlatformOptions(directory=str(directory), **given)
+    with GUARD.folder(directory / "logs"), Platform(options, OsFileSystem(), SystemClock()) as platform:
         platform.start()
         yield platform
 

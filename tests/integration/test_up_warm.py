@@ -13,6 +13,7 @@ from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.platform import Platform, PlatformOptions
 from millrace_ops.platform.warm_spark import SERVER
 from millrace_pipelines.project import write_definitions
+from millrace_support.log_guard import GUARD
 from millrace_support.waiting import until
 
 EVENTS = "millrace/table/events"
@@ -50,7 +51,7 @@ def test_loads_are_sessions_of_the_spark_that_is_kept(tmp_path):
         directory=str(tmp_path), listen=free, admin=free, dagster_port=0, master="local[1,3]", warm=True
     )
     write_definitions(str(tmp_path), "cluster/defs.yaml", DECLARED)
-    with Platform(options, OsFileSystem(), SystemClock()) as platform:
+    with GUARD.folder(tmp_path / "logs"), Platform(options, OsFileSystem(), SystemClock()) as platform:
         platform.start()
         api = DagsterApi(platform.addresses.dagster)
         wait_until(lambda: platform.health()["Spark"] == "", platform)

@@ -12,6 +12,7 @@ from millrace.fs import OsFileSystem
 from millrace_ops.platform.platform import Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
 from millrace_support.dagster_ui import await_it
+from millrace_support.log_guard import GUARD
 
 MASTER = "local[1,3]"  # one core, and as many attempts of a task as a cluster makes
 
@@ -29,7 +30,7 @@ def dagster_platform(directory: Path, definitions: str, topics: set[str]) -> Ite
     options = PlatformOptions(
         directory=str(directory), listen="127.0.0.1:0", admin="127.0.0.1:0", dagster_port=0, master=MASTER
     )
-    with Platform(options, OsFileSystem(), SystemClock()) as platform:
+    with GUARD.folder(directory / "logs"), Platform(options, OsFileSystem(), SystemClock()) as platform:
         platform.start()
         with Cluster(platform.addresses.broker) as cluster:
             await_it(lambda: topics <= set(cluster.metadata(None).topics))
