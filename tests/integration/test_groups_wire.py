@@ -369,3 +369,67 @@ def test_offsets_of_the_oldest_clients_are_zookeepers(tmp_path, zookeeper):
         assert session.get("/consumers/old/offsets/events/0") == b"32"
     finally:
         session.close()
+
+
+LONG_POLL = {
+    "replica_id": -1, "max_wait": 500, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0,
+    "topics": [{"topic": "events", "partitions": [{"partition": 2, "fetch_offset": 0, "partition_max_bytes": 1}]}],
+}  # fmt: skip
+
+
+class StaticMember(Wire):
+    """A static member of a group, over a connection of its own."""
+
+    def __init__(self, broker, group, instance_id):
+        super().__init__(broker)
+        self.who = {"group_id": group, "group_instance_id": instance_id, "member_id": ""}
+
+    def put(self, api_key, version, **fields):
+        self.send(api_key, version, encode(api_key, version, Direction.REQUEST, {**self.who, **fields}))
+
+    def put_join(self):
+        timeouts = {"session_timeout": MEMBER_MS, "rebalance_timeout": MEMBER_MS}
+        protocols = [{"name": "range", "metadata": SUBSCRIPTION}]
+        self.put(ApiKey.JOIN_GROUP, 5, **timeouts, protocol_type="consumer", protocols=protocols)
+
+    def joined(self):
+        answer = self.receive(ApiKey.JOIN_GROUP, 5)
+        self.who["member_id"] = answer.member_id
+        return answer
+
+    def put_sync(self, *members):
+        assignments = [{"member_id": one.who["member_id"], "assignment": b"half"} for one in members]
+        self.put(ApiKey.SYNC_GROUP, 3, generation_id=2, assignments=assignments)
+
+    def synced(self):
+        return self.receive(ApiKey.SYNC_GROUP, 3).assignment
+
+
+@pytest.mark.parametrize("before", ["nothing", "a long poll"])
+@pytest.mark.parametrize("first", ["leader", "follower"])
+def test_a_leader_has_its_answers_as_soon_as_a_follower(wire, wire_broker, before, first):
+    """Whoever looks at the leader once the follower has its own generation, or assignment, finds the leader's there."""
+    group = f"{before}-{first}"
+    with StaticMember(wire_broker, group, "one") as leader, StaticMember(wire_broker, group, "two") as follower:
+        leader.put_join()
+        assert leader.joined().generation_id == 1
+        follower.put_join()
+        while not leader.ask(ApiKey.HEARTBEAT, 3, generation_id=1, **leader.who).error_code:
+            pass
+        leader.put_join()
+        follower.joined()
+        leader.socket.setblocking(False)
+        assert leader.joined().generation_id == 2
+        leader.socket.setblocking(True)
+        if before == "a long poll":
+            leader.put(ApiKey.FETCH, 4, **LONG_POLL)
+        if first == "leader":
+            leader.put_sync(leader, follower)
+        follower.put_sync()
+        if first == "follower":
+            leader.put_sync(leader, follower)
+        assert follower.synced() == b"half"
+        leader.socket.setblocking(False)
+        if before == "a long poll":
+            leader.answer(ApiKey.FETCH, 4)
+        assert leader.synced() == b"half"

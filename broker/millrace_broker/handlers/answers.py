@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from millrace.times import SECOND_MS
 from millrace.wire.api import ApiKey
@@ -15,6 +16,8 @@ from millrace.wire.cold import Fields
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import encode_response
 from millrace_broker.handlers.api import Services
+
+Result = TypeVar("Result")
 
 ERROR_CODES = ("error_code", "partition_error_code")
 
@@ -30,6 +33,27 @@ def answer_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
     loop = asyncio.get_running_loop()
     later: asyncio.Future[Parts] = loop.create_future()
     loop.call_later(delay_ms / SECOND_MS, _give, later, parts)
+    return later
+
+
+def answer_once_known(ticket: asyncio.Future[Result], write: Callable[[Result], Parts]) -> asyncio.Future[Parts]:
+    """Returns the answer that `write` makes of what a ticket is given.
+
+    Answers leave in the order in which their tickets, to be given only afterwards, are given, over all connections: a
+    task would answer in the order in which it began to wait. Where the answer is cancelled, so is the ticket.
+    """
+    later: asyncio.Future[Parts] = asyncio.get_running_loop().create_future()
+
+    def write_it(known: asyncio.Future[Result]) -> None:
+        if later.done():
+            return
+        try:
+            later.set_result(write(known.result()))
+        except Exception as error:  # noqa: BLE001 -- whoever waits for the answer raises it
+            later.set_exception(error)
+
+    ticket.add_done_callback(write_it)
+    later.add_done_callback(lambda done: ticket.cancel() if done.cancelled() else None)
     return later
 
 

@@ -9,6 +9,9 @@ Each API lists the rights that its clients need (`guards`), and its handler chec
 anything. A broker with an authorizer does not start with an API that names none: an empty tuple says that everyone may
 call it.
 
+A request of an API that is `in_turn` is handled once all requests before it on its connection have their answers, since
+others see what it does: a leader whose answer waits behind its own long poll would learn of its assignment last.
+
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
 returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection.
 """
@@ -156,6 +159,7 @@ class Api(NamedTuple):
     refuses: str = ""
     handle_all: Callable[[Services, Sequence[Request]], Answers] | None = None
     guards: tuple[Guard, ...] | None = None
+    in_turn: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

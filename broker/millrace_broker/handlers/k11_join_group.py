@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import JOIN_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
-from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.answers import answer, answer_once_known
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ def handle(services: Services, request: Request) -> Reply:
     """Lets a member join, and answers once the rebalance is complete."""
     message = JOIN_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+    reply = answer_once_known(ticket, partial(_answer, services, request.version))
     if not GUARD.permits(services, request.session, message.group_id):
         ticket.set_result(JoinResult(GUARD.error, ""))
-        return asyncio.ensure_future(_answer(services, request.version, ticket))
+        return reply
     join = _join(request, message, ticket)
     logger.info(
         "group %s: %s joins: %s",
@@ -49,7 +51,7 @@ def handle(services: Services, request: Request) -> Reply:
         message.reason or "no reason given",
     )
     membership.join(services.groups, message.group_id, join)
-    return asyncio.ensure_future(_answer(services, request.version, ticket))
+    return reply
 
 
 def _join(request: Request, message: JoinGroupRequest, ticket: asyncio.Future[JoinResult]) -> Join:
@@ -73,8 +75,7 @@ def _join(request: Request, message: JoinGroupRequest, ticket: asyncio.Future[Jo
     )
 
 
-async def _answer(services: Services, version: int, ticket: asyncio.Future[JoinResult]) -> Parts:
-    result = await ticket
+def _answer(services: Services, version: int, result: JoinResult) -> Parts:
     may_be_null = version >= FIRST_VERSION_WITH_NULL_PROTOCOL
     fields: JoinGroupResponseFields = {
         "throttle_time": 0,
@@ -93,4 +94,4 @@ async def _answer(services: Services, version: int, ticket: asyncio.Future[JoinR
     return answer(services, JOIN_GROUP, version, fields)
 
 
-API = Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle, guards=(GUARD,))
+API = Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle, guards=(GUARD,), in_turn=True)

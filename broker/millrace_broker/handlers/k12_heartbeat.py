@@ -34,4 +34,4 @@ def handle(services: Services, request: Request) -> Reply:
     return answer(services, HEARTBEAT, request.version, fields)
 
 
-API = Api(ApiKey.HEARTBEAT, VersionRange(0, 4), handle, guards=(GUARD,))
+API = Api(ApiKey.HEARTBEAT, VersionRange(0, 4), handle, guards=(GUARD,), in_turn=True)

@@ -56,4 +56,4 @@ def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[E
         return error.code, []
 
 
-API = Api(ApiKey.LEAVE_GROUP, VersionRange(0, 5), handle, guards=(GUARD,))
+API = Api(ApiKey.LEAVE_GROUP, VersionRange(0, 5), handle, guards=(GUARD,), in_turn=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
@@ -12,7 +13,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import SYNC_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Sync, SyncResult
-from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.answers import answer, answer_once_known
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
@@ -35,17 +36,17 @@ def handle(services: Services, request: Request) -> Reply:
         protocol_name=message.protocol_name,
         assignments={one.member_id: bytes(one.assignment) for one in message.assignments},
     )
+    reply = answer_once_known(ticket, partial(_answer, services, request.version))
     if request.version >= FIRST_VERSION_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol_name):
         sync.ticket.set_result(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not GUARD.permits(services, request.session, message.group_id):
         sync.ticket.set_result(SyncResult(GUARD.error))
     else:
         membership.sync(services.groups, message.group_id, sync)
-    return asyncio.ensure_future(_answer(services, request.version, ticket))
+    return reply
 
 
-async def _answer(services: Services, version: int, ticket: asyncio.Future[SyncResult]) -> Parts:
-    result = await ticket
+def _answer(services: Services, version: int, result: SyncResult) -> Parts:
     fields: SyncGroupResponseFields = {
         "throttle_time": 0,
         "error_code": result.error,
@@ -56,4 +57,4 @@ async def _answer(services: Services, version: int, ticket: asyncio.Future[SyncR
     return answer(services, SYNC_GROUP, version, fields)
 
 
-API = Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle, guards=(GUARD,))
+API = Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle, guards=(GUARD,), in_turn=True)

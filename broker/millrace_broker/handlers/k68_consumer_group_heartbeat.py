@@ -24,7 +24,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import CONSUMER_GROUP_HEARTBEAT
 from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
 from millrace_broker.groups.consumer.member import JOINING_EPOCH, Assignment, assignment_of, by_topic
-from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.answers import answer, answer_once_known
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
@@ -48,12 +48,13 @@ def handle(services: Services, request: Request) -> Reply:
     message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
     ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
     heartbeat = _heartbeat(services, request, message)
+    reply = answer_once_known(ticket, partial(_answer, services, request.version, heartbeat))
     denied = _denied(services, request, message) if services.consumer_groups.config.is_served else ErrorCode.NONE
     if denied:
         ticket.set_result(Refusal(denied, error_sentence(denied)))
-        return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
+        return reply
     services.consumer_groups.heartbeat(services.groups, heartbeat, ticket)
-    return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
+    return reply
 
 
 def _denied(services: Services, request: Request, message: ConsumerGroupHeartbeatRequest) -> ErrorCode:
@@ -96,10 +97,7 @@ def _owned(topics: Iterable[TopicPartitions] | None) -> Assignment | None:
     return assignment_of({topic.topic_id or NO_TOPIC_ID: topic.partitions for topic in topics})
 
 
-async def _answer(
-    services: Services, version: int, request: Heartbeat, ticket: asyncio.Future[HeartbeatAnswer | Refusal]
-) -> Parts:
-    result = await ticket
+def _answer(services: Services, version: int, request: Heartbeat, result: HeartbeatAnswer | Refusal) -> Parts:
     if isinstance(result, Refusal):
         logger.info(
             "group %s: %s of client %s is refused: %s: %s",
@@ -138,4 +136,10 @@ def _accepted(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponseFields:
     return fields
 
 
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle, guards=(GUARD, TOPIC_GUARD, PATTERN_GUARD))
+API = Api(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    VersionRange(0, 1),
+    handle,
+    guards=(GUARD, TOPIC_GUARD, PATTERN_GUARD),
+    in_turn=True,
+)

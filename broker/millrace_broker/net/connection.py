@@ -3,7 +3,8 @@
     bytes → FrameBuffer → header → handler → a slot in `_pending` → … → socket, when all earlier slots have left
 
 A handler may answer later by a future. Later requests are handled meanwhile, but their replies wait in line. So do the
-other replies to requests that were handled together with it.
+other replies to requests that were handled together with it. A request that is to be handled in its turn, as those of
+a group's members are, waits until all earlier ones are answered, and those behind it wait, too.
 
 Reading stops when too many requests or too many bytes of replies wait in line, when the peer does not drain its socket,
 or when an incomplete frame needs more memory than there is (`net.memory`). Requests whose replies come later count with
@@ -108,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes = 0
         self._in_line = 0  # requests whose reply has not left
         self._together: Slot | None = None
+        self._awaits_turn = False  # the first request of the backlog, until all earlier ones are answered
         self._socket_full = False
         self._is_reading = True
         self._is_muted = False
@@ -252,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_blocked(self) -> bool:
         is_long = self._in_line >= MAX_PENDING_REPLIES or self._pending_bytes >= MAX_PENDING_BYTES
-        return self._socket_full or self._is_muted or self._outgoing.is_busy or is_long
+        return self._socket_full or self._is_muted or self._outgoing.is_busy or is_long or self._awaits_turn
 
     def _end_mute(self) -> None:
         if self._unmuting is not None:
@@ -277,12 +279,21 @@ class Connection(asyncio.BufferedProtocol):
         if slot is None or slot.version != version or slot.api_key != api_key:
             if slot is not None:
                 self._handle_together()
-            slot = self._together = Slot(self._api(header), api_key, version, arrived)
+            api = self._api(header)
+            if api.in_turn and any(earlier.parts is None for earlier in self._pending):
+                self._hold_until_its_turn(frame, arrived)
+                return
+            slot = self._together = Slot(api, api_key, version, arrived)
         slot.headers.append(header)
         slot.bytes_in += size_bytes
         slot.requests.append(tuple.__new__(Request, (version, client_id, frame[body_position:], self.session)))
         if slot.api.handle_all is None or len(slot.headers) >= MAX_TOGETHER:
             self._handle_together()
+
+    def _hold_until_its_turn(self, frame: memoryview, arrived: float) -> None:
+        self._backlog.appendleft((arrived, bytes(frame)))
+        self._backlog_bytes += len(frame)
+        self._awaits_turn = True
 
     def _handle_together(self) -> None:
         slot, self._together = self._together, None
@@ -382,6 +393,7 @@ class Connection(asyncio.BufferedProtocol):
                 for header, reply_bytes in zip(slot.headers, slot.reply_bytes, strict=False):
                     self._owner.request_log.note(self.peer, header, slot.times, reply_bytes, now)
         self._ready_bytes = 0
+        self._awaits_turn = self._awaits_turn and bool(self._pending)
         if parts:
             self.last_active = now
             self._outgoing.send(parts)

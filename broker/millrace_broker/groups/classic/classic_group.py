@@ -312,7 +312,7 @@ class ClassicGroup(GroupFacts):
             return [Store((self.record(),), Emptied(), is_rebalance=True)]
         self.move(State.COMPLETING_REBALANCE, now_ms)
         effects: Effects = []
-        for member in self.members:
+        for member in self.members.leader_first:
             if member.join_ticket is not None:
                 effects.append(Answer(member.join_ticket, self._joined(member)))
             member.join_ticket = None
@@ -363,7 +363,8 @@ class ClassicGroup(GroupFacts):
         for member in self.members:
             member.assignment = outcome.assignments.get(member.member_id, b"")
         self.move(State.STABLE, now_ms)
-        return [effect for member in self.members for effect in self._answer_sync(member, self._synced(member))]
+        answered = self.members.leader_first
+        return [effect for member in answered for effect in self._answer_sync(member, self._synced(member))]
 
     def _reset_assignments(self, error: ErrorCode) -> Effects:
         if self.state is not State.COMPLETING_REBALANCE:

@@ -101,6 +101,11 @@ class Members:
         return None if instance_id is None else self._static.get(instance_id)
 
     @property
+    def leader_first(self) -> list[Member]:
+        """All members in the order in which they are answered: none knows a generation before its leader does."""
+        return sorted(self._by_id.values(), key=lambda member: member.member_id != self.leader)
+
+    @property
     def joining(self) -> int:
         """The number of members that wait for the rebalance to complete."""
         return sum(member.is_joining for member in self._by_id.values())
