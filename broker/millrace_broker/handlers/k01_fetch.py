@@ -116,7 +116,7 @@ class _Target(NamedTuple):
 def handle(services: Services, request: Request) -> Reply:
     """Reads the records that there are, or waits for more."""
     fetch = _Fetch(services, request)
-    read = fetch.read()
+    read = fetch.read_at_first()
     if fetch.is_enough(read) or fetch.max_wait_ms <= 0 or not fetch.may_get_more:
         return fetch.answer(read)
     return fetch.wait(read)
@@ -170,6 +170,19 @@ class _Fetch:
     def is_enough(self, read: _Read) -> bool:
         """Returns whether the answer has to wait no longer."""
         return read.is_urgent or read.size_bytes >= self.min_bytes
+
+    def read_at_first(self) -> _Read:
+        """Reads every partition, and again if they changed meanwhile.
+
+        To note where a follower's log ends may complete what waits for that, and a coordinator then appends what it
+        has to write next. Nobody wakes a fetch for that which waits only from now on.
+        """
+        changes = self._services.replicas.changes
+        end, read = changes.end, self.read()
+        if self.is_enough(read) or changes.end == end:
+            return read
+        self._take_changes()
+        return self.read()
 
     def read(self) -> _Read:
         """Reads every partition in the order of the request, until max bytes are reached."""

@@ -84,13 +84,25 @@ class Home:
         return [(one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
 
     async def fetch(
-        self, offset: int, replica_id: int = 2, *, key: TopicPartition = FIRST, rack: str = "", **wanted: int
+        self,
+        offset: int,
+        replica_id: int = 2,
+        *,
+        key: TopicPartition = FIRST,
+        rack: str = "",
+        session: tuple[int, int] = (0, -1),
+        **wanted: int,
     ) -> Any:
-        """Fetches as a follower, or as a consumer by -1, and returns the answer for the partition."""
+        """Fetches as a follower, or as a consumer by -1, and returns the answer for the partition.
+
+        A session has an id and an epoch; without one, all is answered.
+        """
         partition = self.replicas.replica(key)
+        session_id, session_epoch = session
         fields = {
             "max_wait": wanted.pop("max_wait", LONG_MS), "min_bytes": wanted.pop("min_bytes", 1), "max_bytes": 1 << 20,
-            "isolation_level": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": rack,
+            "isolation_level": 0, "session_id": session_id, "session_epoch": session_epoch,
+            "forgotten_topics_data": [], "rack_id": rack,
             "replica_state": {"replica_id": replica_id, "replica_epoch": wanted.pop("replica_epoch", -1)},
             "topics": [
                 {

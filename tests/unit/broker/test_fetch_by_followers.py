@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import ErrorCode
-from millrace_support.broker_with_followers import FIRST, LEADER, Home, broker_with_followers, until
+from millrace_broker.replication.replicated import when_replicated
+from millrace_support.broker_with_followers import BATCH, FIRST, LEADER, LONG_MS, Home, broker_with_followers, until
 
 CONSUMER, TOOL, STRANGER = -1, -2, 9
+NO_SESSION = (0, -1)
 LATEST, EARLIEST, LONG_AGO_MS, NEVER_MS = -1, -2, 0, 1 << 60
 Scene = Callable[[Home], Awaitable[None]]
 
@@ -121,6 +123,23 @@ def test_only_one_look_at_the_log_counts_for_a_follower(play):
         await home.produce(LEADER)
         assert (await waiting).records.count(b"value") == 1
         assert partition.in_sync._followers[2].last_fetch_ms == before
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_in_session", [False, True])
+def test_a_fetch_brings_what_is_appended_because_of_it(play, is_in_session):
+    """A coordinator writes its next record once the followers have the one before, as it learns by this very fetch."""
+
+    async def scene(home):
+        home.lead()
+        session = NO_SESSION
+        if is_in_session:
+            await home.fetch(0, max_wait=0, session=(0, 0))
+            session = (next(iter(home.services.fetch_sessions._sessions)), 1)
+        await home.produce(LEADER)
+        when_replicated(home.replicas, FIRST, 0, LONG_MS, lambda _: home.replicas.append(FIRST, BATCH))
+        assert (await home.fetch(1, session=session, max_wait=10 * LONG_MS)).records.count(b"value") == 1
 
     play(scene)
 
