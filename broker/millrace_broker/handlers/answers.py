@@ -16,6 +16,7 @@ from millrace.wire.cold import Fields
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import encode_response
 from millrace_broker.handlers.api import Services
+from millrace_broker.replication.purgatory import settle
 
 Result = TypeVar("Result")
 
@@ -44,15 +45,7 @@ def answer_once_known(ticket: asyncio.Future[Result], write: Callable[[Result], 
     """
     later: asyncio.Future[Parts] = asyncio.get_running_loop().create_future()
 
-    def write_it(known: asyncio.Future[Result]) -> None:
-        if later.done():
-            return
-        try:
-            later.set_result(write(known.result()))
-        except Exception as error:  # noqa: BLE001 -- whoever waits for the answer raises it
-            later.set_exception(error)
-
-    ticket.add_done_callback(write_it)
+    ticket.add_done_callback(lambda known: settle(later, lambda: write(known.result())))
     later.add_done_callback(lambda done: ticket.cancel() if done.cancelled() else None)
     return later
 
