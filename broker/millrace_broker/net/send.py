@@ -70,6 +70,7 @@ class Outgoing:
         self._parts: deque[Part] = deque()
         self._region_position = 0
         self._sending: asyncio.Task[None] | None = None
+        self._has_failed = False
         self.is_busy = False
         self.is_paused = False
 
@@ -86,13 +87,15 @@ class Outgoing:
         self.resume()
 
     def resume(self) -> None:
-        """Gives the transport more, if it has room."""
+        """Gives the transport more, if it has room; after a failure nothing any more."""
         try:
             with self._corked():
-                while self._parts and not self.is_paused and self._sending is None:
+                while self._parts and not self.is_paused and self._sending is None and not self._has_failed:
                     self._send_next()
         except Exception as error:  # noqa: BLE001 -- after any error the reply is cut short, and the peer must not wait for it
-            self._on_failure(error)
+            self._has_failed = True
+            # A transport that is aborted while it says that it has room would end its connection twice.
+            asyncio.get_running_loop().call_soon(self._on_failure, error)
         self._note_whether_busy()
 
     def clear(self) -> None:
@@ -103,7 +106,7 @@ class Outgoing:
         self._note_whether_busy()
 
     def _note_whether_busy(self) -> None:
-        self.is_busy = bool(self._parts) or self._sending is not None
+        self.is_busy = bool(self._parts) or self._sending is not None or self._has_failed
 
     @staticmethod
     def _has_region(parts: Parts) -> bool:
