@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from millrace.clock import Clock
-from millrace.errors import ErrorCode, NotControllerError
+from millrace.errors import ErrorCode, MillraceError, NotControllerError
 from millrace.zk import paths
 from millrace.zk.operations import Delete
 from millrace.zk.session import ZooKeeperSession
@@ -209,9 +209,10 @@ class Controller:
             logger.info("broker %d is the controller no more: %s", self._broker_id, error)
             self._resign()
             self._events.put(self._claim_role)
-        except Exception:  # a new start from ZooKeeper's state recovers from any failure
+        except Exception as error:  # a new start from ZooKeeper's state recovers from any failure
             if not self._is_stopped.is_set():
-                logger.warning("the role of the controller is claimed again in %.0f s", RETRY_PAUSE_S, exc_info=True)
+                sentence = "the role of the controller is claimed again in %.0f s: %s"
+                logger.warning(sentence, RETRY_PAUSE_S, error, exc_info=not isinstance(error, MillraceError))
             self._give_up()
             self._pause()
             self._events.put(self._claim_role)
@@ -290,5 +291,9 @@ class Controller:
             (node,) = self._session.nodes([paths.CONTROLLER])
             if node is not None and self._session.holds(node):
                 self._session.multi([Delete(paths.CONTROLLER, node.version)])
-        except Exception:
-            logger.warning("the role of the controller is not given up yet", exc_info=True)
+        except Exception as error:
+            logger.warning(
+                "the role of the controller is not given up yet: %s",
+                error,
+                exc_info=not isinstance(error, MillraceError),
+            )

@@ -265,8 +265,9 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.metrics.muted -= 1
 
     def _cut_off(self, error: Exception) -> None:
-        """Closes the connection, as a reply can't be completed."""
-        logger.error("closing the connection of %s in the middle of a reply: %s", self.peer, error)
+        """Closes the connection, as a reply can't be completed; where the client has gone, that is no error."""
+        level = logging.DEBUG if isinstance(error, ConnectionError) else logging.ERROR
+        logger.log(level, "closing the connection of %s in the middle of a reply: %s", self.peer, error)
         self._transport.abort()
 
     def _take(self, frame: memoryview, arrived: float) -> None:

@@ -32,9 +32,11 @@ def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Turns an OSError of the body into a StorageError about `path`."""
+    """Turns an OSError of the body into a StorageError about `path`; one of a connection is the peer's."""
     try:
         yield
+    except ConnectionError:
+        raise
     except OSError as error:
         raise storage_error(path, error) from error
 
