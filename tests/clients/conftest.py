@@ -2,6 +2,8 @@
 
 `@pytest.mark.needs("JoinGroup", …)` names the APIs that a test drives. A test whose APIs Millrace does not all serve is
 not run against it, and the summary names them. `pytest -m peers tests/clients` runs all against Apache Kafka.
+
+Tests of groups and of transactions run against three brokers as well, which keep three replicas of everything.
 """
 
 import fcntl
@@ -22,6 +24,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.api import ApiKey
 from millrace_broker.handlers.registry import APIS
+from millrace_support.coordinating_brokers import coordinating_brokers
 from millrace_support.java_programs import with_program
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -33,6 +36,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
+COORDINATED = {"JoinGroup", "ConsumerGroupHeartbeat", "AddPartitionsToTxn", "DescribeTransactions"}
 API_KEYS = {
     "JoinGroup": 11,
     "CreatePartitions": 37,
@@ -70,17 +74,21 @@ API_KEYS = {
 
 
 class Target(NamedTuple):
-    """A broker under test; the metrics of the admin endpoint of Millrace count its requests."""
+    """One broker under test, or three by the address of one; metrics of a single Millrace count its requests."""
 
     kind: str
     bootstrap: str
     admin_url: str = ""
+    replicas: int = 1  # of a topic, for clients that can't leave that to the broker
 
 
 def pytest_generate_tests(metafunc):
     if "target" in metafunc.fixturenames:
         with_kafka = "peers" in metafunc.config.option.markexpr
         kinds = ["millrace", *([pytest.param("kafka", marks=pytest.mark.peers)] if with_kafka else [])]
+        needed = {api for mark in metafunc.definition.iter_markers("needs") for api in mark.args}
+        if needed & COORDINATED:
+            kinds.append("millrace-of-three")
         metafunc.parametrize("target", kinds, indirect=True, scope="session")
 
 
@@ -113,6 +121,10 @@ def target(request, tmp_path_factory):
         jars = request.getfixturevalue("kafka_jars")
         with KafkaBroker(jars, place / "data", properties=PROPERTIES) as broker:
             yield Target("kafka", broker.bootstrap)
+    elif request.param == "millrace-of-three":
+        zookeeper = request.getfixturevalue("zookeeper").address
+        with coordinating_brokers(3, place, zookeeper, PROPERTIES) as brokers:
+            yield Target("millrace-of-three", brokers.first, replicas=3)
     else:
         with BrokerProcess(place / "data", properties=PROPERTIES) as broker:
             yield Target("millrace", broker.bootstrap, broker.admin_url)

@@ -31,7 +31,7 @@ async def running(client):
 @asynccontextmanager
 async def admin_with_topic(target, topic):
     async with running(AIOKafkaAdminClient(bootstrap_servers=target.bootstrap)) as admin:
-        await admin.create_topics([NewTopic(topic, 2, 1)])
+        await admin.create_topics([NewTopic(topic, 2, target.replicas)])
         yield admin
 
 

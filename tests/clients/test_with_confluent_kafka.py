@@ -35,7 +35,7 @@ def admin(target):
 
 @pytest.fixture
 def topic(admin, name):
-    made = admin.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "-1"})])
+    made = admin.create_topics([NewTopic(name, 3, -1, config={"retention.ms": "-1"})])
     made[name].result(TIMEOUT_S)
     return name
 
@@ -80,7 +80,7 @@ def values(count=RECORDS, start=0):
 @pytest.mark.needs("InitProducerId")
 def test_confluent_idempotent(target, admin, name, codec):
     topic = f"{name}-{codec}"
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, 3, -1)])[topic].result(TIMEOUT_S)
     produce(target, topic, **{"enable.idempotence": True, "compression.type": codec})
     reader = consumer(target, "nobody")
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
@@ -126,7 +126,7 @@ PROTOCOLS = [
 def test_confluent_group_resumes(target, admin, name, request, settings):
     """What one consumer commits, the next one goes on from."""
     topic = f"{name}-{request.node.callspec.id}"
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, 3, -1)])[topic].result(TIMEOUT_S)
     produce(target, topic, 300)
     first = consumer(target, topic, **settings)
     first.subscribe([topic])
@@ -147,7 +147,7 @@ def test_confluent_group_resumes(target, admin, name, request, settings):
 def test_confluent_group_shares(target, admin, name, request, settings):
     """Two consumers own all partitions between them, none twice; when one leaves the other has them all."""
     topic = f"{name}-{request.node.callspec.id}"
-    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, 4, -1)])[topic].result(TIMEOUT_S)
     both = [consumer(target, topic, **settings) for _ in range(2)]
     for one in both:
         one.subscribe([topic])

@@ -18,7 +18,7 @@ def admin(target):
 
 @pytest.fixture
 def topic(admin, name):
-    admin.create_topics([NewTopic(name, 2, 1)])
+    admin.create_topics([NewTopic(name, 2, -1)])
     return name
 
 

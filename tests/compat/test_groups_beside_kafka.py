@@ -6,15 +6,16 @@ agrees about with another are left out. Messages are written and read by Kafka's
 
 import socket
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
-from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.frame import framed
+from millrace_support.coordinating_brokers import COUNTS, coordinating_brokers
 from millrace_support.kafka_messages import Messages
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -314,11 +315,12 @@ def common(first, second):
     return max(first[0], second[0]), min(first[1], second[1])
 
 
-@pytest.fixture(scope="module", params=["3.9", "4.1"])
-def peers(request, tmp_path_factory):
-    """(Kafka, ours), with a topic of three partitions each."""
+@pytest.fixture(scope="module", params=product(["3.9", "4.1"], COUNTS), ids=lambda param: f"{param[0]}-{param[1]}")
+def peers(request, tmp_path_factory, zookeeper):
+    """(Kafka, one or three of ours), with a topic of three partitions each."""
+    version, count = request.param
     try:
-        kafka = find_kafka(request.param, PEERS)
+        kafka = find_kafka(version, PEERS)
     except SetupError as error:
         pytest.skip(str(error))
     messages = Messages([find_kafka("4.1", PEERS), find_kafka("3.9", PEERS)])
@@ -326,15 +328,16 @@ def peers(request, tmp_path_factory):
     settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
     with (
         KafkaBroker(kafka, folder / "kafka", properties=settings) as theirs,
-        BrokerProcess(folder / "ours", properties=settings) as ours,
+        coordinating_brokers(count, folder / "ours", zookeeper.address, settings) as ours,
     ):
         both = []
-        offered = [versions_of(broker.bootstrap, messages) for broker in (theirs, ours)]
+        addresses = (theirs.bootstrap, ours.coordinator)
+        offered = [versions_of(bootstrap, messages) for bootstrap in addresses]
         served = {api: common(*(one[messages.api_key(api)] for one in offered)) for api in APIS}
-        for broker in (theirs, ours):
-            with Cluster(broker.bootstrap) as cluster:
-                Admin(cluster).create_topic("events", 3)
-            both.append(Peer(broker.bootstrap, messages, served))
+        for bootstrap in addresses:
+            with Cluster(bootstrap) as cluster:
+                Admin(cluster).create_topic("events", 3, -1)
+            both.append(Peer(bootstrap, messages, served))
             await_coordinator(both[-1])
         yield both
         for one in both:

@@ -25,6 +25,7 @@ from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.header import encode_request_header, has_tagged_response_header
+from millrace_support.coordinating_brokers import COUNTS, coordinating_brokers
 from millrace_support.kafka_tools import PATIENT_GROUPS
 from millrace_support.waiting import until
 
@@ -57,10 +58,10 @@ def kafka_41():
     return found
 
 
-@pytest.fixture(scope="module")
-def quick_broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("quick"), properties=QUICK) as process:
-        yield process
+@pytest.fixture(scope="module", params=COUNTS)
+def quick_broker(request, tmp_path_factory, zookeeper):
+    with coordinating_brokers(request.param, tmp_path_factory.mktemp("quick"), zookeeper.address, QUICK) as brokers:
+        yield brokers
 
 
 class Talk:
@@ -288,9 +289,10 @@ def offsets(talk):
     talk.delete("d", "st", "none")
 
 
-def test_every_request_is_answered_as_kafka_answers_it(kafka_41, tmp_path):
-    with BrokerProcess(tmp_path / "millrace", properties=PROPERTIES) as broker:
-        ours = converse(broker.bootstrap)
+@pytest.mark.parametrize("count", COUNTS)
+def test_every_request_is_answered_as_kafka_answers_it(kafka_41, tmp_path, zookeeper, count):
+    with coordinating_brokers(count, tmp_path, zookeeper.address, PROPERTIES) as brokers:
+        ours = converse(brokers.coordinator)
     with KafkaBroker(kafka_41, tmp_path / "kafka") as broker:
         theirs = converse(broker.bootstrap)
     assert len(ours) > 80
@@ -300,7 +302,7 @@ def test_every_request_is_answered_as_kafka_answers_it(kafka_41, tmp_path):
 
 def fill(broker, name):
     with Cluster(broker.bootstrap) as cluster:
-        Admin(cluster).create_topic(name, PARTITIONS)
+        Admin(cluster).create_topic(name, PARTITIONS, -1)
         producer = SyncProducer(cluster)
         for partition in range(PARTITIONS):
             producer.send(name, partition, [NewRecord(b"%d" % index) for index in range(RECORDS_EACH)])
@@ -377,11 +379,11 @@ def test_kafkas_console_consumer_reads_by_the_new_protocol_and_kafkas_tool_descr
     one.close()
 
 
-@pytest.fixture
-def forgetful_broker(tmp_path):
-    """Yields a broker that takes a member for dead after five seconds without a heartbeat."""
-    with BrokerProcess(tmp_path / "forgetful", properties=FORGETFUL) as process:
-        yield process
+@pytest.fixture(params=COUNTS)
+def forgetful_broker(request, tmp_path, zookeeper):
+    """Yields brokers that take a member for dead after five seconds without a heartbeat."""
+    with coordinating_brokers(request.param, tmp_path, zookeeper.address, FORGETFUL) as brokers:
+        yield brokers
 
 
 def test_a_java_consumer_and_librdkafka_share_a_group_until_one_is_killed(kafka_41, forgetful_broker):

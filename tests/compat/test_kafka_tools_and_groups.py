@@ -23,6 +23,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.cluster.coordinator_topic import partition_of
+from millrace_support.coordinating_brokers import COUNTS, coordinating_brokers
 from millrace_support.kafka_tools import PATIENT_GROUPS
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -34,7 +35,7 @@ TIMEOUT_S = 120
 
 def fill(bootstrap, topic, records=10):
     with Cluster(bootstrap) as cluster:
-        Admin(cluster).create_topic(topic, 2)
+        Admin(cluster).create_topic(topic, 2, -1)
         for partition in (0, 1):
             SyncProducer(cluster).send(topic, partition, [NewRecord(b"%d" % number) for number in range(records)])
 
@@ -63,11 +64,13 @@ def described_by(broker, group):
     return admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
 
 
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("judged"), properties=PROPERTIES) as process:
-        fill(process.bootstrap, "events")
-        yield process
+@pytest.fixture(scope="module", params=COUNTS)
+def judged(request, tmp_path_factory, zookeeper):
+    with coordinating_brokers(
+        request.param, tmp_path_factory.mktemp("judged"), zookeeper.address, PROPERTIES
+    ) as brokers:
+        fill(brokers.bootstrap, "events")
+        yield brokers
 
 
 @pytest.fixture(scope="module")

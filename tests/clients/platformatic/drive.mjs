@@ -3,7 +3,8 @@
 import {
   Admin, Connection, Consumer, ConfigResourceTypes, ListOffsetTimestamps, Producer, stringDeserializers, stringSerializers,
   alterReplicaLogDirsV2, consumerGroupDescribeV0, describeClusterV1, describeProducersV0,
-  describeTopicPartitionsV0, describeUserScramCredentialsV0, listPartitionReassignmentsV0, offsetForLeaderEpochV4,
+  describeTopicPartitionsV0, describeUserScramCredentialsV0, findCoordinatorV4, listPartitionReassignmentsV0,
+  offsetForLeaderEpochV4,
 } from '@platformatic/kafka'
 
 const [bootstrap, topic, task] = process.argv.slice(2)
@@ -20,13 +21,15 @@ async function withClient (client, use) {
 const admin = (use) => withClient(new Admin({ clientId: 'judge', bootstrapBrokers, ...patience }), use)
 
 // One request of the client's own functions, on a connection of its own.
-async function ask ({ api }, ...fields) {
+const ask = (what, ...fields) => askAt(host, port, what, ...fields)
+
+async function askAt (host, port, { api }, ...fields) {
   const connection = new Connection('judge', { connectTimeout: patience.connectTimeout })
   await connection.connect(host, Number(port))
   return withClient(connection, () => api.async(connection, ...fields))
 }
 
-const create = (client, partitions = 2) => client.createTopics({ topics: [topic], partitions, replicas: 1 })
+const create = (client, partitions = 2) => client.createTopics({ topics: [topic], partitions, replicas: -1 })
 
 const produce = (settings = {}) => withClient(
   new Producer({ clientId: 'judge', bootstrapBrokers, ...patience, serializers: stringSerializers, ...settings }),
@@ -88,7 +91,8 @@ const tasks = {
     await create(client)
     await produce()
     const values = await consume({ groupProtocol: 'consumer' })
-    const { groups: [group] } = await ask(consumerGroupDescribeV0, [topic], false) // it can't read members: none is left
+    const { coordinators: [one] } = await ask(findCoordinatorV4, 0, [topic])
+    const { groups: [group] } = await askAt(one.host, one.port, consumerGroupDescribeV0, [topic], false) // it can't read members: none is left
     return { values, state: group.groupState, members: group.members }
   }),
   topics: () => admin(async (client) => {
