@@ -172,7 +172,7 @@ def _coordinators(base: Foundation, replicas: ReplicaManager, topics: TopicManag
         lambda: max(replicas.first_free_producer_id(), txns.first_free_producer_id()),
     )
     txns = TransactionCoordinator(
-        options.transactions,
+        base.configs.layers.transaction_config(),
         replicas,
         metadata,
         topics,

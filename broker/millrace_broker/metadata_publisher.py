@@ -129,6 +129,7 @@ class MetadataPublisher:
         services.configs.set_layers(layers)
         services.config = layers.broker_config()
         self._cleaner.reconfigure(cleaner_config(services.config))
+        services.txns.config = layers.transaction_config()
         services.roles.resize_fetchers(services.config.num_replica_fetchers)
         try:
             services.replicas.reconfigure(layers.log_defaults())

@@ -83,7 +83,6 @@ KINDS = {"topic": 2, "broker": 4}
 PLACES_DESCRIBED = (("broker", "1"), ("topic", "described"))
 # Live in Kafka, or in one of its versions, and not here, or the other way round.
 LIVE_ELSEWHERE = {
-    "transaction.partition.verification.enable",
     *("log.message.downconversion.enable", "log.message.timestamp.difference.max.ms"),
     *("remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"),
     *("remote.log.reader.threads", "remote.list.offsets.request.timeout.ms"),

@@ -11,14 +11,15 @@ from confluent_kafka import admin as confluent
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.errors import ErrorCode
-from millrace.records.batch import walk
+from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.compression import Codec
-from millrace.records.record import NewRecord, decode_records
+from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Encoder
 from millrace_support.raw import RawConnection
+from millrace_support.waiting import until
 
 SESSION_MIN_MS, SESSION_MAX_MS = 1000, 20_000
 PROPERTIES = {
@@ -32,6 +33,7 @@ PROPERTIES = {
 }
 JOIN_VERSION, COMMIT_VERSION = 2, 1
 LONG_AGO_MS = 1_000_000_000_000
+DYNAMIC_BROKER = 2  # the source of a broker's own live properties
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +57,12 @@ def topic(request, cluster):
     return name
 
 
-def set_live(broker, topic, **properties):
+def set_live(broker, name, *, kind="topic", **properties):
     entries = [
-        confluent.ConfigEntry(name.replace("_", "."), value, incremental_operation=confluent.AlterConfigOpType.SET)
-        for name, value in properties.items()
+        confluent.ConfigEntry(key.replace("_", "."), value, incremental_operation=confluent.AlterConfigOpType.SET)
+        for key, value in properties.items()
     ]
-    resource = confluent.ConfigResource("topic", topic, incremental_configs=entries)
+    resource = confluent.ConfigResource(kind, name, incremental_configs=entries)
     admin = confluent.AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(60)
 
@@ -192,3 +194,45 @@ def test_offsets_are_kept_as_long_as_their_retention_says(broker, cluster, topic
             if [one.committed_offset for one in found.partitions] == [-1, 5]:
                 break
             assert time.monotonic() < deadline
+
+
+VERIFICATION = "transaction.partition.verification.enable"
+RELOGIN = "sasl.kerberos.min.time.before.relogin"
+STORED = {VERIFICATION: "false", RELOGIN: "7", f"listener.name.plaintext.{RELOGIN}": "8"}
+NOT_YET = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+           ErrorCode.NOT_LEADER_OR_FOLLOWER)  # fmt: skip
+
+
+def of_broker(broker):
+    """The properties of the broker that are set live."""
+    resource = confluent.ConfigResource("broker", "1")
+    admin = confluent.AdminClient({"bootstrap.servers": broker.bootstrap})
+    found = admin.describe_configs([resource])[resource].result(60)
+    return {one.name: one.value for one in found.values() if one.source == DYNAMIC_BROKER}
+
+
+def produced_in_no_transaction(broker, topic):
+    """The answer to a record of a transaction that nobody has begun, once the broker can tell."""
+    batch = encode_batch([NewRecord(b"v")], producer=BatchProducer(7, 0, 0), flags=TRANSACTIONAL_FLAG)
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+    fields = {"transactional_id": "nobody", "acks": -1, "timeout": 60_000, "topic_data": data}
+    with RawConnection(broker.bootstrap) as raw:
+        raw.request(ApiKey.FIND_COORDINATOR, 1, {"key": "nobody", "key_type": 1})
+        return until(
+            lambda: raw.request(ApiKey.PRODUCE, 9, fields).responses[0].partition_responses[0].error_code,
+            lambda code: code not in NOT_YET,
+        )
+
+
+def test_what_is_set_live_holds_at_once_and_after_the_next_start(tmp_path):
+    with BrokerProcess(tmp_path / "data", properties={"transaction.state.log.num.partitions": "1"}) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            for name in ("before", "after"):
+                Admin(cluster).create_topic(name, 1)
+        assert produced_in_no_transaction(broker, "before") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        set_live(broker, "1", kind="broker", **STORED)
+        assert of_broker(broker) == STORED
+        assert produced_in_no_transaction(broker, "before") == ErrorCode.NONE
+        broker.restart()
+        assert of_broker(broker) == STORED
+        assert produced_in_no_transaction(broker, "after") == ErrorCode.NONE

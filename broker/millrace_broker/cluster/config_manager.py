@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from millrace.config import MAX_INT, whole_number
@@ -21,9 +22,11 @@ from millrace_broker.cluster.config_sources import (
     ConfigEntry,
     Properties,
     broker_entries,
+    check_keeps_no_secret,
     check_live,
     check_topic_config,
     cluster_entries,
+    is_of_one_broker,
     split_known,
     topic_entries,
 )
@@ -218,32 +221,41 @@ class ConfigManager:
 
     async def _set_broker(self, entity: str, config: Properties, *, validate_only: bool) -> None:
         kept = self._metadata.view.broker_configs.get(entity, {})
-        try:
-            for key, value in config.items():
-                if kept.get(key) != value:
-                    check_live(key, value)
+        changed = {name: value for name, value in config.items() if kept.get(name) != value}
+        with _as_invalid_request():
+            if entity == ALL_BROKERS:
+                _check_may_be_of_all(config)
+        for name in changed:
+            check_keeps_no_secret(name)
+        with _as_invalid_request():
+            for name, value in changed.items():
+                check_live(name, value)
             if any(own.secures for own in map(override, config) if own is not None):
-                self._check_is_of_one_broker(entity)
                 after = replace(self.layers, broker=config).effective()
                 await asyncio.to_thread(self.check_certificates, after)
-        except InvalidConfigError as error:
-            raise InvalidRequestError(str(error)) from error
         if not validate_only:
             await asyncio.to_thread(self._store.set_broker_config, entity, config)
             await self._until(lambda view: view.broker_configs.get(entity) == config, f"broker {entity}")
-
-    @staticmethod
-    def _check_is_of_one_broker(entity: str) -> None:
-        if entity == ALL_BROKERS:
-            raise InvalidConfigError(
-                "properties that secure listeners: cannot update these configs at default cluster level, name a broker"
-            )
 
     async def _until(self, holds: Callable[[ClusterView], bool], subject: str) -> None:
         try:
             await self._metadata.until(holds, CHANGE_TIMEOUT_S)
         except TimeoutError:
             raise MetadataTimeoutError(f"the configuration of {subject} was changed but is not seen yet") from None
+
+
+@contextmanager
+def _as_invalid_request() -> Iterator[None]:
+    try:
+        yield
+    except InvalidConfigError as error:
+        raise InvalidRequestError(str(error)) from error
+
+
+def _check_may_be_of_all(names: Iterable[str]) -> None:
+    found = next(filter(is_of_one_broker, names), None)
+    if found is not None:
+        raise InvalidConfigError(f"{found}: cannot update these configs at default cluster level, name a broker")
 
 
 def _named(topic: str) -> str:

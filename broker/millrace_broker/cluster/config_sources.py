@@ -26,13 +26,13 @@ from millrace.zk.security_config import ZOOKEEPER_SECURITY
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.properties.connection_limits import ConnectionLimits
 from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
-from millrace_broker.properties.kafka_properties import BROKER
+from millrace_broker.properties.kafka_properties import BROKER, BY_BROKER, kafka_properties
 from millrace_broker.properties.listeners import CREATION_RATE, MAX_CONNECTIONS, SECURING, override
 from millrace_broker.properties.restrictions import check_unrestricted, shown
 from millrace_broker.properties.sasl_config import SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.properties.token_config import TOKEN_CONFIG
-from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG
+from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
 from millrace_broker.properties.without_effect import keys_without_effect
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
@@ -154,6 +154,12 @@ class BrokerLayers:
             {name: value for name, value in self.effective().items() if name in CONSUMER_GROUP_CONFIG.keys}
         )
 
+    def transaction_config(self) -> TransactionConfig:
+        """Returns the configuration that transactions obey."""
+        return TransactionConfig.from_properties(
+            {name: value for name, value in self.effective().items() if name in TRANSACTION_CONFIG.keys}
+        )
+
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
         """Returns the values of a broker's property in all layers, with those of its other units."""
         own = override(name)
@@ -232,13 +238,30 @@ def check_live(name: str, text: str) -> None:
     if name in SECURING:
         refused = "can be updated dynamically only per-listener using the listener prefix"
         raise InvalidConfigError(f"{shown(name, text)}: {refused} (listener.name.NAME.{name})")
-    if key.is_secret:
-        raise InvalidConfigError(f"{name}: the cluster keeps no secrets of brokers; change it in the broker's file")
+    check_keeps_no_secret(name)
     own = override(name)
     if key.parse(text) == 0 and (name if own is None else own.name) in (MAX_CONNECTIONS, CREATION_RATE):
         raise InvalidConfigError(f"{name}={text}: Invalid value, nobody could connect and change it again")
     if name == POLICIES:
         check_policies(LogConfig.from_properties({name: text}, {}))
+
+
+def check_keeps_no_secret(name: str) -> None:
+    """Raises InvalidConfigError for a live property whose value is a secret, as Kafka without an encoder's secret."""
+    own = override(name)
+    key = BROKER_KEYS.get(name if own is None else own.name)
+    is_refused_otherwise = own is None and name in SECURING
+    if key is not None and key.is_secret and key.is_dynamic and not is_refused_otherwise:
+        raise InvalidConfigError(f"{name}: the cluster keeps no secrets of brokers; change it in the broker's file")
+
+
+def is_of_one_broker(name: str) -> bool:
+    """Returns whether a live property may differ from broker to broker, and so is given for each of them."""
+    own = override(name)
+    if own is not None:
+        return own.secures
+    row = kafka_properties().get((BROKER, name))
+    return row is not None and row.changed == BY_BROKER
 
 
 def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:

@@ -24,7 +24,7 @@ from millrace.config import MAX_INT, MAX_LONG, ConfigKey, ConfigType, Value
 VERSIONS = ("3.9", "4.1")
 BROKER, TOPIC, GROUP = "broker", "topic", "group"
 UNKNOWN, NULL, REQUIRED, EMPTY = "-", "null", "!", '""'
-LIVE = "live"
+LIVE, BY_BROKER = "live", "by broker"
 MAX_SHORT = 2**15 - 1
 
 
@@ -72,7 +72,7 @@ def key_without_effect(row: KafkaProperty, doc: str) -> ConfigKey:
         pattern=pattern,
         is_list=row.type is ConfigType.LIST,
         is_secret=row.type is ConfigType.PASSWORD,
-        is_dynamic=row.changed == LIVE,
+        is_dynamic=row.changed in (LIVE, BY_BROKER),
         has_default=row.default not in (NULL, REQUIRED),
         has_effect=False,
         ignores_case=choices is not None and choices == tuple(map(str.upper, choices)),

@@ -22,7 +22,7 @@ from millrace.addresses import FREE_PORT, PLAINTEXT, Address, parse_listen_addre
 from millrace.errors import InvalidConfigError
 from millrace.security.property_names import JAAS
 from millrace.security.protocols import SecurityProtocol
-from millrace_broker.properties.sasl_config import SASL_CONFIG
+from millrace_broker.properties.sasl_config import RENEWALS, SASL_CONFIG
 from millrace_broker.properties.tls_config import CLIENT_AUTH, TLS_CONFIG
 
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")
@@ -59,8 +59,8 @@ class Override(NamedTuple):
     def is_known(self) -> bool:
         """Whether a listener, or a mechanism on it, may have this property for itself."""
         if self.mechanism:
-            return self.name in SASL_CONFIG.keys or self.name == JAAS
-        return self.name in SECURING | OF_ALL_BROKERS
+            return self.name in SASL_CONFIG.keys or self.name in RENEWALS or self.name == JAAS
+        return self.name in SECURING | RENEWALS | OF_ALL_BROKERS
 
     @property
     def secures(self) -> bool:

@@ -12,6 +12,7 @@ import re
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.kafka_properties import BROKER, kafka_properties
 from millrace_broker.properties.listeners import SECURING, override
+from millrace_broker.properties.sasl_config import RENEWALS
 
 LISTENER_PROPERTIES = frozenset({
     "listeners",
@@ -55,7 +56,7 @@ def restriction(name: str) -> str | None:
     """Returns what a property asks for, as a noun phrase; None where it neither restricts nor encrypts."""
     own = override(name)
     base = name if own is None else own.name
-    if base in OBEYED if own is None else own.is_known:
+    if base in OBEYED | RENEWALS if own is None else own.is_known:
         return None
     if base.startswith(BEGINNINGS):
         for beginning, what in RESTRICTIONS.items():

@@ -83,4 +83,15 @@ class SaslConfig:
 
 
 SASL_CONFIG = ConfigTable(declared_keys(SaslConfig))
+RENEWALS = frozenset({
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+})  # fmt: skip
+"""Properties of Kafka that say how its own login is renewed: they restrict nobody, and have no effect here."""
 LOGIN = ("sasl.oauthbearer.token.endpoint.url", *(name for name in SASL_CONFIG.keys if name.startswith("sasl.login.")))

@@ -32,7 +32,7 @@ class TransactionConfig:
         3_600_000, "Milliseconds between two looks for transactional ids to forget.", minimum=1, maximum=MAX_INT
     )
     transaction_partition_verification_enable: bool = setting(
-        True, "Take records of a transaction only in partitions that have been added to it (KIP-890)."
+        True, "Take records of a transaction only in partitions that have been added to it (KIP-890).", is_dynamic=True
     )
     add_partitions_to_txn_retry_backoff_ms: int = setting(
         20,

@@ -39,6 +39,8 @@ REASONS = {
     "process.roles": "there is no KRaft controller",
     "remote.": "there is no tiered storage",
     "replica.socket.": "the operating system sizes the buffers of sockets",
+    "sasl.kerberos.": "there is no login by Kerberos",
+    "sasl.login.refresh.": "a login asks for a newer token when a connection needs one",
     "share.": "share groups are not served",
     "streams.": "streams groups are not served",
     "telemetry.": "clients send no metrics",

@@ -1,5 +1,8 @@
 """Who gives a property its value: the layers, their order, and what DescribeConfigs says of them."""
 
+import re
+from contextlib import nullcontext
+
 import pytest
 
 from millrace.config import ConfigType
@@ -9,9 +12,11 @@ from millrace_broker.cluster.config_sources import (
     BrokerLayers,
     ConfigSource,
     broker_entries,
+    check_keeps_no_secret,
     check_live,
     check_topic_config,
     cluster_entries,
+    is_of_one_broker,
     topic_entries,
 )
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
@@ -158,3 +163,73 @@ def test_what_kafka_changes_live_is_changed_live_without_effect():
         check_live("num.io.threads", "0")
     with pytest.raises(InvalidConfigError, match="cannot update these configs dynamically"):
         check_live("socket.send.buffer.bytes", "1")
+
+
+RENEWAL = "sasl.login.refresh.min.period.seconds"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("log.retention.ms", False),
+        ("num.network.threads", False),
+        (RENEWAL, True),
+        ("ssl.client.auth", True),
+        (f"listener.name.inner.{RENEWAL}", True),
+        (f"listener.name.inner.oauthbearer.{RENEWAL}", True),
+        ("listener.name.inner.max.connections", False),
+        ("request.log.slower.than.ms", False),
+    ],
+)
+def test_what_is_given_for_each_broker(name, expected):
+    assert is_of_one_broker(name) is expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.kerberos.kinit.cmd",
+        RENEWAL,
+        f"listener.name.inner.{RENEWAL}",
+        f"listener.name.inner.oauthbearer.{RENEWAL}",
+    ],
+)
+def test_when_logins_are_renewed_restricts_nobody_and_is_stored(name):
+    check_live(name, "77")
+    entry = broker_entry(name, broker={name: "77"})
+    assert (entry.value, entry.source, entry.is_read_only, entry.key.has_effect) == ("77", BROKER, False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sasl.kerberos.service.name", "kafka"),
+        ("sasl.kerberos.principal.to.local.rules", "RULE:[1:$1]"),
+        ("sasl.login.class", "a.B"),
+        ("ssl.client.auth", "required"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        (RENEWAL, "x"),
+        (f"listener.name.inner.{RENEWAL}", "x"),
+    ],
+)
+def test_what_restricts_and_would_not_hold_is_refused(name, text):
+    with pytest.raises(InvalidConfigError, match=re.escape(name)):
+        check_live(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("sasl.jaas.config", True),
+        ("listener.name.inner.sasl.jaas.config", True),
+        ("listener.name.inner.plain.sasl.jaas.config", True),
+        ("listener.name.inner.ssl.key.password", True),
+        ("ssl.key.password", False),  # refused as every property of TLS that is for no listener
+        ("password.encoder.secret", False),  # read at the start
+        ("log.retention.ms", False),
+        ("no.such.property", False),
+    ],
+)
+def test_which_live_properties_are_secrets(name, is_secret):
+    with pytest.raises(InvalidConfigError, match="no secrets") if is_secret else nullcontext():
+        check_keeps_no_secret(name)
