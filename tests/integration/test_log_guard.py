@@ -71,12 +71,12 @@ def test_one(tmp_path):
         log.replace(tmp_path / "broker.previous.log")
 """
 OF_ASYNCIO = """
-def test_one():
-    async def fail():
-        raise ValueError
+OURS = {{"__name__": {module!r}}}
+exec("async def fail(): raise ValueError", OURS)
 
+def test_one():
     async def run():
-        asyncio.ensure_future(fail())
+        asyncio.ensure_future(OURS["fail"]())
         await asyncio.sleep(0)
 
     asyncio.run(run())
@@ -128,6 +128,10 @@ def test_a_broker_of_a_module_is_charged_to_the_test_that_runs(outcomes):
 
 
 def test_a_task_that_fails_unseen_fails_the_test(outcomes):
-    found, said = outcomes(OF_ASYNCIO)
+    found, said = outcomes(OF_ASYNCIO.format(module="millrace_broker.planted"))
     assert found == {"passed": 1, "errors": 1}
     assert "Task exception was never retrieved" in said
+
+
+def test_a_task_of_another_client_does_not(outcomes):
+    assert outcomes(OF_ASYNCIO.format(module="aiokafka"))[0] == {"passed": 1}

@@ -9,7 +9,8 @@ test or a fixture says so:
 
     with GUARD.folder(directory / "logs"), Platform(…) as platform: …
 
-What asyncio logs as an error in the tests' own process counts, too: an exception of a task that nobody has awaited.
+What asyncio logs as an error in the tests' own process counts, too, where it was raised in a module of Millrace: an
+exception of a callback, or of a task that nobody has awaited.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
+from traceback import walk_tb
+from types import TracebackType
 from typing import IO
 
 import pytest
@@ -32,6 +35,11 @@ Start = Callable[[Sequence[str], IO[bytes]], Popen[bytes]]
 
 ANY_FAULT = f"ERROR millrace_broker: {TRACEBACK}:"  # a pattern that is found in this one expects all of them
 SHOWN = 10
+
+
+def _is_ours(traceback: TracebackType | None) -> bool:
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(traceback)]
+    return any(name.startswith("millrace") for name in modules)
 
 
 class Tail:
@@ -69,8 +77,9 @@ class LogGuard(logging.Handler):
         self._folders: dict[Path, dict[int, Tail]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps an event."""
-        self._faults.append(self.format(record))
+        """Keeps an event whose exception is ours; those of other clients come when their garbage is collected."""
+        if record.exc_info and _is_ours(record.exc_info[2]):
+            self._faults.append(self.format(record))
 
     def watching(self, start: Start) -> Start:
         """Returns a start of brokers after which their stderr is looked at until it is closed."""
