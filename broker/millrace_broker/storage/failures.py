@@ -32,7 +32,7 @@ def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Turns an OSError of the body into a StorageError about `path`; one of a connection is the peer's."""
+    """Turns an OSError of the body into a StorageError about `path`; that a peer, who is sent a file, goes is none."""
     try:
         yield
     except ConnectionError:
