@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TextIO
 
+from millrace_broker.log_lines.bad_requests import HTTP_SERVER, tell_plainly
 from millrace_broker.log_lines.repetition import RepetitionFilter
 from millrace_broker.log_lines.text import LineFormatter
 
@@ -19,6 +20,7 @@ def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
     handler.setFormatter(LineFormatter())
     handler.addFilter(RepetitionFilter(unlimited=(REQUESTS, AUDIT)))
     logging.basicConfig(level=level, handlers=[handler])
+    logging.getLogger(HTTP_SERVER).addFilter(tell_plainly)
     for name, quiet in QUIET.items():
         logging.getLogger(name).setLevel(quiet)
     return handler
