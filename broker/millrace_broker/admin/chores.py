@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from millrace.errors import MillraceError
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.handlers.api import Services
 from millrace_broker.properties.token_config import TokenConfig
@@ -79,5 +80,6 @@ async def repeat(chore: Chore) -> None:
         await asyncio.sleep(pause_ms / 1000)
         try:
             await chore.work()
-        except Exception:  # no failure may end the maintenance
-            logger.exception("maintenance failed; tried again in %d ms", pause_ms)
+        except Exception as error:  # no failure may end the maintenance
+            is_unforeseen = not isinstance(error, MillraceError)
+            logger.exception("maintenance failed; tried again in %d ms: %s", pause_ms, error, exc_info=is_unforeseen)

@@ -211,8 +211,9 @@ class Controller:
             self._events.put(self._claim_role)
         except Exception as error:  # a new start from ZooKeeper's state recovers from any failure
             if not self._is_stopped.is_set():
+                is_unforeseen = not isinstance(error, MillraceError)
                 sentence = "the role of the controller is claimed again in %.0f s: %s"
-                logger.warning(sentence, RETRY_PAUSE_S, error, exc_info=not isinstance(error, MillraceError))
+                logger.warning(sentence, RETRY_PAUSE_S, error, exc_info=is_unforeseen)
             self._give_up()
             self._pause()
             self._events.put(self._claim_role)
@@ -292,8 +293,5 @@ class Controller:
             if node is not None and self._session.holds(node):
                 self._session.multi([Delete(paths.CONTROLLER, node.version)])
         except Exception as error:
-            logger.warning(
-                "the role of the controller is not given up yet: %s",
-                error,
-                exc_info=not isinstance(error, MillraceError),
-            )
+            is_unforeseen = not isinstance(error, MillraceError)
+            logger.warning("the role of the controller is not given up yet: %s", error, exc_info=is_unforeseen)

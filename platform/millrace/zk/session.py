@@ -428,8 +428,9 @@ class ZooKeeperSession:
             except Exception as error:  # whatever a listener raises, the next change must still be heard
                 if self._closed:
                     return  # `close` has cut its calls off
+                is_unforeseen = not isinstance(error, MillraceError)
                 sentence = "a change is acted upon again in %.0f s: %s"
-                logger.warning(sentence, RETRY_INTERVAL_S, error, exc_info=not isinstance(error, MillraceError))
+                logger.warning(sentence, RETRY_INTERVAL_S, error, exc_info=is_unforeseen)
                 self._pause()
                 self._note(EVERYTHING)
 
