@@ -186,6 +186,7 @@ def test_zookeeper_loses_its_data(tmp_path, zookeeper, adopt):
             assert f"topic t exists, with the id {encode_id(topic_id)}" in adopt("t", brokers, "--yes", status=1)
 
 
+@pytest.mark.broker_errors(r"t-0 of the topic with id \S+ is not served: there is the log of the topic of this name")
 def test_a_topic_was_deleted_and_made_again_while_a_broker_was_away(tmp_path, zookeeper, adopt, warm_millrace):
     def millrace(*arguments):
         command = [warm_millrace, *arguments, "--bootstrap", cluster.bootstrap]

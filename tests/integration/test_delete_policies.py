@@ -66,6 +66,7 @@ def test_a_policy_that_is_not_installed_is_refused(tmp_path):
         BrokerProcess(tmp_path / "other", properties={PROPERTY: "nobody"})
 
 
+@pytest.mark.broker_errors(r"delete policy five-segments deletes nothing: \S+: Invalid value, no installed package")
 def test_a_policy_that_was_removed_stops_no_other(tmp_path, example, monkeypatch):
     with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap) as cluster:
         settings = {"segment.bytes": "1000", "retention.bytes": "2000", PROPERTY: f"{example},size"}
