@@ -82,4 +82,5 @@ async def repeat(chore: Chore) -> None:
             await chore.work()
         except Exception as error:  # no failure may end the maintenance
             is_unforeseen = not isinstance(error, MillraceError)
-            logger.exception("maintenance failed; tried again in %d ms: %s", pause_ms, error, exc_info=is_unforeseen)
+            sentence = "maintenance failed; tried again in %d ms: %s"
+            logger.error(sentence, pause_ms, error, exc_info=is_unforeseen)  # noqa: TRY400 -- it says what is foreseen
