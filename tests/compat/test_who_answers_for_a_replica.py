@@ -153,7 +153,7 @@ REQUESTS = {
 
 DIFFERENT = {
     # (request, role): what Kafka answers, what we answer, why
-    ("Fetch v4 by -2", "follower"): ("NOT_LEADER_OR_FOLLOWER", "NONE", "kafka-replica-verification of old versions"),
+    ("Fetch v4 by -2", "follower"): ("NOT_LEADER_OR_FOLLOWER", "NONE", "old versions of kafka-replica-verification"),
     ("Fetch v11 by -1", "follower"): ("NONE", "NOT_LEADER_OR_FOLLOWER", "it may have old metadata (docs/cluster.md)"),
 }
 

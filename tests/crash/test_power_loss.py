@@ -229,6 +229,7 @@ def new_disk(tmp_path):
 @pytest.mark.parametrize(
     "promise", [EVERY_MESSAGE, EVERY_50_MESSAGES, EVERY_300_MS], ids=["message", "50 messages", "300 ms"]
 )
+@pytest.mark.broker_errors(r"storage\.health: \S+ is offline: \S+ a failed write could not be undone: .*Input")
 def test_the_flush_promise_holds_when_the_power_goes(new_disk, rounds, promise, record_property, pytestconfig):
     if pytestconfig.getoption("--soak"):
         promise = replace(promise, records_per_s=float("inf"))

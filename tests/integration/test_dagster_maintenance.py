@@ -144,6 +144,7 @@ def test_what_is_not_due_is_compacted_where_the_run_says_so(broker, millrace):
     assert metadata["segments rewritten"].value > 0
 
 
+@pytest.mark.broker_errors(r"log_cleaner: damaged-0: compaction failed: batch at offset 0, position 0: CRC-32C")
 def test_a_log_that_cannot_be_compacted_fails_the_run_and_no_other_log(broker, millrace):
     for topic in ("users", "damaged"):
         fill(broker.bootstrap, COMPACTED, topic)

@@ -59,6 +59,7 @@ def finished(api, run_id, platform):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.broker_errors(r"dagster - ERROR - .*(STEP|RUN)_FAILURE[\s\S]*ValueError: the gate is open")
 def test_a_job_that_waits_and_fails_delays_no_load(platform, tmp_path):
     with Cluster(platform.addresses.broker) as cluster:
         for topic, value in (("gates", str(tmp_path)), ("events", "a")):

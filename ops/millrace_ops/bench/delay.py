@@ -56,6 +56,7 @@ class _Proxy:
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         async with AsyncExitStack() as at_end:
+            at_end.enter_context(suppress(asyncio.CancelledError))  # `close` ends it; asyncio would report an error
             at_end.callback(writer.close)
             from_target, to_target = await asyncio.open_connection(*self._target)
             at_end.callback(to_target.close)
