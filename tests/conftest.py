@@ -52,6 +52,7 @@ TOGETHER = ("tests/clients/",)  # folders whose last file checks what the other 
 QUICK = ("tests/property/", "tests/simulation/", "tests/unit/")  # folders of tests that wait for nothing
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
 SERVERS = pytest.StashKey()
+TOOLS = pytest.StashKey()
 WAITING_SHARE = 0.8  # the share of a run in which all files of tests that wait are begun
 
 settings.register_profile("no timed assertions", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -88,7 +89,7 @@ def pytest_configure(config):
     zookeepers = WarmZooKeeper()
     config.add_cleanup(zookeepers.close)
     EmbeddedZooKeeper.start_process = zookeepers.start
-    tools = WarmTools()
+    tools = config.stash[TOOLS] = WarmTools()
     config.add_cleanup(tools.close)
     Kafka.run = lambda kafka, *words, stdin=b"": tools.run(kafka, *words, stdin=stdin)
 
@@ -189,6 +190,12 @@ def without_logs():
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(level)
+
+
+@pytest.fixture(scope="session")
+def warm_tools(pytestconfig):
+    """Kafka's tools in JVMs that stay, for those that are to fail: `attempt` returns how they end."""
+    return pytestconfig.stash[TOOLS]
 
 
 @pytest.fixture(scope="session")

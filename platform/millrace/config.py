@@ -22,7 +22,6 @@ import javaproperties
 from millrace.errors import InvalidConfigError
 
 Value = int | float | bool | str
-EXPECTED: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 Given = TypeVar("Given")
 Default = TypeVar("Default", bound=Value)
 MAX_PORT = 65_535
@@ -103,7 +102,7 @@ class ConfigKey:
         if self.is_list:
             elements = [one.strip() for one in text.split(",")] if text.strip() else []
         if self.choices is not None and not set(map(self._folded, elements)) <= set(map(self._folded, self.choices)):
-            raise self._invalid(text, f"expected one of {', '.join(self.choices)}")
+            raise self._invalid(text, f"String must be one of: {', '.join(self.choices)}")
         if self.pattern is not None and not all(re.fullmatch(self.pattern, one) for one in elements):
             raise self._invalid(text, f"does not have the form {self.pattern}")
         return ",".join(elements) if self.is_list else value
@@ -118,21 +117,26 @@ class ConfigKey:
                 return {"true": True, "false": False}[text.lower()]
             value = kind(text if kind is str else text.replace("_", "?"))  # Python alone takes 1_000 for a number
         except (ValueError, KeyError):
-            raise self._invalid(text, f"expected {EXPECTED[kind]} ({self.type.name})") from None
+            expected = "Expected value to be either true or false" if kind is bool else self._not_a_number
+            raise self._invalid(text, expected) from None
         if value != value:  # noqa: PLR0124 -- NaN alone is not equal to itself, and no bound holds it
-            raise self._invalid(text, "not a number")
+            raise self._invalid(text, self._not_a_number)
         return value
+
+    @property
+    def _not_a_number(self) -> str:
+        return f"Not a number of type {self.type.name}"
 
     def _check_bounds(self, value: float) -> None:
         if self.minimum is not None and value < self.minimum:
-            raise self._invalid(value, f"below the minimum {self.minimum}")
+            raise self._invalid(value, f"Value must be at least {self.minimum}")
         if self.maximum is not None and value > self.maximum:
-            raise self._invalid(value, f"above the maximum {self.maximum}")
+            raise self._invalid(value, f"Value must be no more than {self.maximum}")
 
     def _invalid(self, value: object, reason: str) -> InvalidConfigError:
-        """Returns the error for a value, in the words that scripts of Kafka's tools look for; a secret is left out."""
-        said = self.name if self.is_secret else f"{self.name}={value}"
-        return InvalidConfigError(f"{said}: Invalid value, {reason}")
+        """Returns the error for a value, in the words of Kafka, which scripts look for; a secret is left out."""
+        said = "" if self.is_secret else f" {value}"
+        return InvalidConfigError(f"Invalid value{said} for configuration {self.name}: {reason}")
 
 
 class Rules(TypedDict, total=False):

@@ -52,9 +52,12 @@ def run(*arguments):
         (["--standalone", "--data", "{dir}", "--set", "no.such.name=1"], "unknown property no.such.name"),
         (
             ["--standalone", "--data", "{dir}", "--set", "num.partitions=zero"],
-            "num.partitions=zero: Invalid value, expected a whole number (INT)",
+            "Invalid value zero for configuration num.partitions: Not a number of type INT",
         ),
-        (["--standalone", "--data", "{dir}", "--set", "log.retention.ms=soon"], "log.retention.ms=soon"),
+        (
+            ["--standalone", "--data", "{dir}", "--set", "log.retention.ms=soon"],
+            "soon for configuration log.retention.ms",
+        ),
         (["--standalone", "--data", "{dir}", "--config", "{dir}/none"], "No such file"),
         (["--standalone", "--data", "{dir}", "--admin", "0.0.0.0:0", "--listen", "127.0.0.1:0"], "admin.token"),
         (["--standalone", "--data", "{dir}", "--listen", "192.0.2.1:1"], "192.0.2.1:1 can't be bound"),

@@ -50,19 +50,19 @@ def by_hand(*assignments):
 @pytest.mark.parametrize(
     ("topic", "words"),
     [
-        (creation("there"), ["there already exists"]),
-        (creation("a_b"), ["a_b collides with existing topics", "a.b"]),
-        (creation("a b"), ["is invalid", "illegal", "'_' and '-'"]),
+        (creation("there"), ["Topic 'there' already exists."]),
+        (creation("a_b"), ["Topic 'a_b' collides with existing topics", "a.b"]),
+        (creation("a b"), ["Topic name is invalid: 'a b' contains", "illegal", "'_' and '-'"]),
         (creation(""), ["is invalid", "illegal"]),
         (creation(".."), ["is invalid", "illegal", "not allowed"]),
         (creation("x" * 250), ["is invalid", "illegal", "longer than", "249"]),
         (creation(partitions=0), ["umber of partitions must be larger than 0"]),
         (creation(replicas=0), ["eplication factor must be larger than 0"]),
         (creation(replicas=3), ["Replication factor: 3 larger than available brokers: 1"]),
-        (creation(retention_ms="long"), ["nvalid value", "retention.ms", "LONG"]),
+        (creation(retention_ms="long"), ["Invalid value long for configuration retention.ms: Not a number of type LONG"]),
         (creation(retention_ms=None), ["ull value not supported", "retention.ms"]),
-        (creation(no_such="1"), ["nknown topic config name: no.such"]),
-        (by_hand((0, [7])), ["nknown broker", "7", "no such broker is registered"]),
+        (creation(no_such="1"), ["Unknown topic config name: no.such"]),
+        (by_hand((0, [7])), ["Unknown broker(s) in replica assignment: 7", "broker 7", "no such broker is registered"]),
         (by_hand((0, [1, 1])), ["uplicate", "more than once"]),
         (by_hand((0, [])), ["empty replica list"]),
         (by_hand((1, [1])), ["consecutive 0-based"]),
@@ -81,7 +81,7 @@ def test_words_of_a_topic_that_is_asked_for_twice(raw):
 
 def test_words_of_a_topic_that_can_not_be_deleted(raw, tmp_path):
     fields = {"topics": [{"name": "nobody", "topic_id": None}], "timeout": 10_000}
-    said(raw.request(ApiKey.DELETE_TOPICS, 6, fields).responses, ["nobody does not exist"])
+    said(raw.request(ApiKey.DELETE_TOPICS, 6, fields).responses, ["The topic 'nobody' does not exist."])
     with (
         BrokerProcess(tmp_path / "data", properties={"delete.topic.enable": "false"}) as keeper,
         RawConnection(keeper.bootstrap) as other,
@@ -92,7 +92,7 @@ def test_words_of_a_topic_that_can_not_be_deleted(raw, tmp_path):
 @pytest.mark.parametrize(
     ("name", "count", "words"),
     [
-        ("nobody", 2, ["nobody does not exist"]),
+        ("nobody", 2, ["The topic 'nobody' does not exist."]),
         ("there", 2, ["currently has 3 partition", "is higher than the requested 2", "would not be an increase"]),
         ("there", 3, ["already has 3 partition", "would not be an increase"]),
         ("there", 20_000, ["xcessively large number of partitions per request"]),
@@ -107,15 +107,15 @@ def test_words_of_partitions_that_are_not_added(raw, name, count, words):
 @pytest.mark.parametrize(
     ("kind", "name", "change", "words"),
     [
-        (TOPIC_RESOURCE, "nobody", ("retention.ms", SET, "1"), ["nobody does not exist"]),
+        (TOPIC_RESOURCE, "nobody", ("retention.ms", SET, "1"), ["The topic 'nobody' does not exist."]),
         (TOPIC_RESOURCE, "", ("retention.ms", SET, "1"), ["efault topic resources are not allowed"]),
-        (TOPIC_RESOURCE, "there", ("retention.ms", SET, "long"), ["nvalid value", "retention.ms", "LONG"]),
+        (TOPIC_RESOURCE, "there", ("retention.ms", SET, "long"), ["Invalid value long for configuration retention.ms: Not a number of type LONG"]),
         (TOPIC_RESOURCE, "there", ("segment.bytes", SET, "1"), ["nvalid value", "segment.bytes"]),
         (TOPIC_RESOURCE, "there", ("cleanup.policy", SET, "burn"), ["nvalid value", "cleanup.policy", "burn"]),
         (TOPIC_RESOURCE, "there", ("retention.ms", SET, None), ["ull value not supported", "retention.ms"]),
         (TOPIC_RESOURCE, "there", ("retention.ms", APPEND, "1"), ["append is not allowed", "retention.ms"]),
-        (TOPIC_RESOURCE, "there", ("no.such", SET, "1"), ["nknown topic config name: no.such"]),
-        (BROKER_RESOURCE, "1", ("log.dirs", SET, "/x"), ["annot update these configs dynamically", "log.dirs"]),
+        (TOPIC_RESOURCE, "there", ("no.such", SET, "1"), ["Unknown topic config name: no.such"]),
+        (BROKER_RESOURCE, "1", ("log.dirs", SET, "/x"), ["Cannot update these configs dynamically: Set(log.dirs)"]),
         (BROKER_RESOURCE, "7", ("log.retention.ms", SET, "1"), ["nexpected broker id, expected 1", "7"]),
         (BROKER_RESOURCE, "x", ("log.retention.ms", SET, "1"), ["roker id must be an integer", "x"]),
     ],

@@ -49,9 +49,9 @@ def asked(url, body=None, headers=None):
     ("change", "status", "message"),
     [
         ({"topic": "there"}, 409, "topic there exists by now, with the id "),
-        ({"topic": "a/b"}, 400, "topic name 'a/b' is invalid"),
+        ({"topic": "a/b"}, 400, "Topic name is invalid: 'a/b'"),
         ({"topic": "there", "topic_id": "no id"}, 400, "topic_id: the 22 characters of an id are expected"),
-        ({"partitions": [PARTITION | {"leader": 9, "replicas": [9]}]}, 400, "unknown broker 9, no such broker is"),
+        ({"partitions": [PARTITION | {"leader": 9, "replicas": [9]}]}, 400, "includes broker 9, but no such broker is"),
         ({"partitions": [PARTITION | {"replicas": [1, 1]}]}, 400, "a duplicate, a broker is named more than once"),
         ({"config": {"retention.ms": "soon"}}, 400, "retention.ms"),
         ({"config": {"no.such": "1"}}, 400, "no.such"),

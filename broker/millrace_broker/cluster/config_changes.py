@@ -67,7 +67,7 @@ def _type_of(name: str, number: int) -> OperationType:
 def _list_key(keys: Mapping[str, ConfigKey], name: str, operation: OperationType) -> ConfigKey:
     key = keys.get(name)
     if key is None:
-        raise InvalidConfigError(f"unknown config name: {name}")
+        raise InvalidConfigError(f"Unknown config name: {name}")
     if key.type is not ConfigType.LIST:
         raise InvalidConfigError(f"{name}: {operation.name.lower()} is not allowed, as it is not a list")
     return key

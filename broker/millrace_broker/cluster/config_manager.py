@@ -190,7 +190,7 @@ class ConfigManager:
         check_topic_name(name)
         topic = self._metadata.view.topics.get(name)
         if topic is None:
-            raise UnknownTopicError(f"topic {name} does not exist")
+            raise UnknownTopicError(f"The topic '{name}' does not exist.")
         return topic.config
 
     def _entity(self, name: str) -> str:

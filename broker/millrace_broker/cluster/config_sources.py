@@ -233,11 +233,12 @@ def check_live(name: str, text: str) -> None:
     if key is None:
         raise InvalidConfigError(f"{shown(name, text)}: this broker has no property of this name")
     if not key.is_dynamic:
-        refused = "cannot update these configs dynamically, they are read at the start"
-        raise InvalidConfigError(f"{shown(name, text)}: {refused}")
+        raise InvalidConfigError(f"Cannot update these configs dynamically: Set({name}), they are read at the start")
     if name in SECURING:
-        refused = "can be updated dynamically only per-listener using the listener prefix"
-        raise InvalidConfigError(f"{shown(name, text)}: {refused} (listener.name.NAME.{name})")
+        raise InvalidConfigError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"listener.name.NAME.{name}"
+        )
     check_keeps_no_secret(name)
     own = override(name)
     if key.parse(text) == 0 and (name if own is None else own.name) in (MAX_CONNECTIONS, CREATION_RATE):
@@ -268,7 +269,7 @@ def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
     """Raises InvalidConfigError for an unknown topic property, a bad value, and two that don't go together."""
     unknown = next((name for name in topic if name not in TOPIC_CONFIG.keys), None)
     if unknown is not None:
-        raise InvalidConfigError(f"unknown topic config name: {unknown}")
+        raise InvalidConfigError(f"Unknown topic config name: {unknown}")
     config = LogConfig.from_properties(layers.log_defaults(), topic)
     config.check()
     if POLICIES in topic:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.config import ConfigKey, ConfigTable, value_text
-from millrace.errors import InvalidRequestError
+from millrace.errors import InvalidConfigError, InvalidRequestError
 from millrace.zk import paths
 from millrace_broker.cluster.config_sources import ConfigEntry, ConfigSource, ConfigSynonym, Properties
 from millrace_broker.properties.group_config import OWN_CONFIG, ConsumerGroupConfig
@@ -47,5 +47,8 @@ def check_group_name(name: str) -> None:
 
 def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
     """Raises InvalidConfigError for a property that a group may not have, or a value that does not fit."""
+    unknown = next((name for name in own if name not in GROUP_KEYS), None)
+    if unknown is not None:
+        raise InvalidConfigError(f"Unknown group config name: {unknown}")
     ConfigTable(GROUP_KEYS.values()).parse(own)
     config.of_group(own)

@@ -151,7 +151,7 @@ class LocalStore:
     def _add(self, topic: TopicInfo, fields: StoredTopic) -> None:
         with self._lock:
             if topic.name in self._topics:
-                raise TopicExistsError(f"topic {topic.name} already exists")
+                raise TopicExistsError(f"Topic '{topic.name}' already exists.")
             self._replace_topics({**self._topics, topic.name: fields})
 
     def delete_topic(self, name: str) -> None:
@@ -266,7 +266,7 @@ class LocalStore:
         try:
             return self._topics[name]
         except KeyError:
-            raise UnknownTopicError(f"topic {name} does not exist") from None
+            raise UnknownTopicError(f"The topic '{name}' does not exist.") from None
 
     @property
     def _topics(self) -> Mapping[str, StoredTopic]:

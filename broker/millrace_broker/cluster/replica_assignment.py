@@ -48,7 +48,9 @@ def check_replication_factor(factor: int, live_brokers: int) -> None:
         raise InvalidReplicationFactorError(f"{factor} replicas: the replication factor must be larger than 0")
     if factor > live_brokers:
         raise InvalidReplicationFactorError(
-            f"Replication factor: {factor} larger than available brokers: {live_brokers}"
+            f"Replication factor: {factor} larger than available brokers: {live_brokers}. Unable to replicate the "
+            f"partition {factor} time(s): The target replication factor of {factor} cannot be reached because only "
+            f"{live_brokers} broker(s) are registered."
         )
 
 

@@ -135,7 +135,7 @@ class TopicManager:
         view = self._metadata.view
         topic = view.topics.get(name)
         if topic is None:
-            raise UnknownTopicError(f"topic {name} does not exist")
+            raise UnknownTopicError(f"The topic '{name}' does not exist.")
         replicas = rules.added_replicas(topic, count, assignments, racks_of(view))
         if not validate_only:
             charge(len(replicas))
@@ -153,7 +153,7 @@ class TopicManager:
             raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)
         if topic is None:
-            raise UnknownTopicError(f"topic {name} does not exist")
+            raise UnknownTopicError(f"The topic '{name}' does not exist.")
         charge(len(topic.partitions))
         await asyncio.to_thread(self._store.delete_topic, name)
         await self._until(
@@ -174,7 +174,7 @@ class TopicManager:
         view = self._metadata.view
         rules.check_topic_name(name, view.topics)
         if name in view.topics:
-            raise TopicExistsError(f"topic {name} already exists")
+            raise TopicExistsError(f"Topic '{name}' already exists.")
         self._check_config(config)
         if assignments is None:
             count = self._config.num_partitions if partitions is None else partitions

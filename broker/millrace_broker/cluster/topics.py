@@ -26,23 +26,24 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
     A name has 1 to 249 of [a-zA-Z0-9._-] and is not `.` or `..`; names that differ only in `.` and `_` collide.
     """
     if not name:
-        raise InvalidTopicError("topic name '' is invalid: an empty name is illegal")
+        raise InvalidTopicError("Topic name is invalid: the empty string is not allowed, it is illegal")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopicError(
-            f"a topic name of {len(name)} characters is invalid: to be longer than {MAX_NAME_LENGTH} is illegal"
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}, "
+            "it is illegal"
         )
     if name in (".", ".."):
-        raise InvalidTopicError(f"topic name {name!r} is invalid: '.' and '..' are illegal, and not allowed")
+        raise InvalidTopicError(f"Topic name is invalid: '{name}' is not allowed, it is illegal")
     if not LEGAL_NAME.fullmatch(name):
         raise InvalidTopicError(
-            f"topic name {name!r} is invalid: it has illegal characters; ASCII letters, digits, '.', '_' and '-' are "
-            "allowed"
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-', it is illegal"
         )
     flat = name.replace(".", "_")
     for other in existing:
         if other != name and other.replace(".", "_") == flat:
             raise InvalidTopicError(
-                f"topic {name} collides with existing topics: {other}; '.' and '_' count as the same"
+                f"Topic '{name}' collides with existing topics: {other}; '.' and '_' count as the same"
             )
 
 
@@ -57,7 +58,7 @@ def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence
     for index, replicas in assignments.items():
         fault = _fault_of(replicas, brokers)
         if fault is not None:
-            raise InvalidReplicaAssignmentError(f"partition {index} on {list(replicas)}: {fault}")
+            raise InvalidReplicaAssignmentError(f"{fault}, for partition {index} on {list(replicas)}")
         check_replication_factor(len(replicas), len(brokers))
     return tuple(tuple(assignments[index]) for index in range(len(assignments)))
 
@@ -65,7 +66,10 @@ def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence
 def _fault_of(replicas: Sequence[int], brokers: Sequence[int]) -> str | None:
     unknown = sorted(set(replicas) - set(brokers))
     if unknown:
-        return f"unknown broker {unknown[0]}, no such broker is registered; live are {sorted(brokers)}"
+        return (
+            f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}. The manual partition assignment "
+            f"includes broker {unknown[0]}, but no such broker is registered. Live are {sorted(brokers)}"
+        )
     if not replicas:
         return "an empty replica list"
     return "a duplicate, a broker is named more than once" if len(set(replicas)) != len(replicas) else None
@@ -84,16 +88,19 @@ def added_replicas(
         has = (
             f"already has {before} partitions"
             if count == before
-            else (f"currently has {before} partitions, which is higher than the requested {count}")
+            else f"currently has {before} partitions, which is higher than the requested {count}"
         )
-        raise InvalidPartitionsError(f"topic {topic.name} {has}: it would not be an increase")
+        raise InvalidPartitionsError(
+            f"Topic {has}. The topic {topic.name} currently has {before} partition(s); {count} would not be an "
+            "increase."
+        )
     check_partition_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
         return continued_assignment(racks, topic.partitions[0].replicas, range(before, count))
     if len(assignments) != count - before:
         raise InvalidReplicaAssignmentError(
-            f"topic {topic.name} gets {count - before} partitions, and {len(assignments)} assignments are given"
+            f"Increasing the number of partitions by {count - before} but {len(assignments)} assignments provided."
         )
     replicas = check_assignment(dict(enumerate(assignments)), tuple(racks))
     if any(len(one) != factor for one in replicas):

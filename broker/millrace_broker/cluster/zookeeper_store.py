@@ -225,7 +225,7 @@ class ZooKeeperStore:
                 if self.session.exists(paths.delete_topic(topic.name)):
                     sentence = f"topic {topic.name} is being deleted; its replicas have not all gone yet"
                     raise TopicBeingDeletedError(sentence)
-                raise TopicExistsError(f"topic {topic.name} already exists")
+                raise TopicExistsError(f"Topic '{topic.name}' already exists.")
             if refused != config_path:
                 break
         raise ZooKeeperError(f"topic {topic.name} is not created: {refused} was changed by another broker")
@@ -246,7 +246,7 @@ class ZooKeeperStore:
     def delete_topic(self, name: str) -> None:
         """Asks the controller to delete a topic. UnknownTopicError if there is none."""
         if self.session.get(paths.topic(name)) is None:
-            raise UnknownTopicError(f"topic {name} does not exist")
+            raise UnknownTopicError(f"The topic '{name}' does not exist.")
         self.session.create(paths.delete_topic(name), b"")
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
@@ -254,7 +254,7 @@ class ZooKeeperStore:
         path = paths.topic(name)
         found = self.session.get_with_version(path)
         if found is None:
-            raise UnknownTopicError(f"topic {name} does not exist")
+            raise UnknownTopicError(f"The topic '{name}' does not exist.")
         assignment = codec.decode_topic(found[0])
         if partitions[0].index != len(assignment.replicas):
             raise InvalidPartitionsError(f"topic {name} has {len(assignment.replicas)} partitions by now")
@@ -270,7 +270,7 @@ class ZooKeeperStore:
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
         """Replaces `/config/topics/[topic]` and notifies the other brokers."""
         if self.session.get(paths.topic(name)) is None:
-            raise UnknownTopicError(f"topic {name} does not exist")
+            raise UnknownTopicError(f"The topic '{name}' does not exist.")
         self._set_config(paths.topic_config(name), f"topics/{name}", config)
         self._read_configs(frozenset({paths.topic_config(name)}))
 

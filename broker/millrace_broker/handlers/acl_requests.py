@@ -11,7 +11,7 @@ from typing import Protocol
 from millrace.errors import InvalidRequestError
 from millrace.security.acls import AclFilter, AclOperation, PatternType, PermissionType, ResourceType
 
-NO_AUTHORIZER = "no authorizer is configured on the broker: see authorizer.class.name"
+NO_AUTHORIZER = "No Authorizer is configured on the broker: see authorizer.class.name"
 
 
 class FilterAsked(Protocol):

@@ -139,7 +139,7 @@ class Guard(NamedTuple):
 
     def denied(self) -> MillraceError:
         """Returns the AuthorizationError of the type, which does not tell whether the resource exists."""
-        return AUTHORIZATION_ERRORS[self.resource_type]("authorization failed")
+        return AUTHORIZATION_ERRORS[self.resource_type]("Authorization failed.")
 
     @property
     def error(self) -> ErrorCode:

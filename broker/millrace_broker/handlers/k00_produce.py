@@ -83,6 +83,11 @@ NO_REFUSALS: Refusals = {}
 NONE_REFUSED: frozenset[MillraceError] = frozenset()
 GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TOPIC)
 TRANSACTION_GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+KAFKAS_SENTENCES = {  # Kafka's answer has no message then, and its clients say these
+    ErrorCode.MESSAGE_TOO_LARGE: "The request included a message larger than the max message size the server will "
+    "accept.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
+}
 NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
 
@@ -459,7 +464,8 @@ def _failed(services: Services, version: int, appends: _Appends, error: Millrace
     tells_leader = version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NotLeaderError)
     hint = leader_hint(services, appends.key) if tells_leader else None
     start = appends.log_start_told_with(error)
-    return PartitionProduced(appends.key.partition, error.code, -1, -1, start, str(error), record_errors, hint)
+    said = f"{KAFKAS_SENTENCES[error.code]} {error}" if error.code in KAFKAS_SENTENCES else str(error)
+    return PartitionProduced(appends.key.partition, error.code, -1, -1, start, said, record_errors, hint)
 
 
 def _raise_first_error(topics: list[TopicProduced]) -> None:

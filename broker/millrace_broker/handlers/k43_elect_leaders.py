@@ -115,13 +115,17 @@ def _outcome(view: ClusterView, kind: int, name: str, index: int) -> tuple[Error
     if kind not in (PREFERRED, UNCLEAN):
         return ErrorCode.INVALID_REQUEST, f"election type {kind} is not known"
     if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{_missing(view, name, index)}. The partition does not exist."
     if partition.leader in view.brokers:
         return ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by broker {partition.leader}"
     message = f"no replica of {name}-{index} is on a live broker"
     if kind == PREFERRED:
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message
+
+
+def _missing(view: ClusterView, name: str, index: int) -> str:
+    return f"No such partition as {name}-{index}" if name in view.topics else f"No such topic as {name}"
 
 
 API = Api(ApiKey.ELECT_LEADERS, VersionRange(0, 2), handle, guards=(GUARD,))

@@ -44,7 +44,7 @@ class LoggerLevels:
                 known = ", ".join(LEVELS)
                 raise InvalidConfigError(f"{name}={level}: not a log level; there are {known}")
             if level is None and name == ROOT:
-                raise InvalidRequestError("the logger root needs a level")
+                raise InvalidRequestError("Removing the log level of the root logger is not allowed")
 
     def change(self, levels: Mapping[str, str | None]) -> None:
         """Gives loggers these levels, None for that of the logger above; all have been checked."""

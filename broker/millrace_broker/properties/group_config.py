@@ -185,8 +185,14 @@ class ConsumerGroupConfig:
             field = time.replace(".", "_")
             value = getattr(self, f"group_consumer_{field}")
             low, high = (getattr(self, f"group_consumer_{bound}_{field}") for bound in ("min", "max"))
-            if not low <= value <= high:
-                raise InvalidConfigError(f"{prefix}{time}={value}: Invalid value, not within {low} and {high}")
+            if value < low:
+                raise InvalidConfigError(
+                    f"{prefix}{time} must be greater than or equal to group.consumer.min.{time}: {value} is below {low}"
+                )
+            if value > high:
+                raise InvalidConfigError(
+                    f"{prefix}{time} must be less than or equal to group.consumer.max.{time}: {value} is above {high}"
+                )
 
     @property
     def assignors(self) -> tuple[str, ...]:

@@ -37,12 +37,14 @@ def altered(config: Mapping[str, str], entity: Entity, operations: Iterable[Oper
 
 def _text(key: str, value: float, kind: QuotaType) -> str:
     if not value >= 0:
-        raise InvalidRequestError(f"{key}={value:g}: a quota must be 0 or more")
+        raise InvalidRequestError(f"Configuration {key} must be a {kind.name} value of 0 or more, not {value:g}")
     if kind.maximum is None:
         return java_double(value)
     whole = int(min(value + EPSILON, kind.maximum))
     if abs(whole - value) > EPSILON:
-        raise InvalidRequestError(f"{key}={value!r}: the value must be a whole number of type {kind.name}")
+        raise InvalidRequestError(
+            f"Configuration {key} must be a {kind.name} value, not {value!r}: {key} cannot be a fractional value."
+        )
     return str(whole)
 
 

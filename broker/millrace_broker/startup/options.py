@@ -173,7 +173,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
             properties=properties,
         )
     except InvalidConfigError as error:  # of two properties that don't go together
-        name = str(error).partition("=")[0]
+        name = re.split("[= ]", str(error), maxsplit=1)[0]
         names = (name, *(one.name for one in BROKER_SYNONYMS.get(name, ())))
         place = next((given[one].place for one in names if one in given), "")
         raise InvalidConfigError(f"{place}{error}") from None

@@ -192,7 +192,7 @@ class LogConfig:
         DELETE,
         "How old segments are treated: deleted, compacted by key, or (delete,compact) both.",
         "log.cleanup.policy",
-        choices=(DELETE, COMPACT),
+        choices=(COMPACT, DELETE),
         is_list=True,
     )
     millrace_delete_policies: str = _log_setting(
@@ -308,7 +308,10 @@ class LogConfig:
                 f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
             )
         if self.remote_storage_enable:
-            raise InvalidConfigError("remote.storage.enable=true: this broker has no tiered storage")
+            raise InvalidConfigError(
+                "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
+                "storage."
+            )
 
 
 BROKER_ONLY = ("producer.id.expiration.ms",)

@@ -98,6 +98,13 @@ class WarmTools:
         """Does what `Kafka.run` does."""
         if kafka.further_classes is not None or main_class in AT_THE_END_OF_ITS_JVM:
             return run_in_own_jvm(kafka, main_class, *arguments, stdin=stdin)
+        status, output = self.attempt(kafka, main_class, *arguments, stdin=stdin)
+        if status:
+            raise SetupError(f"{main_class} ends with {status}:\n{output[-LOG_TAIL_CHARACTERS:]}")
+        return output
+
+    def attempt(self, kafka: Kafka, main_class: str, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
+        """Returns the exit status of a tool that may fail, and all that it prints."""
         key = _of_tools(kafka)
         jvm = self._idle.take(key) or ToolsJvm(key)
         status, printed = jvm.run([main_class, *arguments], stdin)
@@ -105,10 +112,7 @@ class WarmTools:
             jvm.close()
         else:
             self._idle.keep(key, jvm)
-        output = printed.decode(errors="replace")
-        if status:
-            raise SetupError(f"{main_class} ends with {status}:\n{output[-LOG_TAIL_CHARACTERS:]}")
-        return output
+        return status, printed.decode(errors="replace")
 
 
 def _with_length(some: bytes) -> bytes:

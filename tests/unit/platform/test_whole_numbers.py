@@ -35,7 +35,7 @@ def test_a_whole_number_is_digits_of_whatever_length(text, number):
     [
         (["--listen", f"127.0.0.1:{DIGITS}"], "a port lies between"),
         (["--admin", f"127.0.0.1:{DIGITS}"], "a port lies between"),
-        (["--set", f"broker.id={DIGITS}"], "broker.id="),
+        (["--set", f"broker.id={DIGITS}"], "for configuration broker.id"),
     ],
 )
 def test_a_broker_names_a_number_that_is_too_long(tmp_path, arguments, named):

@@ -94,5 +94,5 @@ class ConsumerGroups:
 
 def _not_found(group_id: str, group: Group | None) -> GroupIdNotFoundError:
     if group is None:
-        return GroupIdNotFoundError(f"there is no group {group_id}")
+        return GroupIdNotFoundError(f"Group {group_id} not found.")
     return GroupIdNotFoundError(f"group {group_id} is not a consumer group")

@@ -70,7 +70,8 @@ def check_heartbeat(request: Heartbeat, config: ConsumerGroupConfig) -> None:
         raise InvalidGroupRequestError(f"the member epoch {request.member_epoch} has no meaning")
     if request.server_assignor is not None and request.server_assignor not in config.assignors:
         raise UnsupportedAssignorError(
-            f"the broker has no assignor {request.server_assignor}, it has {', '.join(config.assignors)}"
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(config.assignors)}."
         )
 
 

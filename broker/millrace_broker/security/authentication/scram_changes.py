@@ -67,7 +67,7 @@ def altered(config: Mapping[str, str], changes: Sequence[Change]) -> Mapping[str
             credential = credential_of(mechanism, one.salted_password, one.salt, one.iterations)
             changed[mechanism] = credential_text(credential)
         elif changed.pop(mechanism, None) is None:
-            raise ResourceNotFoundError(f"there is no credential of {mechanism} that could be deleted")
+            raise ResourceNotFoundError(f"Attempt to delete a user credential that does not exist: {mechanism}")
     return changed
 
 
@@ -78,6 +78,6 @@ def _check(change: Change) -> None:
         raise UnsupportedSaslMechanismError(f"the SCRAM mechanism {change.mechanism} is not known")
     if isinstance(change, Upsertion):
         if change.iterations < MIN_ITERATIONS:
-            raise UnacceptableCredentialError(f"too few iterations: {change.iterations}, at least {MIN_ITERATIONS}")
+            raise UnacceptableCredentialError(f"Too few iterations: {change.iterations}, at least {MIN_ITERATIONS}")
         if change.iterations > MAX_ITERATIONS:
-            raise UnacceptableCredentialError(f"too many iterations: {change.iterations}, at most {MAX_ITERATIONS}")
+            raise UnacceptableCredentialError(f"Too many iterations: {change.iterations}, at most {MAX_ITERATIONS}")

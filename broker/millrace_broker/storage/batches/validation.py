@@ -55,7 +55,7 @@ from millrace_broker.storage.config import CREATE_TIME, LogConfig
 UNCOMPRESSED_LIMIT_BYTES = 64 << 20
 UNCOMPRESSED_LIMIT_FACTOR = 8
 
-NO_KEY = "a record of a compacted topic needs a key"
+NO_KEY = "Compacted topic cannot accept message without key"
 LOG_SETS_TYPE = "Invalid timestamp type: a producer may not set it to LogAppendTime"
 MAX_CODEC_ID = max(Codec)
 LEAST_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES

@@ -124,7 +124,7 @@ def test_live_properties_without_a_meaning_are_reported_and_passed_over(caplog):
     assert layers == BrokerLayers({"num.partitions": "2"}, {"log.retention.ms": "5"}, {"message.max.bytes": "99"})
     assert layers.broker_config().num_partitions == 2
     said = " ".join(caplog.messages)
-    assert all(word in said for word in ("num.hamsters=3", "log.segment.bytes=x", "num.partitions=7"))
+    assert all(word in said for word in ("num.hamsters=3", "x for configuration log.segment.bytes", "num.partitions"))
 
 
 def test_a_topics_configuration_is_checked_with_what_holds_below_it():
@@ -159,9 +159,9 @@ def test_what_kafka_changes_live_is_changed_live_without_effect():
     entry = broker_entry("num.io.threads", cluster={"num.io.threads": "3"})
     assert (entry.value, entry.source, entry.is_read_only) == ("3", CLUSTER, False)
     assert entry.key.doc == "Without effect here: an event loop takes the place of thread pools."
-    with pytest.raises(InvalidConfigError, match=r"num\.io\.threads=0: Invalid value"):
+    with pytest.raises(InvalidConfigError, match=r"Invalid value 0 for configuration num\.io\.threads"):
         check_live("num.io.threads", "0")
-    with pytest.raises(InvalidConfigError, match="cannot update these configs dynamically"):
+    with pytest.raises(InvalidConfigError, match="Cannot update these configs dynamically"):
         check_live("socket.send.buffer.bytes", "1")
 
 

@@ -52,7 +52,7 @@ def test_what_is_changed_is_obeyed(loggers, manager):
         ({"nobody": None}, InvalidConfigError, "logger nobody does not exist"),
         ({"broker": "loud"}, InvalidConfigError, "broker=loud: not a log level; there are FATAL, ERROR"),
         ({"broker": "info"}, InvalidConfigError, "broker=info: not a log level"),
-        ({"root": None}, InvalidRequestError, "the logger root needs a level"),
+        ({"root": None}, InvalidRequestError, "Removing the log level of the root logger is not allowed"),
     ],
 )
 def test_what_can_not_be_changed_is_named(loggers, levels, error, message):

@@ -71,11 +71,11 @@ def test_quotas_are_set_and_removed_and_credentials_stay():
         ({"user": "a"}, "connection_creation_rate", 1.0, "is not a quota of this entity"),
         ({"ip": "::1"}, "producer_byte_rate", 1.0, "is not a quota of this entity"),
         ({"user": "a"}, "SCRAM-SHA-256", 1.0, "is not a quota of this entity"),
-        ({"user": "a"}, "producer_byte_rate", 1.5, "must be a whole number of type LONG"),
-        ({"user": "a"}, "producer_byte_rate", 1e30, "must be a whole number of type LONG"),
-        ({"ip": "::1"}, "connection_creation_rate", 3e9, "must be a whole number of type INT"),
-        ({"user": "a"}, "request_percentage", -1.0, "must be 0 or more"),
-        ({"user": "a"}, "request_percentage", float("nan"), "must be 0 or more"),
+        ({"user": "a"}, "producer_byte_rate", 1.5, "must be a LONG value"),
+        ({"user": "a"}, "producer_byte_rate", 1e30, "must be a LONG value"),
+        ({"ip": "::1"}, "connection_creation_rate", 3e9, "must be a INT value"),
+        ({"user": "a"}, "request_percentage", -1.0, "of 0 or more"),
+        ({"user": "a"}, "request_percentage", float("nan"), "of 0 or more"),
     ],
 )
 def test_what_is_no_quota_of_the_entity_is_refused(entity, key, value, message):

@@ -47,11 +47,14 @@ def test_a_property_of_one_mechanism_counts_before_that_of_all():
         ({"sasl.enabled.mechanisms": "PLAIN"}, r"listener\.name\.external\.plain\.sasl\.jaas\.config is missing"),
         ({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": PLAIN_JAAS}, r"plain\.sasl\.jaas\.config is missing"),
         (PLAIN | {"plain.sasl.jaas.config": OAUTH_JAAS}, "PlainLoginModule"),
-        (PLAIN | {"connections.max.reauth.ms": "soon"}, r"connections\.max\.reauth\.ms=soon"),
+        (PLAIN | {"connections.max.reauth.ms": "soon"}, r"soon for configuration connections\.max\.reauth\.ms"),
         (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": ""}, r"sasl\.oauthbearer\.jwks\.endpoint\.url"),
         (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": "ldap://x"}, r"sasl\.oauthbearer\.jwks\.endpoint\.url=ldap"),
         (OAUTH | {"sasl.server.callback.handler.class": "com.example.Mine"}, "com.example.Mine"),
-        (OAUTH | {"sasl.oauthbearer.clock.skew.seconds": "a"}, r"clock\.skew\.seconds=a"),
+        (
+            OAUTH | {"sasl.oauthbearer.clock.skew.seconds": "a"},
+            r"a for configuration sasl\.oauthbearer\.clock\.skew\.seconds",
+        ),
     ],
 )
 def test_what_is_missing_or_wrong_is_named_without_secrets(given, named):

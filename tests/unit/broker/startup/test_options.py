@@ -166,8 +166,8 @@ def test_the_brokers_id(options, lines, arguments, number):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("broker.id=-2", "below the minimum -1"),
-        ("broker.id=one", "expected a whole number (INT)"),
+        ("broker.id=-2", "Value must be at least -1"),
+        ("broker.id=one", "Not a number of type INT"),
         ("broker.id=1001", "ids above reserved.broker.max.id=1000 are kept"),
         ("offsets.topic.replication.factor=3", "a standalone broker has one replica"),
         ("transaction.state.log.replication.factor=3", "a standalone broker has one replica"),
@@ -177,23 +177,26 @@ def test_the_brokers_id(options, lines, arguments, number):
         ("port=9093", "takes its place since Kafka 3.0"),
         ("advertised.host.name=kafka", "advertised.listeners=PLAINTEXT://HOST:PORT takes its place"),
         ("broker.id.generation.enable=false", "no broker.id is given"),
-        ("num.io.threads=0", "below the minimum 1"),
-        ("listener.name.plaintext.max.connection.creation.rate=x", "expected a whole number (INT)"),
-        ("group.share.max.groups=40000", "above the maximum 100"),
+        ("num.io.threads=0", "Value must be at least 1"),
+        ("listener.name.plaintext.max.connection.creation.rate=x", "Not a number of type INT"),
+        ("group.share.max.groups=40000", "Value must be no more than 100"),
         ("queued.max.request.bytes=5", "expected -1 or at least"),
-        ("group.consumer.heartbeat.interval.ms=99999", "not within 5000 and 15000"),
+        ("group.consumer.heartbeat.interval.ms=99999", "must be less than or equal to group.consumer.max"),
         ("inter.broker.protocol.version=latest", "does not have the form"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_line(refused, lines, said):
     sentence = refused(f"# a remark\n\n{lines}")
-    assert sentence.startswith(f"server.properties:3: {lines}: Invalid value, ")
-    assert said in sentence
+    name, _, value = lines.partition("=")
+    assert sentence.startswith("server.properties:3: ")
+    assert all(word in sentence for word in (name, value, said))
 
 
 def test_the_last_of_two_lines_counts_and_is_the_one_that_is_named(options, refused):
     assert options("num.partitions=2\nnum.partitions=3", "--standalone", "--data", "d").broker.num_partitions == 3
-    assert refused("num.partitions=2\nnum.partitions=x").startswith("server.properties:2: num.partitions=x: ")
+    assert refused("num.partitions=2\nnum.partitions=x").startswith(
+        "server.properties:2: Invalid value x for configuration num.partitions: "
+    )
 
 
 def test_a_line_is_counted_where_it_begins(refused):
@@ -255,7 +258,10 @@ def test_a_console_connects_as_its_client_properties_say(tmp_path):
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        (["admin.console=on"], r"^admin\.console=on: Invalid value, expected one of off, read-only, full"),
+        (
+            ["admin.console=on"],
+            r"^Invalid value on for configuration admin\.console: String must be one of: off, read-only, full",
+        ),
         (["admin.console=full", "admin.console.client.config=/nowhere"], r"^admin\.console\.client\.config=/nowhere: "),
     ],
 )

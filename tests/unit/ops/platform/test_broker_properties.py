@@ -20,7 +20,7 @@ def test_assignments_override_the_file(file):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("num.partitions=many", "FILE:2: num.partitions=many: "),
+        ("num.partitions=many", "FILE:2: Invalid value many for configuration num.partitions: "),
         ("listeners=PLAINTEXT://:1", "FILE:2: listeners=PLAINTEXT://:1: give --listen instead"),
         ("log.dirs=/data", "FILE:2: log.dirs=/data: give --dir instead"),
         ("zk.connect=zk:2181", "FILE:2: zookeeper.connect=zk:2181: give --zookeeper instead"),
@@ -41,7 +41,7 @@ def test_an_error_names_line_and_key(file, line, message):
         ("num.partition=3", "unknown property num.partition; did you mean num.partitions?"),
         ("num.partitions", "num.partitions"),
         ("advertised.listeners=PLAINTEXT://host:1", "give --advertised instead"),
-        ("log.cleanup.policy=sometimes", "log.cleanup.policy=sometimes"),
+        ("log.cleanup.policy=sometimes", "sometimes for configuration log.cleanup.policy"),
     ],
 )
 def test_an_error_of_an_assignment_names_the_key(assignment, message):

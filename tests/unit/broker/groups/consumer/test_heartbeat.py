@@ -332,7 +332,9 @@ def test_version_0_lets_the_coordinator_choose_the_member_id():
 def test_an_assignor_that_is_not_there():
     config = ConsumerGroupConfig.from_properties({"group.consumer.assignors": "range"})
     assert config.default_assignor == "range"
-    with pytest.raises(UnsupportedAssignorError, match="has no assignor uniform, it has range"):
+    with pytest.raises(
+        UnsupportedAssignorError, match="ServerAssignor uniform is not supported. Supported assignors: range"
+    ):
         check_heartbeat(ask("m", 0, server_assignor="uniform"), config)
 
 
