@@ -5,7 +5,8 @@ are moved all the time. Each fault happens to a leader or to the controller. The
 `test_histories_under_faults.py`. In the end all replicas are in sync, and have the same bytes.
 
 Beside them the topic is loaded into a table again and again, and two groups that ZooKeeper coordinates consume it: one
-tells what its members are handed, the other one feeds a downstream job.
+tells what its members are handed, the other one feeds a downstream job. Of two groups that the brokers coordinate,
+members come and go all the time, and in the end both settle.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from collections import Counter
 import pytest
 from cluster_faults import PLAN
 from cluster_observers import LeaderWatch, Mover, leaders_by_epoch
+from coordinated_groups import CoordinatedGroups
 from group_beside import GroupBeside, group_findings
 from job_beside import JobBeside
 from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, ROLES, TOPIC, history_of, playing
@@ -61,14 +63,17 @@ def test_the_history_of_a_cluster_shows_no_anomaly(zookeeper, tmp_path, rounds, 
         JobBeside(cluster, tmp_path / "output") as job,
         JobBeside(cluster, tmp_path / "output") as same_job,
         GroupBeside(cluster.zookeeper, TOPIC, PARTITIONS) as group,
+        CoordinatedGroups(cluster.bootstrap, TOPIC, PARTITIONS) as coordinated,
     ):
         with observed(cluster, file) as (recorder, mover, watches):
             group.begin()
+            coordinated.start()
             for _, (victim, fault) in zip(rounds, itertools.islice(itertools.cycle(PLAN), MOST_FAULTS), strict=False):
                 assert recorder.await_done(BETWEEN, PATIENCE_S), f"no progress after {faults}"
                 happen(cluster, victim, fault, faults)
                 happen_beside((table, job, same_job), group, faults)
             assert recorder.await_done(BETWEEN, PATIENCE_S), f"no progress after {faults}"
+        coordinated.settle()
         assert_whole(cluster)
         for each in (table, job, same_job):
             each.do_last()
@@ -86,7 +91,8 @@ def test_the_history_of_a_cluster_shows_no_anomaly(zookeeper, tmp_path, rounds, 
     assert outcomes[f"{Action.TRANSACTION} {Outcome.OK}"]
     assert outcomes[f"{Action.SEND} {Outcome.OK}"]
     owned = Counter(f"group's {step.action}s" for operation in of_group for step in operation.ownings())
-    for counted in (outcomes, faults, mover.outcomes, table.ends, job.ends + same_job.ends, owned):
+    ended = (table.ends, job.ends + same_job.ends)
+    for counted in (outcomes, faults, mover.outcomes, *ended, owned, coordinated.outcomes()):
         for name, number in sorted(counted.items()):
             record_property(name, number)
     record_property("leader epochs", len(leaders))

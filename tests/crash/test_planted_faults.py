@@ -3,12 +3,14 @@
 The clients are those of `test_histories_under_faults.py`, the faults are `histories/faulty_broker.py`'s.
 """
 
+import re
 import time
 from contextlib import suppress
 
 import faulty_broker
 import pytest
 from cluster_faults import others
+from coordinated_groups import CoordinatedGroups
 from faulty_broker import FAULTS
 from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, PROPERTIES, TOPIC, history_of, playing
 
@@ -18,6 +20,8 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.histories.check import check
 from millrace_ops.histories.events import Action, read_history
 from millrace_ops.histories.finding import Anomaly
+from millrace_support.broker_clusters import create_replicated
+from millrace_support.log_faults import faults
 from millrace_support.relayed_clusters import relayed_cluster
 from millrace_support.waiting import awaited
 
@@ -25,7 +29,8 @@ READERS = ("confluent-assigned", "aiokafka-assigned")
 SENDERS = ("confluent-sender", "aiokafka-sender")
 TRANSACTORS = ("confluent-transactor", "aiokafka-transactor")
 SENT, TRANSACTED = {Action.SEND: 20}, {Action.TRANSACTION: 20}
-OF_CLUSTERS = "waits_for_no_follower"
+OF_CLUSTERS, OF_COORDINATORS = "waits_for_no_follower", "completes_before_it_releases"
+KEY_ERROR = re.compile(r"KeyError: \d+")
 LOST = {Anomaly.LOST_WRITE, Anomaly.INCONSISTENT_OFFSET}
 FOUND = {
     "cuts_the_log": (Anomaly.INCONSISTENT_OFFSET, SENDERS, SENT),
@@ -130,5 +135,19 @@ def leaders(cluster):
     return [cluster.until(lambda one: one.leader >= 0, TOPIC, partition).leader for partition in range(PARTITIONS)]
 
 
+@pytest.mark.broker_errors(KEY_ERROR.pattern)
+def test_a_purgatory_that_completes_twice_is_found(zookeeper, tmp_path):
+    """The replicated records of groups go through it, while members join and leave."""
+    program = (faulty_broker.__file__, OF_COORDINATORS)
+    with (
+        relayed_cluster(tmp_path, zookeeper.address, properties=CLUSTER_PROPERTIES, program=program) as cluster,
+        CoordinatedGroups(cluster.bootstrap, TOPIC, PARTITIONS) as groups,
+    ):
+        with cluster.connect() as client:
+            create_replicated(client, TOPIC, PARTITIONS, 3)
+        groups.start()
+        awaited(lambda: KEY_ERROR.search("\n".join(faults(cluster.read_log()))), "a purgatory fails")
+
+
 def test_every_fault_is_planted():
-    assert {name for names in (*FOUND, OF_CLUSTERS) for name in names.split(",")} == FAULTS.keys()
+    assert {name for names in (*FOUND, OF_CLUSTERS, OF_COORDINATORS) for name in names.split(",")} == FAULTS.keys()

@@ -15,6 +15,7 @@ from millrace_broker.groups.offsets import Offsets
 from millrace_broker.replication import replica as replicas
 from millrace_broker.replication.in_sync_replicas import InSyncReplicas
 from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import Log
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
@@ -114,11 +115,24 @@ def waits_for_no_follower(_):
     InSyncReplicas._moves_high_watermark = move
 
 
+def completes_before_it_releases(_):
+    """Completes what waits in the purgatory while it is still held: what that appends completes it again."""
+
+    def check(self, key):
+        for operation in tuple(self._watchers.get(key, {}).values()):
+            if id(operation) in self._held and operation.is_ready(key):
+                operation.complete()
+                self.release(self._held[id(operation)].operation)
+
+    Purgatory.check = check
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
         cuts_the_log, loses_answers, checks_no_sequence, tells_of_no_abort, knows_no_stable_offset, skips_batches,
         commits_by_halves, fences_no_one, moves_commits_back, waits_for_no_follower,
+        completes_before_it_releases,
     )
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Serves the connections of a simulated broker by the handlers of the real one.
 
 Each write of a connection is one whole request, as brokers' links send them. Answers leave in the order of requests.
+Each request has one, unless its connection ends before.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from millrace.errors import WireError
 from millrace.wire.api import ApiKey
@@ -17,16 +18,32 @@ from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import RequestHeader, encode_response_header, read_request_header
 from millrace_broker.handlers.api import Reply, Request, Services
 
+ANSWERED_WITHIN_S = 30.0  # the writes of all members of a group in turn, each of which fails at its timeout
+
 Handler = Callable[[Services, Request], Reply]
 
 
 class BrokerServer(asyncio.Protocol):
-    """One connection. `when_done` is called after each request that was handled or answered."""
+    """One connection.
 
-    def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler], when_done: Callable[[], None]) -> None:
+    Args:
+        services: what the handlers use.
+        handlers: answer requests.
+        when_done: is called after each request that was handled or answered.
+        when_owing: is called with the name of a request that has no answer after `ANSWERED_WITHIN_S`.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        handlers: Mapping[ApiKey, Handler],
+        when_done: Callable[[], None],
+        when_owing: Callable[[str], None],
+    ) -> None:
         self._services = services
         self._handlers = handlers
         self._when_done = when_done
+        self._when_owing = when_owing
         self._replies: deque[tuple[RequestHeader, Reply]] = deque()
         self._transport: asyncio.Transport
 
@@ -54,7 +71,12 @@ class BrokerServer(asyncio.Protocol):
         self._replies.append((header, reply))
         if isinstance(reply, asyncio.Future):
             reply.add_done_callback(lambda _: self._answer())
+            asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, self._check, header, reply)
         self._answer()
+
+    def _check(self, header: RequestHeader, reply: asyncio.Future[Any]) -> None:
+        if not reply.done() and not self._transport.is_closing():
+            self._when_owing(ApiKey(header.api_key).name)
 
     def _answer(self) -> None:
         while self._replies:

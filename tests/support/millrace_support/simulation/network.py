@@ -199,4 +199,4 @@ class Network:
 
     def _release(self) -> None:
         for stream in list(self.streams):
-            stream.release()
+            self.loop.call_soon(stream.release)

@@ -14,11 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from millrace_support.simulation import controller_faults, follower_faults, leader_faults
+from millrace_support.simulation import controller_faults, coordinator_faults, follower_faults, leader_faults
 from millrace_support.simulation.planting import Plant
 from millrace_support.simulation.simulation import play
 
-FAULTS: Mapping[str, Plant] = {**leader_faults.FAULTS, **follower_faults.FAULTS, **controller_faults.FAULTS}
+FAULTS: Mapping[str, Plant] = {
+    **leader_faults.FAULTS,
+    **follower_faults.FAULTS,
+    **controller_faults.FAULTS,
+    **coordinator_faults.FAULTS,
+}
 MOST_SEEDS = 1000
 FOUND_BY = Path(__file__).with_name("found_by.txt")
 

@@ -14,24 +14,32 @@ from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
-from uuid import UUID
 
 from millrace.addresses import Address, plaintext_endpoint
-from millrace.errors import ErrorCode, MillraceError, StorageError
+from millrace.errors import MillraceError, StorageError
 from millrace.wire.api import ApiKey
-from millrace.wire.messages import UPDATE_METADATA
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_update import MetadataUpdate, updated_view
+from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers import (
     k00_produce,
     k01_fetch,
     k02_list_offsets,
     k04_leader_and_isr,
     k05_stop_replica,
+    k06_update_metadata,
+    k08_offset_commit,
+    k09_offset_fetch,
+    k10_find_coordinator,
+    k11_join_group,
+    k12_heartbeat,
+    k13_leave_group,
+    k14_sync_group,
     k18_api_versions,
     k56_alter_partition,
+    k68_consumer_group_heartbeat,
 )
 from millrace_broker.handlers.api import Reply, Request, Services
 from millrace_broker.properties.broker_config import BrokerConfig
@@ -41,7 +49,7 @@ from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition_roles import PartitionRoles
-from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.purgatory import CallLater, Purgatory
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
@@ -50,8 +58,10 @@ from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
 from millrace_support.simulation.broker_server import BrokerServer
+from millrace_support.simulation.group_members import session_timeout_ms
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_controller import SimulatedController
+from millrace_support.simulation.simulated_coordinator import new_coordinator
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 
 CLUSTER_ID = "simulation-cluster-id0"
@@ -140,7 +150,7 @@ class SimulatedBroker:
             task.cancel()
         for running in self._fetchers._running.values():  # noqa: SLF001  a kill asks no one
             running.task.cancel()
-        for task in self._roles._at_work:  # noqa: SLF001
+        for task in (*self._roles._at_work, *self._coordinator.groups.led._loading):  # noqa: SLF001
             task.cancel()
         self.controller.die()
 
@@ -183,11 +193,11 @@ class SimulatedBroker:
     # The parts.
 
     def _wire(self) -> None:
-        world, loop = self.world, self.world.loop
+        world = self.world
         self._isr_changes = IsrChangeSender(lambda: Sender(self.id, self.epoch), self._controllers_address)
         self.replicas = ReplicaManager(
             self.logs,
-            Purgatory(loop.call_later),
+            Purgatory(self._timers()),
             IsrTables(self.id, world.clock, LAG_TIME_MAX_MS, self._isr_changes),
         )
         self.spawn(self._isr_changes._run(self.replicas.isr_answered))  # noqa: SLF001  ends as all its tasks do
@@ -204,7 +214,13 @@ class SimulatedBroker:
                 quota,
             ),
         )
-        self._roles = PartitionRoles(self.id, self.replicas, self._fetchers, (), _topic_config)
+        metadata = MetadataCache(ClusterView(CLUSTER_ID, -1, {}, {}))
+        self._coordinator = new_coordinator(
+            self.replicas, metadata, world.clock, self._timers(), session_timeout_ms(world.network)
+        )
+        self._roles = PartitionRoles(
+            self.id, self.replicas, self._fetchers, (self._coordinator.groups.led,), _topic_config
+        )
         self.session = ModelSession(world.zookeeper, None, self._zookeeper_changed, self._soon)
         address_of = partial(world.network.address, self.id)
         self.controller = SimulatedController(
@@ -216,8 +232,11 @@ class SimulatedBroker:
             SimpleNamespace(
                 config=BrokerConfig(),
                 clock=world.clock,
-                metadata=MetadataCache(ClusterView(CLUSTER_ID, -1, {}, {})),
+                metadata=metadata,
                 replicas=self.replicas,
+                groups=self._coordinator.groups,
+                consumer_groups=self._coordinator.consumer_groups,
+                take_update=self._take_update,
                 broker_id=self.id,
                 fetch_sessions=FetchSessions(100, session_id, self.replicas.changes),
                 errors=Counter(),
@@ -235,6 +254,29 @@ class SimulatedBroker:
         """Returns the log of a partition, also one that a kill has left; None where there is none, or it is closed."""
         return None if self.is_closed else self.logs.logs().get(key)
 
+    def _timers(self) -> CallLater:
+        """Returns what sets timers of this process, which end with it."""
+        starts = self.starts
+
+        def call_later(delay_s: float, do: Callable[[], None]) -> asyncio.TimerHandle:
+            return self.world.loop.call_later(delay_s, self._fire, starts, do)
+
+        return call_later
+
+    def _fire(self, starts: int, do: Callable[[], None]) -> None:
+        if self._is_process(starts):
+            do()
+
+    def _is_process(self, starts: int) -> bool:
+        """Returns whether the process with this number runs."""
+        return self.is_running and self.starts == starts
+
+    def _take_update(self, update: MetadataUpdate) -> None:
+        """Takes what the controller says of brokers and partitions."""
+        metadata = self._services.metadata
+        metadata.update(updated_view(metadata.view, update))
+        self.replicas.take_live_brokers(update.brokers)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a task of the process."""
         task = self.world.loop.create_task(work)
@@ -250,7 +292,7 @@ class SimulatedBroker:
         self.world.loop.call_later(self.world.chance.uniform(0, LONGEST_NEWS_S), self._tell, self.starts, tell)
 
     def _tell(self, starts: int, tell: Callable[[], None]) -> None:
-        if self.is_running and self.starts == starts:
+        if self._is_process(starts):
             if self.is_paused:
                 self._soon(tell)
                 return
@@ -279,7 +321,7 @@ class SimulatedBroker:
             except MillraceError:  # cut off from ZooKeeper
                 pass
             await asyncio.sleep(0.3)
-        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self._look))
+        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self._look, self._owes))
         self.controller.start()
 
     def _registered(self, czxid: int) -> None:
@@ -307,6 +349,9 @@ class SimulatedBroker:
             with suppress(MillraceError):  # cut off from ZooKeeper
                 self.session.multi([event])
 
+    def _owes(self, what: str) -> None:
+        self.world.anomaly(f"broker {self.id}: {what} is not answered")
+
     def _look(self) -> None:
         if self.is_running:
             self.world.look_at(self)
@@ -328,28 +373,6 @@ def _topic_config(_: str) -> Mapping[str, str]:
     return {}
 
 
-def _update_metadata(services: Services, request: Request) -> Reply:
-    """Takes what the controller says of brokers and partitions, as the real handler does."""
-    message = UPDATE_METADATA.decode_request(request.version, request.body)
-    try:
-        services.fence.check(message.controller_epoch, message.broker_epoch)
-    except MillraceError as error:
-        return [UPDATE_METADATA.encode_response(request.version, {"error_code": error.code})]
-    topics = dict(services.metadata.view.topics)
-    for topic in message.topic_states:
-        known = topics.get(topic.topic_name)
-        partitions = {} if known is None else {one.index: one for one in known.partitions}
-        for one in topic.partition_states:
-            partitions[one.partition_index] = PartitionInfo(
-                one.partition_index, one.leader, one.leader_epoch, one.replicas, one.isr
-            )
-        in_order = tuple(partitions[index] for index in sorted(partitions))
-        topics[topic.topic_name] = TopicInfo(topic.topic_name, cast("UUID", topic.topic_id), in_order, {})
-    services.metadata.update(ClusterView(CLUSTER_ID, message.controller_id, {}, topics))
-    services.replicas.take_live_brokers(one.id for one in message.live_brokers)
-    return [UPDATE_METADATA.encode_response(request.version, {"error_code": ErrorCode.NONE})]
-
-
 def _produce(services: Services, request: Request) -> Reply:
     (reply,) = k00_produce.handle_all(services, [request])
     if isinstance(reply, Exception):
@@ -363,7 +386,15 @@ HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.LIST_OFFSETS: k02_list_offsets.handle,
     ApiKey.LEADER_AND_ISR: k04_leader_and_isr.handle,
     ApiKey.STOP_REPLICA: k05_stop_replica.handle,
-    ApiKey.UPDATE_METADATA: _update_metadata,
+    ApiKey.UPDATE_METADATA: k06_update_metadata.handle,
+    ApiKey.OFFSET_COMMIT: k08_offset_commit.handle,
+    ApiKey.OFFSET_FETCH: k09_offset_fetch.handle,
+    ApiKey.FIND_COORDINATOR: k10_find_coordinator.handle,
+    ApiKey.JOIN_GROUP: k11_join_group.handle,
+    ApiKey.HEARTBEAT: k12_heartbeat.handle,
+    ApiKey.LEAVE_GROUP: k13_leave_group.handle,
+    ApiKey.SYNC_GROUP: k14_sync_group.handle,
     ApiKey.API_VERSIONS: k18_api_versions.handle,
     ApiKey.ALTER_PARTITION: k56_alter_partition.handle,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: k68_consumer_group_heartbeat.handle,
 }

@@ -3,6 +3,7 @@
 Two partitions of three replicas each, min.insync.replicas=2, elections only of replicas in sync. Producers write with
 acks=all and acks=1, without retries and with distinct values. For a while brokers are killed, sleep, lose ZooKeeper,
 each other, their disks' contents or their power; then everything heals, and the cluster has to come back into sync.
+Meanwhile members of groups commit offsets, leave and die; in the end their groups have to settle.
 
 The power goes only where every write is flushed: with an unflushed log, the last replica in sync may lose what it had
 acknowledged, which ZooKeeper mode can't prevent (KIP-966). For the same reason a disk is wiped only while all else is
@@ -18,29 +19,47 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from millrace.client.producer.link import encode_produce_head, encode_topics
 from millrace.errors import ErrorCode, MillraceError
+from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.messages import PRODUCE
 from millrace.zk import codec, paths
-from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
+from millrace_support.simulation.client_links import ClientLinks
+from millrace_support.simulation.group_members import ClassicMember, ConsumerMember, Kind
 from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.light_processes import light_processes
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
+from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 
 TOPIC, TOPIC_ID = "t", UUID(int=7)
-ASSIGNMENT = ((1, 2, 3), (3, 4, 5))
-PARTITIONS = tuple(TopicPartition(TOPIC, index) for index in range(len(ASSIGNMENT)))
+TOPICS = {
+    TOPIC: codec.TopicAssignment(topic_id=TOPIC_ID, replicas=((1, 2, 3), (3, 4, 5))),
+    OFFSETS_TOPIC: codec.TopicAssignment(topic_id=UUID(int=8), replicas=((2, 3, 4),)),
+}
+REPLICAS = {
+    TopicPartition(topic, index): replicas
+    for topic, assignment in TOPICS.items()
+    for index, replicas in enumerate(assignment.replicas)
+}
+PARTITIONS = tuple(REPLICAS)
+COMMITTED_TO = TopicPartition(OFFSETS_TOPIC, 0)
+WRITTEN_TO = tuple(key for key in REPLICAS if key.topic == TOPIC)
+KINDS: tuple[tuple[Kind, ...], ...] = ((ClassicMember,), (ConsumerMember,), (ClassicMember, ConsumerMember))
+FIRST_PRODUCER, FIRST_MEMBER, MEMBERS = 100, 200, 3
 FAULTS_S = 20.0
 WRITTEN_ON_S = 2.5  # how long producers go on once everything works again
 HEALED_WITHIN_S = 60.0
@@ -86,6 +105,7 @@ class Simulation:
         for broker in range(1, 6):
             brokers[broker] = SimulatedBroker(self.world, broker)
         self.brokers = brokers
+        self.groups = self._new_groups()
         self._is_over = False
         self._written = self._acknowledged = 0
 
@@ -102,33 +122,49 @@ class Simulation:
     async def _play(self) -> None:
         for path in paths.PERSISTENT:
             self.zookeeper.put(path, b"")
-        assignment = codec.TopicAssignment(topic_id=TOPIC_ID, replicas=ASSIGNMENT)
-        self.zookeeper.put(paths.topic(TOPIC), codec.encode_topic(assignment))
+        for topic, assignment in TOPICS.items():
+            self.zookeeper.put(paths.topic(topic), codec.encode_topic(assignment))
         for broker in self.brokers.values():
             broker.start()
         await asyncio.sleep(2)
-        clients = [self.loop.create_task(self._produce(100 + number)) for number in range(PRODUCERS)]
+        clients = [self.loop.create_task(self._produce(FIRST_PRODUCER + number)) for number in range(PRODUCERS)]
+        for group in self.groups:
+            group.begin()
         await Faults(self).play(FAULTS_S)
         self.note("all heals")
         await self._heal()
         self._is_over = True
         await asyncio.gather(*clients)
+        if not await self._settles():
+            return
+        for group in self.groups:
+            group.end()
         if await self._is_in_sync():
-            for index, key in enumerate(PARTITIONS):
-                self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in ASSIGNMENT[index]})
+            for key, replicas in REPLICAS.items():
+                self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in replicas})
+
+    def _new_groups(self) -> list[SimulatedGroup]:
+        """Returns a group of members that use the classic protocol, one of those that use the other one, or both."""
+        world = GroupWorld(self.loop, self.chance, self.network, tuple(self.brokers), self.note, self.judge.anomaly)
+        consumed = Consumed(TOPIC, TOPIC_ID, [key.partition for key in WRITTEN_TO])
+        state = partial(self.state_of, COMMITTED_TO)
+        return [
+            SimulatedGroup(world, kind, consumed, state, range(first, first + MEMBERS))
+            for kind, first in zip(self.chance.choice(KINDS), count(FIRST_MEMBER, MEMBERS), strict=False)
+        ]
 
     def note(self, text: str) -> None:
         """Adds a line to the history."""
         self.history.append(f"{self.loop.time():8.3f}  {text}")
 
-    def state_of(self, index: int) -> codec.PartitionState | None:
+    def state_of(self, key: TopicPartition) -> codec.PartitionState | None:
         """Returns the state of a partition as ZooKeeper has it."""
-        node = self.zookeeper.nodes.get(paths.partition_state(TOPIC, index))
+        node = self.zookeeper.nodes.get(paths.partition_state(*key))
         return None if node is None else codec.decode_partition_state(node.data)
 
-    def version_of(self, index: int) -> int | None:
+    def version_of(self, key: TopicPartition) -> int | None:
         """Returns the version of a partition's state in ZooKeeper, which each change raises."""
-        node = self.zookeeper.nodes.get(paths.partition_state(TOPIC, index))
+        node = self.zookeeper.nodes.get(paths.partition_state(*key))
         return None if node is None else node.version
 
     def _look_at(self, broker: SimulatedBroker) -> None:
@@ -143,41 +179,34 @@ class Simulation:
 
     async def _produce(self, machine: int) -> None:
         """Writes until the faults are over."""
-        links: dict[int, BrokerLink] = {}
-        self.network.listen(machine, asyncio.Protocol)
+        links = ClientLinks(self.network, machine, PRODUCE_TIMEOUT_S)
         while not self._is_over:
-            index = self.chance.randrange(len(PARTITIONS))
-            state = self.state_of(index)
+            key = self.chance.choice(WRITTEN_TO)
+            state = self.state_of(key)
             if state is not None and state.leader >= 0:
-                await self._write(machine, links, index, state.leader)
+                await self._write(links, key, state.leader)
             await asyncio.sleep(self.chance.choice((0.05, 0.5, 1.5)))
 
-    async def _write(self, machine: int, links: dict[int, BrokerLink], index: int, leader: int) -> None:
+    async def _write(self, links: ClientLinks, key: TopicPartition, leader: int) -> None:
         self._written += 1
         value = self._written
         acks = self.chance.choice([-1, -1, -1, 1])
         records = [NewRecord(b"%d" % value)] * self.chance.randint(1, 3)
         batch = encode_batch(records)
-        written = [(TOPIC, index, batch)]
+        written = [(*key, batch)]
         message = encode_produce_head(acks, PRODUCE_WAIT_MS, written) + b"".join(encode_topics(written))
         try:
-            link = links.get(leader)
-            if link is None or link.is_closed:
-                address = self.network.address(machine, leader)
-                links[leader] = link = await BrokerLink.connect(
-                    address, client_id="", timeout_s=PRODUCE_TIMEOUT_S, max_response_bytes=1 << 20
-                )
+            link = await links.to(leader)
             body = await link.exchange(ApiKey.PRODUCE, PRODUCE_VERSION, message)
         except MillraceError:
             return
         (produced,) = PRODUCE.decode_response(PRODUCE_VERSION, body).responses[0].partition_responses
         answer = ErrorCode(produced.error_code).name
-        self.note(f"value {value} to {index} at {leader}, acks {acks}: {answer}, offset {produced.base_offset}")
+        offset = produced.base_offset
+        self.note(f"value {value} to {key.partition} at {leader}, acks {acks}: {answer}, offset {offset}")
         if produced.error_code == ErrorCode.NONE and acks == -1:
             self._acknowledged += 1
-            key = PARTITIONS[index]
-            logs = [self.brokers[one].open_log(key) for one in ASSIGNMENT[index]]
-            self.judge.acknowledges(key, produced.base_offset, batch, logs)
+            self.judge.acknowledges(key, offset, batch, [self.brokers[one].open_log(key) for one in REPLICAS[key]])
 
     # The end.
 
@@ -194,24 +223,41 @@ class Simulation:
                 broker.reconnect(broker.session)
         await asyncio.sleep(WRITTEN_ON_S)
 
-    async def _is_in_sync(self) -> bool:
-        """Waits until all replicas are in sync, and returns whether they are in time."""
+    async def _is_over_in_time(self, what: str, holds: Callable[[], bool], found: Callable[[], object]) -> bool:
+        """Waits until everything is as it should be, and returns whether it is in time."""
         deadline = self.loop.time() + HEALED_WITHIN_S
         while self.loop.time() < deadline:
-            if all(self._is_whole(index) for index in range(len(PARTITIONS))):
-                self.note("in sync again")
+            if holds():
+                self.note(what)
                 return True
             await asyncio.sleep(1)
-        states = [self.state_of(index) for index in range(len(PARTITIONS))]
-        self.judge.anomaly(f"not in sync again {HEALED_WITHIN_S:.0f} s after the faults have ended: {states}")
+        self.judge.anomaly(f"not {what} {HEALED_WITHIN_S:.0f} s after the faults have ended: {found()}")
         return False
 
-    def _is_whole(self, index: int) -> bool:
-        state, key = self.state_of(index), PARTITIONS[index]
-        if state is None or state.leader < 0 or set(state.isr) != set(ASSIGNMENT[index]):
+    async def _settles(self) -> bool:
+        """Waits until all groups have settled, then until all members have read their offsets again."""
+        for what in ("settled", "settled again"):
+            for group in self.groups:
+                group.stay()
+            if not await self._is_over_in_time(what, self._are_settled, lambda: ", ".join(map(str, self.groups))):
+                return False
+        return True
+
+    def _are_settled(self) -> bool:
+        return all(group.is_settled for group in self.groups)
+
+    async def _is_in_sync(self) -> bool:
+        """Waits until all replicas are in sync."""
+        return await self._is_over_in_time(
+            "in sync again", lambda: all(map(self._is_whole, REPLICAS)), lambda: [*map(self.state_of, REPLICAS)]
+        )
+
+    def _is_whole(self, key: TopicPartition) -> bool:
+        state = self.state_of(key)
+        if state is None or state.leader < 0 or set(state.isr) != set(REPLICAS[key]):
             return False
         leader = self.brokers[state.leader].replicas.partitions.get(key)
-        logs = [self.brokers[one].logs.logs().get(key) for one in ASSIGNMENT[index]]
+        logs = [self.brokers[one].logs.logs().get(key) for one in REPLICAS[key]]
         ends = {-1 if log is None else log.log_end_offset for log in logs}
         return leader is not None and ends == {leader.high_watermark}
 
@@ -259,25 +305,25 @@ class Faults:
         return self._chance.choice(well) if well else None
 
     async def _kill_leader(self) -> None:
-        await self._end_leader(self._chance.randrange(len(PARTITIONS)))
+        await self._end_leader(self._chance.choice(PARTITIONS))
 
-    async def _end_leader(self, index: int) -> None:
-        state = self._simulation.state_of(index)
+    async def _end_leader(self, key: TopicPartition) -> None:
+        state = self._simulation.state_of(key)
         leader = None if state is None else self._brokers.get(state.leader)
         if leader is not None and leader.is_running and not leader.is_paused:
             await self._end(leader)
 
     async def _strike(self) -> None:
         """Kills a leader soon after the leader or the ISR of a partition has changed, or after a while."""
-        index = self._chance.randrange(len(PARTITIONS))
-        before = self._simulation.version_of(index)
+        key = self._chance.choice(PARTITIONS)
+        before = self._simulation.version_of(key)
         for _ in range(LOOKS):
             await asyncio.sleep(LOOKS_AGAIN_S)
-            if self._simulation.version_of(index) != before:
+            if self._simulation.version_of(key) != before:
                 await asyncio.sleep(self._chance.uniform(0, LONGEST_AIM_S))
                 break
         if not self._is_over:
-            await self._end_leader(index)
+            await self._end_leader(key)
 
     async def _kill(self) -> None:
         broker = self._one()
@@ -358,7 +404,7 @@ class Faults:
     async def _wipe(self) -> None:
         """Wipes a disk, and has nothing else fail before its broker is out of the in-sync replicas."""
         broker = self._one()
-        states = [self._simulation.state_of(index) for index in range(len(PARTITIONS))]
+        states = [*map(self._simulation.state_of, PARTITIONS)]
         if broker is None or self._under_way or any(state is None or len(state.isr) < 3 for state in states):
             return
         if not self._are_known():
@@ -382,7 +428,7 @@ class Faults:
         return len(running) == len(self._brokers) and any(one.controller.known_epochs() == epochs for one in running)
 
     def _is_in_sync(self, broker: int) -> bool:
-        states = map(self._simulation.state_of, range(len(PARTITIONS)))
+        states = map(self._simulation.state_of, PARTITIONS)
         return any(state is not None and broker in state.isr for state in states)
 
 
@@ -404,23 +450,45 @@ class _Trace(logging.Handler):
         self._simulation.note(f"    {record.module}: {record.getMessage()}")
 
 
+class _Unexpected(logging.Handler):
+    """Finds an anomaly in each error that is logged as it was not expected, so that the process goes on."""
+
+    def __init__(self, anomaly: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._anomaly = anomaly
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, MillraceError):
+            self._anomaly(f"{record.module}: {record.getMessage()}: {error!r}")
+
+
+@contextmanager
+def _logging(simulation: Simulation, level: int | None) -> Iterator[None]:
+    """Lets unexpected errors be anomalies, and with a level notes what is logged from that level on."""
+    root, level_before = logging.getLogger(), logging.getLogger().level
+    handlers: list[logging.Handler] = [_Unexpected(simulation.judge.anomaly)]
+    if level is None:
+        logging.disable(logging.WARNING)
+    else:
+        root.setLevel(level)
+        handlers.append(_Trace(simulation))
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        for handler in handlers:
+            root.removeHandler(handler)
+        root.setLevel(level_before)
+
+
 def play(seed: int, level: int | None = None) -> Outcome:
     """Plays the history of a seed; with a level of `logging`, what is logged from that level on is in the history."""
     simulation = Simulation(seed)
-    root, trace = logging.getLogger(), _Trace(simulation)
-    level_before = root.level
-    if level is None:
-        logging.disable()
-    else:
-        root.setLevel(level)
-        root.addHandler(trace)
-    try:
-        with light_processes():
-            simulation.run()
-    finally:
-        logging.disable(logging.NOTSET)
-        root.removeHandler(trace)
-        root.setLevel(level_before)
+    with _logging(simulation, level), light_processes(), decided_member_ids(simulation.chance):
+        simulation.run()
     return Outcome(seed, simulation.judge.anomalies, simulation.history, simulation._acknowledged)  # noqa: SLF001
 
 
