@@ -233,7 +233,8 @@ def test_brokers_log_in_by_a_token_that_nobody_signs_where_that_is_said(options)
         (f"{CLIENT}{TOKEN_URL}=http://a\nsasl.login.read.timeout.ms=0", "8: {}sasl.login.read.timeout.ms: expected a"),
         (f"{CLIENT}{TOKEN_URL}=http://a\nsasl.login.callback.handler.class=a.B",
          "8: {}sasl.login.callback.handler.class: this names something of Java"),
-        (f"{CLIENT}sasl.login.retry.backoff.ms=soon", "7: Invalid value soon for configuration sasl.login.retry.backoff.ms"),
+        (f"{CLIENT}sasl.login.retry.backoff.ms=soon",
+         "7: Invalid value soon for configuration sasl.login.retry.backoff.ms"),
     ],
 )  # fmt: skip
 def test_what_keeps_brokers_from_a_token_is_named_with_its_line(options, login, said):

@@ -333,7 +333,7 @@ def test_an_assignor_that_is_not_there():
     config = ConsumerGroupConfig.from_properties({"group.consumer.assignors": "range"})
     assert config.default_assignor == "range"
     with pytest.raises(
-        UnsupportedAssignorError, match="ServerAssignor uniform is not supported. Supported assignors: range"
+        UnsupportedAssignorError, match=r"ServerAssignor uniform is not supported\. Supported assignors: range"
     ):
         check_heartbeat(ask("m", 0, server_assignor="uniform"), config)
 
