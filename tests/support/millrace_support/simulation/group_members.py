@@ -74,7 +74,7 @@ class Member(ABC):
     # Its life.
 
     async def live(self) -> None:
-        """Is a member again and again, each time for a while."""
+        """Joins and leaves the group again and again."""
         while True:
             await asyncio.sleep(self._chance.uniform(*AWAY_S))
             self._begin()
