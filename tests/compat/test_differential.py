@@ -29,11 +29,6 @@ from differential.scenarios import (  # noqa: F401 - the rows
 
 from millrace_support.kafka_messages import Messages
 
-# The transaction that this scenario leaves open is ended later, during the test of another one.
-pytestmark = pytest.mark.broker_errors(
-    r"writetxnmarkers-to-a-transaction-that-is-open-v\d-0 takes no marker: TRANSACTION_COORDINATOR_FENCED"
-)
-
 COMPARED, AGREES = "compared", "agrees"  # properties of reports, for the summary
 SHOWN_CHARACTERS = 160
 SHOWN_DIFFERENCES = 8

@@ -154,7 +154,7 @@ class Shard:
     ) -> None:
         def written(error: ErrorCode) -> None:
             if error in NEEDS_NO_MARKER:
-                logger.error(
+                logger.warning(
                     "transaction %s: %s takes no marker: %s", transaction.transactional_id, topic_partition, error.name
                 )
             if error and error not in NEEDS_NO_MARKER:
