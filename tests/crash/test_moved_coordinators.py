@@ -35,7 +35,7 @@ PROPERTIES = REPLICATED | {
 }
 PROTOCOLS = {"classic": {"heartbeat.interval.ms": 300}, "consumer": {"group.protocol": "consumer"}}
 GROUPS = 2  # of each protocol
-MOVES = 9  # each broker becomes the coordinator three times, once by a restart of the one before
+MOVES = 9  # three to each broker; every third begins with a restart of the present coordinator
 BETWEEN = 100  # records that everyone has taken between two moves
 ALL = set(range(PARTITIONS))
 WHILE_IT_MOVES = {
@@ -82,11 +82,13 @@ class Member(threading.Thread):
         })  # fmt: skip
         self.consumer.subscribe([f"{NAME}-in"])
         self.taken, self.failures, self.owned = taken, [], set()
-        self.is_dirty, self.leaving = False, threading.Event()
+        self.is_dirty, self.leaving, self.stopping = False, threading.Event(), threading.Event()
         self.start()
 
     def run(self):
         while not (self.leaving.is_set() and self.owned):  # librdkafka waits for ever where it closes in a rebalance
+            if self.stopping.is_set():
+                return
             for message in self.consumer.consume(100, timeout=0.1):
                 if message.error() is None:
                     self.taken.add((message.partition(), int(message.value())))
@@ -139,6 +141,11 @@ class Group:
     def is_shared(self, owned):
         return all(owned) and sum(map(len, owned)) == PARTITIONS and set().union(*owned) == ALL
 
+    def stop(self):
+        for member in self.members:
+            member.stopping.set()
+            member.join()
+
     def committed(self):
         """The offsets that are committed, by partition."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -175,8 +182,8 @@ def play(brokers, folder):
     copier = Copier(NAME, [sys.executable, str(COPIER), brokers.bootstrap, NAME, str(BETWEEN)], folder / "copier.log")
     for thread in (sender, reader, copier):
         thread.start()
+    groups = [Group(brokers.bootstrap, protocol, number) for protocol in PROTOCOLS for number in range(GROUPS)]
     try:
-        groups = [Group(brokers.bootstrap, protocol, number) for protocol in PROTOCOLS for number in range(GROUPS)]
         reader.await_counts({NAME: BETWEEN})
         for number in range(MOVES):
             move(brokers, number)
@@ -196,7 +203,7 @@ def play(brokers, folder):
             for member in group.members:
                 member.leave()
     finally:
-        for thread in (sender, copier, reader):
+        for thread in (sender, copier, reader, *groups):
             thread.stop()
     assert reader.copied(NAME) == expected
     return sender.sent
