@@ -310,7 +310,7 @@ class LogConfig:
         if self.remote_storage_enable:
             raise InvalidConfigError(
                 "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
-                "storage."
+                "storage. It has remote.storage.enable=true."
             )
 
 
