@@ -96,6 +96,7 @@ from millrace.group_errors import (
     UnsupportedAssignorError as UnsupportedAssignorError,
 )
 from millrace.root_error import MillraceError as MillraceError
+from millrace.root_error import is_unforeseen as is_unforeseen
 from millrace.security_errors import (
     AuthorizationError as AuthorizationError,
     ClusterAuthorizationError as ClusterAuthorizationError,

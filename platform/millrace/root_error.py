@@ -12,3 +12,8 @@ class MillraceError(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
+
+
+def is_unforeseen(error: BaseException) -> bool:
+    """Returns whether an error is none of this tree, so that a log needs its traceback and not its sentence alone."""
+    return not isinstance(error, MillraceError)

@@ -37,7 +37,7 @@ def provoked(find_peer, zookeeper, warm_tools, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rewritten(pytestconfig):
-    """The rows to write down, by their commands; where that is not asked for, the table stays as it is."""
+    """Yields the rows by their commands, and writes the table at the end if `--rewrite-transcripts` asks for it."""
     rows = {row.command: row for row in ROWS}
     yield rows
     if pytestconfig.getoption("--rewrite-transcripts"):

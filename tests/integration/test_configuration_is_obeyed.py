@@ -212,7 +212,7 @@ def of_broker(broker):
 
 
 def produced_in_no_transaction(broker, topic):
-    """The answer to a record of a transaction that nobody has begun, once the broker can tell."""
+    """Sends a record of a transaction that nobody has begun; returns the error code once the broker can tell."""
     batch = encode_batch([NewRecord(b"v")], producer=BatchProducer(7, 0, 0), flags=TRANSACTIONAL_FLAG)
     data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
     fields = {"transactional_id": "nobody", "acks": -1, "timeout": 60_000, "topic_data": data}

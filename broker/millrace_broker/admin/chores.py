@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from millrace.errors import MillraceError
+from millrace.errors import is_unforeseen
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.handlers.api import Services
 from millrace_broker.properties.token_config import TokenConfig
@@ -81,6 +81,5 @@ async def repeat(chore: Chore) -> None:
         try:
             await chore.work()
         except Exception as error:  # no failure may end the maintenance
-            is_unforeseen = not isinstance(error, MillraceError)
             sentence = "maintenance failed; tried again in %d ms: %s"
-            logger.error(sentence, pause_ms, error, exc_info=is_unforeseen)  # noqa: TRY400 -- it says what is foreseen
+            logger.error(sentence, pause_ms, error, exc_info=is_unforeseen(error))  # noqa: TRY400 -- it says what is foreseen

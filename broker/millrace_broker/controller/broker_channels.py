@@ -16,7 +16,7 @@ from typing import Protocol
 
 from millrace.addresses import PLAINTEXT, Address
 from millrace.client.connection import Connection
-from millrace.errors import BrokerUnreachableError, MillraceError
+from millrace.errors import BrokerUnreachableError, is_unforeseen
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from millrace_broker.controller.broker_answers import Answer, role_outcomes, stop_outcomes
 from millrace_broker.controller.cluster_state import LiveBroker
@@ -118,9 +118,8 @@ class _Channel:
             except Exception as error:
                 self._disconnect()
                 if not was_logged:
-                    is_unforeseen = not isinstance(error, MillraceError)
                     logger.warning(
-                        "broker %d is asked again and again: %s", self._broker.id, error, exc_info=is_unforeseen
+                        "broker %d is asked again and again: %s", self._broker.id, error, exc_info=is_unforeseen(error)
                     )
                 was_logged = True
                 with self._changed:

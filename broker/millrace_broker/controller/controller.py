@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from millrace.clock import Clock
-from millrace.errors import ErrorCode, MillraceError, NotControllerError
+from millrace.errors import ErrorCode, NotControllerError, is_unforeseen
 from millrace.zk import paths
 from millrace.zk.operations import Delete
 from millrace.zk.session import ZooKeeperSession
@@ -211,9 +211,8 @@ class Controller:
             self._events.put(self._claim_role)
         except Exception as error:  # a new start from ZooKeeper's state recovers from any failure
             if not self._is_stopped.is_set():
-                is_unforeseen = not isinstance(error, MillraceError)
                 sentence = "the role of the controller is claimed again in %.0f s: %s"
-                logger.warning(sentence, RETRY_PAUSE_S, error, exc_info=is_unforeseen)
+                logger.warning(sentence, RETRY_PAUSE_S, error, exc_info=is_unforeseen(error))
             self._give_up()
             self._pause()
             self._events.put(self._claim_role)
@@ -293,5 +292,4 @@ class Controller:
             if node is not None and self._session.holds(node):
                 self._session.multi([Delete(paths.CONTROLLER, node.version)])
         except Exception as error:
-            is_unforeseen = not isinstance(error, MillraceError)
-            logger.warning("the role of the controller is not given up yet: %s", error, exc_info=is_unforeseen)
+            logger.warning("the role of the controller is not given up yet: %s", error, exc_info=is_unforeseen(error))

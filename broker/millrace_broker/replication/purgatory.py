@@ -142,7 +142,7 @@ class Purgatory(Generic[Key]):
             self._is_ending = False
 
     def _is_ready(self, operation: DelayedOperation[Key], key: Key) -> bool:
-        """Asks an operation; one that can't tell waits on, and its deadline ends it."""
+        """Returns whether an operation is ready; one whose look fails is not, and waits for its deadline."""
         try:
             return operation.is_ready(key)
         except Exception:

@@ -32,7 +32,10 @@ def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Turns an OSError of the body into a StorageError about `path`; that a peer, who is sent a file, goes is none."""
+    """Turns an OSError of the body into a StorageError about `path`.
+
+    A ConnectionError passes: it comes from the peer to whom a file is sent.
+    """
     try:
         yield
     except ConnectionError:

@@ -36,7 +36,7 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from millrace.clock import Clock
-from millrace.errors import MillraceError, ZooKeeperError
+from millrace.errors import ZooKeeperError, is_unforeseen
 from millrace.zk import paths
 from millrace.zk.connects import RETRY_INTERVAL_S, Connects, new_client
 from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Operation, Reason, Refused, SetData, Written
@@ -428,9 +428,8 @@ class ZooKeeperSession:
             except Exception as error:  # whatever a listener raises, the next change must still be heard
                 if self._closed:
                     return  # `close` has cut its calls off
-                is_unforeseen = not isinstance(error, MillraceError)
                 sentence = "a change is acted upon again in %.0f s: %s"
-                logger.warning(sentence, RETRY_INTERVAL_S, error, exc_info=is_unforeseen)
+                logger.warning(sentence, RETRY_INTERVAL_S, error, exc_info=is_unforeseen(error))
                 self._pause()
                 self._note(EVERYTHING)
 

@@ -13,7 +13,7 @@ FORMATTERS = pytest.mark.parametrize("formatter", [LineFormatter(), JsonLineForm
 
 
 def logged(formatter, *events):
-    """The lines of events, each with its level, its message, and whether it tells of an exception."""
+    """Returns a log of events; each is given as its level, its message, and whether it has a traceback."""
 
     def line(level, message, has_traceback):
         try:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Committed(NamedTuple):
-    """What a member commits: offsets by partition."""
+    """A commit: the member, its epoch, and the offset of each partition."""
 
     epoch: int
     member: str

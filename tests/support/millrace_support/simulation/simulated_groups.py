@@ -32,7 +32,7 @@ class GroupWorld(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """The topic that groups consume."""
+    """The topic to which all members subscribe, with its partitions."""
 
     topic: str
     topic_id: UUID
