@@ -14,7 +14,7 @@ import shlex
 from millrace_support.kafka_tools import main_class
 
 BROKER, FROM_TEXT, IN_FILE = "BROKER", "<<<", "@"
-FILES = {"hurry": "default.api.timeout.ms=1000\nrequest.timeout.ms=1000\n"}  # where a tool would wait for a minute
+FILES = {"hurry": "default.api.timeout.ms=30000\nrequest.timeout.ms=30000\n"}  # a tool waits for a minute otherwise
 STACK_FRAME = re.compile(r"^\s*(at |\.\.\. \d+ more)")
 FRAMES = (  # around the same sentence, which a tool prints several times
     r"\[main\] ERROR \S+ - ",
