@@ -26,7 +26,8 @@ from millrace.errors import SetupError
 from millrace.testing.broker import BrokerProcess
 from millrace_support.power_cut import PowerCutDisk
 
-pytestmark = pytest.mark.broker_errors(r"/disk/data\S*: .*Input/output error")  # until the broker is killed, too
+# Until the broker is killed, writes fail, or the file system has become read-only.
+pytestmark = pytest.mark.broker_errors(r"/disk/data\S*: .*(Input/output error|Read-only file system)")
 
 CUTS = 3
 PARTITIONS = 3
