@@ -27,21 +27,27 @@ bool read_header(cursor_t *cursor, field_t *key, field_t *value, const char **wh
     return *what == NULL;
 }
 
-/* What lies between the cursor and its end: no more than one record, and no less. */
+/* What lies between the cursor and its end: no more than one record, and no less. `found` is the record before it. */
 static inline bool read_fields(const batch_t *batch, cursor_t *cursor, batch_record_t *found, const char **what) {
     if (cursor_left(cursor) == 0) {
         *what = "a record is empty";
         return false;
     }
     cursor->at++; /* attributes, of which none is defined */
-    if (!read_varint(cursor, &found->timestamp_delta) || !read_varint(cursor, &found->offset_delta)) {
+    int64_t offset_delta;
+    if (!read_varint(cursor, &found->timestamp_delta) || !read_varint(cursor, &offset_delta)) {
         *what = "a delta is cut short or longer than 64 bits";
         return false;
     }
-    if (found->offset_delta < 0 || found->offset_delta > batch->last_offset_delta) {
+    if (offset_delta < 0 || offset_delta > batch->last_offset_delta) {
         *what = "an offset is outside of its batch";
         return false;
     }
+    if (offset_delta <= found->offset_delta) {
+        *what = "an offset does not follow the one before";
+        return false;
+    }
+    found->offset_delta = offset_delta;
     if (!read_field(cursor, &found->record.key, what) || !read_field(cursor, &found->record.value, what))
         return false;
     if (!read_varint(cursor, &found->header_count) || found->header_count < 0 ||
@@ -90,8 +96,8 @@ static inline bool append(columns_t *columns, batch_record_t *found, fault_t *fa
 
 bool decode_batch(columns_t *columns, const batch_t *batch, range_t range, fault_t *fault) {
     cursor_t cursor = {batch->data, batch->data + batch->size};
+    batch_record_t found = BEFORE_FIRST;
     for (int32_t index = 0; index < batch->record_count; index++) {
-        batch_record_t found;
         if (!read_record(batch, &cursor, &found, fault))
             return false;
         record_t *record = &found.record;

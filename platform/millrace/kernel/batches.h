@@ -24,7 +24,10 @@ typedef struct {
     cursor_t headers;
 } batch_record_t;
 
-/* The record that the cursor stands before, which moves behind it. */
+/* Stands for the record before the first one. */
+#define BEFORE_FIRST ((batch_record_t){.offset_delta = -1})
+
+/* The record that the cursor stands before, which moves behind it; `found` has the one before, or BEFORE_FIRST. */
 bool read_record(const batch_t *batch, cursor_t *cursor, batch_record_t *found, fault_t *fault);
 /* The header that the cursor stands before. */
 bool read_header(cursor_t *cursor, field_t *key, field_t *value, const char **what);

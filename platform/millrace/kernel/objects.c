@@ -56,8 +56,8 @@ static PyObject *tuple_of(PyTypeObject *type, PyObject **fields) {
 PyObject *records_to_python(const batch_t *batch, PyTypeObject *type, fault_t *fault) {
     cursor_t cursor = {batch->data, batch->data + batch->size};
     PyObject *list = PyList_New(batch->record_count);
+    batch_record_t found = BEFORE_FIRST;
     for (int32_t index = 0; list != NULL && index < batch->record_count; index++) {
-        batch_record_t found;
         PyObject *record = NULL;
         if (read_record(batch, &cursor, &found, fault)) {
             PyObject *fields[RECORD_FIELDS] = {

@@ -147,6 +147,11 @@ def _offsets(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Int
         raise CorruptRecordError("an offset is outside of its batch")
     if bool(_overflows(bases, deltas).any()):
         raise CorruptRecordError("an offset is beyond 64 bits")
+    begins = np.cumsum(counts)[:-1]
+    rises = np.diff(deltas) > 0
+    rises[begins[(begins > 0) & (begins < deltas.size)] - 1] = True  # each batch counts by itself
+    if not bool(rises.all()):
+        raise CorruptRecordError("an offset does not follow the one before")
     return bases + deltas
 
 

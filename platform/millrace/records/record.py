@@ -123,9 +123,10 @@ def decompress_body(header: BatchHeader, batch: memoryview, limit_bytes: int = D
 
 def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
     """Yields the records of a batch from their bytes; CorruptRecordError for what can't be read."""
-    position = 0
+    position, offset_delta = 0, -1
     for _ in range(header.record_count):
-        record, position = _decode_record(header, body, position)
+        record, position = _decode_record(header, body, position, offset_delta)
+        offset_delta = record.offset - header.base_offset
         yield record
     if position != len(body):
         raise CorruptRecordError(f"{len(body) - position} bytes after the last record of batch {header.base_offset}")
@@ -206,7 +207,7 @@ def _encode_bytes(value: bytes | None) -> bytes:
     return b"\x01" if value is None else encode_varint(len(value)) + value
 
 
-def _decode_record(header: BatchHeader, body: bytes, position: int) -> tuple[Record, int]:
+def _decode_record(header: BatchHeader, body: bytes, position: int, delta_before: int) -> tuple[Record, int]:
     length, position = decode_varint(body, position)
     end = position + length
     if length < 0 or end > len(body):
@@ -215,6 +216,8 @@ def _decode_record(header: BatchHeader, body: bytes, position: int) -> tuple[Rec
     offset_delta, position = decode_varint(body, position)
     if not 0 <= offset_delta <= header.last_offset_delta:
         raise CorruptRecordError(f"offset delta {offset_delta} in a batch of up to {header.last_offset_delta}")
+    if offset_delta <= delta_before:
+        raise CorruptRecordError(f"offset delta {offset_delta} does not follow {delta_before}")
     key, position = _decode_bytes(body, position)
     value, position = _decode_bytes(body, position)
     headers, position = decode_headers(body, position)
