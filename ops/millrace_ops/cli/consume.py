@@ -47,6 +47,10 @@ Isolation = Annotated[
     Literal["read_committed", "read_uncommitted"],
     typer.Option(help="Print records of committed transactions alone, or of open and aborted ones too."),
 ]
+AcceptMissingOffsets = Annotated[
+    bool,
+    typer.Option("--accept-missing-offsets", help="Go on, with a warning, where a log that is not compacted has gaps."),
+]
 Registry = Annotated[
     str | None, typer.Option(metavar="URL|DIR", help="Decode values by the schemas of this registry, and print JSON.")
 ]
@@ -75,6 +79,7 @@ def consume(
         bool, typer.Option("--follow/--until-end", help="Wait for more, or stop where the topic ends now.")
     ] = False,
     isolation_level: Isolation = "read_committed",
+    accept_missing_offsets: AcceptMissingOffsets = False,
     schema_registry: Registry = None,
     as_json: Json = False,
     template: Template = None,
@@ -102,7 +107,8 @@ def consume(
     shape = Format(as_json, print_timestamp, print_headers, print_key, parsed, _decoder(schema_registry))
     try:
         with open_cluster(bootstrap, client_config) as cluster:
-            reader = TopicReader(cluster, topic, IsolationLevel[isolation_level.upper()])
+            isolation = IsolationLevel[isolation_level.upper()]
+            reader = TopicReader(cluster, topic, isolation, accept_missing_offsets=accept_missing_offsets)
             chosen = partition or reader.partitions()
             ends = None if follow else {one: reader.end(one) for one in chosen}
             if group is None:

@@ -51,11 +51,13 @@ def parse_start(text: str, option: str = "--from") -> Start:
 class TopicReader:
     """Reads a topic at an isolation level. Its errors are those of `SimpleConsumer`."""
 
-    def __init__(self, cluster: Cluster, topic: str, isolation: IsolationLevel) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, isolation: IsolationLevel, *, accept_missing_offsets: bool = False
+    ) -> None:
         from millrace.client import SimpleConsumer
 
         self._cluster = cluster
-        self._consumer = SimpleConsumer(cluster)
+        self._consumer = SimpleConsumer(cluster, accept_missing_offsets=accept_missing_offsets)
         self._topic = topic
         self._isolation = isolation
 
@@ -145,6 +147,11 @@ class TopicReader:
 
     def _chunk(self, partition: int, offset: int, limit: int, wait_ms: int) -> Chunk:
         fetched = self._consumer.fetch(self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation)
-        records = [one for one in fetched.messages(offset) if one.offset < limit]
-        next_offset = max((batch.header.next_offset for batch in fetched.batches()), default=offset)
+        records: list[Record] = []
+        next_offset = offset
+        for batch in self._consumer.batches(self._topic, partition, fetched, limit):
+            records += [one for one in batch.records() if offset <= one.offset < limit]
+            next_offset = batch.header.next_offset
+        if self._consumer.reaches(self._topic, partition, fetched, limit, self._isolation):
+            next_offset = limit
         return Chunk(partition, records, min(next_offset, limit))

@@ -3,8 +3,9 @@
     log start offset ≤ [ batch ][ batch ]  gap  [ batch ] ≤ log's end
                         CRC-32C, header; offsets rise without overlap; leader epochs never fall
 
-Gaps are normal: compaction makes them. The first batch may begin below the log start offset, because deleting records
-may move that into the middle of a batch. Batches of the old formats have no leader epochs.
+Gaps are normal in a topic that is compacted, and damage in another one: a batch is lost, or says wrong offsets. The
+first batch may begin below the log start offset, because deleting records may move that into the middle of a batch.
+Batches of the old formats have no leader epochs.
 """
 
 from __future__ import annotations
@@ -37,9 +38,13 @@ class PartitionReport:
 
 
 class PartitionCheck:
-    """Takes the answers to fetches one after another; `next_offset` is where the next fetch begins."""
+    """Takes the answers to fetches one after another; `next_offset` is where the next fetch begins.
 
-    def __init__(self, topic: str, partition: int, log_start_offset: int) -> None:
+    `is_compacted` says whether compaction explains offsets that no batch has.
+    """
+
+    def __init__(self, topic: str, partition: int, log_start_offset: int, *, is_compacted: bool) -> None:
+        self._is_compacted = is_compacted
         self.next_offset = log_start_offset
         self._topic = topic
         self._partition = partition
@@ -90,6 +95,9 @@ class PartitionCheck:
         )
 
     def _take_batch(self, batch: memoryview, header: BatchHeader, end_offset: int) -> None:
+        if not self._is_compacted and self.next_offset < header.base_offset < end_offset:
+            missing = f"offsets {self.next_offset}-{header.base_offset - 1} are missing: the topic is not compacted"
+            self.find(self.next_offset, missing)
         for reason in (*self._wrong_content(batch, header), *self._wrong_place(header, end_offset)):
             self.find(header.base_offset, reason)
         self._batches += 1
@@ -103,6 +111,11 @@ class PartitionCheck:
     def _wrong_content(self, batch: memoryview, header: BatchHeader) -> Iterator[str]:
         if compute_crc(batch, 0, header.size_bytes) != header.crc:
             yield f"CRC-32C of the batch at offset {header.base_offset} is wrong"
+        if not self._is_compacted and not header.is_control and header.record_count <= header.last_offset_delta:
+            yield (
+                f"the batch at offset {header.base_offset} has {header.record_count} records for its "
+                f"{header.last_offset_delta + 1} offsets: the topic is not compacted"
+            )
         if NO_LEADER_EPOCH < header.partition_leader_epoch < self._leader_epoch:
             yield (
                 f"leader epoch {header.partition_leader_epoch} of the batch at offset {header.base_offset} "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from millrace.client import Cluster, ClusterMetadata, SimpleConsumer
+from millrace.client.absent_offsets import is_compacted
 from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace_ops.cli.verify_batches import PartitionCheck, PartitionReport
 
@@ -21,19 +22,21 @@ def check_topics(cluster: Cluster, topics: Sequence[str]) -> Iterator[PartitionR
     Raises:
         UnknownTopicError: A topic does not exist; nothing is checked then.
         BrokerUnreachableError: No broker answers with the list of topics.
+        BrokerError: Whether a topic is compacted is not told.
     """
     metadata = cluster.metadata(topics or None)
     consumer = SimpleConsumer(cluster)
     found = [metadata.topic(name) for name in dict.fromkeys(topics or sorted(metadata.topics))]
     for topic in found:
+        compacted = is_compacted(cluster, topic.name)
         for partition in topic.partitions:
-            yield _check_partition(metadata, consumer, topic.name, partition)
+            yield _check_partition(metadata, consumer, topic.name, partition, compacted)
 
 
 def _check_partition(
-    metadata: ClusterMetadata, consumer: SimpleConsumer, topic: str, partition: int
+    metadata: ClusterMetadata, consumer: SimpleConsumer, topic: str, partition: int, compacted: bool
 ) -> PartitionReport:
-    check = PartitionCheck(topic, partition, UNKNOWN_START)
+    check = PartitionCheck(topic, partition, UNKNOWN_START, is_compacted=compacted)
     try:
         metadata.leader(topic, partition)  # a missing one is told at once, where a fetch would wait for it
         check.go_on_from(consumer.earliest(topic, partition))

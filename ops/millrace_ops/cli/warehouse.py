@@ -206,7 +206,7 @@ def _print_report(report: LoadReport) -> None:
     ranges = [asdict(span) for span in report.ranges]
     if ranges:
         print_table([name.replace("_", " ") for name in ranges[0]], [tuple(span.values()) for span in ranges])
-    for lost in report.lost:
+    for lost in report.skipped:
         print(f"partition {lost.partition}: offsets {lost.from_offset}-{lost.until_offset - 1} are lost: {lost.reason}")
     print_group_error(report)
     if report.late:

@@ -161,7 +161,7 @@ def scan(
                 is_full = len(found) == wanted.limit and not is_newest
                 if is_full or budget.is_spent:
                     return found, record.offset + 1
-            offset = max(offset, batch.header.next_offset)
+            offset = batch.header.next_offset
     return found, min(offset, end)
 
 

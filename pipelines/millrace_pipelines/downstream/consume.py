@@ -206,13 +206,19 @@ class _Worker:
         spans = [
             Span(one, offset, targets[one])
             for one, offset in missing.items()
-            if one in owned and is_without_records(self._brokers, topic, one, offset, targets[one])
+            if one in owned and self._is_without_records(topic, one, offset, targets[one])
         ]
         try:
             self._output.pass_over(spans)
         except StaleLedgerError as error:
             logger.info("others were first: %s", error)
         return self._missing()
+
+    def _is_without_records(self, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
+        accept = self._options.accept_lost_offsets
+        return is_without_records(
+            self._brokers, topic, partition, from_offset, until_offset, accept_lost_offsets=accept
+        )
 
     def _positions(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Returns where partitions begin; the connector asks once they are this worker's."""
@@ -233,6 +239,7 @@ class _Worker:
             "auto.offset.reset": "error",
             "consumer.timeout.ms": str(IDLE_MS),
             "isolation.level": self._job.isolation.value,
+            "accept.missing.offsets": str(options.accept_lost_offsets).lower(),
         }
 
 

@@ -39,15 +39,21 @@ def check_log(
     return lost
 
 
-def is_without_records(brokers: Brokers, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
-    """Returns whether the log has no record in a range, only transaction markers and what is aborted or compacted."""
+def is_without_records(
+    brokers: Brokers, topic: str, partition: int, from_offset: int, until_offset: int, *, accept_lost_offsets: bool
+) -> bool:
+    """Returns whether the log has no record in a range, only transaction markers and what is aborted or compacted.
+
+    Raises:
+        MissingOffsetsError: A log that is not compacted has lost some of the offsets, and that is not accepted.
+    """
     offset = from_offset
     while offset < until_offset:
-        batches = list(brokers.fetch(topic, partition, offset).batches())
+        batches = brokers.batches(topic, partition, offset, accept_missing_offsets=accept_lost_offsets)
         if not batches:
             return False
         for batch in batches:
             if any(offset <= record.offset < until_offset for record in batch.records()):
                 return False
-            offset = max(offset, batch.header.next_offset)
+            offset = batch.header.next_offset
     return True

@@ -12,7 +12,8 @@ from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
 from millrace.client import Cluster, SimpleConsumer
-from millrace.client.fetched import FetchedData, IsolationLevel
+from millrace.client.absent_offsets import is_compacted
+from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel
 from millrace.client.log_offsets import LogOffsets as LogOffsets  # noqa: PLC0414  part of this door
 from millrace.client.log_offsets import read_log_offsets
 from millrace.client.metadata import ClusterMetadata
@@ -122,6 +123,10 @@ class Brokers:
         ends = {partition: self.epoch_end(topic, partition, epoch) for partition, epoch in leader_epochs.items()}
         return {partition: end_offset for partition, end_offset in ends.items() if end_offset >= 0}
 
+    def is_compacted(self, topic: str) -> bool:
+        """Returns whether compaction removes records of the topic now."""
+        return is_compacted(self._connected(), topic)
+
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Returns the first offset whose record is not older than the time; None where all are older."""
         return self._consumer().offset_for_time(topic, partition, timestamp_ms)
@@ -142,6 +147,11 @@ class Brokers:
             max_wait_ms=FETCH_MAX_WAIT_MS,
             isolation=self._isolation,
         )
+
+    def batches(self, topic: str, partition: int, offset: int, *, accept_missing_offsets: bool) -> list[FetchedBatch]:
+        """Fetches batches as `fetch` does; MissingOffsetsError where a log that is not compacted lacks some."""
+        consumer = SimpleConsumer(self._connected(), accept_missing_offsets=accept_missing_offsets)
+        return list(consumer.batches(topic, partition, self.fetch(topic, partition, offset)))
 
     def _log_offsets_alone(self, topic: str, partition: int) -> LogOffsets:
         cluster = self._connected()
@@ -169,6 +179,12 @@ def _offsets_or_raise(offsets: LogOffsets | MillraceError) -> LogOffsets:
 def brokers_of(source: TopicSource) -> Brokers:
     """Returns the brokers of a topic's cluster."""
     return Brokers(source.bootstrap, source.isolation, source.security)
+
+
+def is_topic_compacted(source: TopicSource) -> bool:
+    """Returns whether compaction removes records of the topic now."""
+    with brokers_of(source) as brokers:
+        return brokers.is_compacted(source.topic)
 
 
 def describe_topic(source: TopicSource) -> TopicDescription:

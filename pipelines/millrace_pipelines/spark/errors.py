@@ -4,7 +4,7 @@ WarehouseError
 ├── SourceOptionError         an option of the data source that is unknown, missing, or can't be used
 ├── CheckpointError           a stream's checkpoint that this source can't have written
 └── AcceptableError           an error with which a load may go on where an option accepts it
-    ├── OffsetsLostError      retention deleted offsets that were asked for
+    ├── OffsetsLostError      retention deleted offsets that were asked for, or the log has lost them
     ├── LogTruncatedError     the log ends before an offset that was asked for, or holds other records below it
     └── TopicRecreatedError   the topic was deleted and created again since it was first read
 
@@ -54,7 +54,7 @@ class AcceptableError(WarehouseError):
 
 
 class OffsetsLostError(AcceptableError):
-    """Retention deleted offsets that the table doesn't have."""
+    """Offsets that the table doesn't have are in the log no more: retention deleted them, or they are missing in it."""
 
 
 class LogTruncatedError(AcceptableError):

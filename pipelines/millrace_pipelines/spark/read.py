@@ -1,22 +1,25 @@
 """A range of offsets as Arrow: what a task fetches from the partition's leader, decoded block by block.
 
-A committed read passes over the batches of aborted transactions, which each answer of the broker names (KIP-98).
+A committed read passes over the batches of aborted transactions, which each answer of the broker names (KIP-98). Every
+offset of the range is accounted for by what was read: it is a record's, a marker's or an aborted record's, or absent
+(`records.absent`); what of that is right, the reader of the blocks decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from millrace.client.fetched import FetchedData
-from millrace.errors import WarehouseError
+from millrace.client.fetched import FetchedData, IsolationLevel
+from millrace.errors import CorruptRecordError, RecordError, WarehouseError
+from millrace.records.absent import NO_INTERVALS, Intervals, absent_offsets, as_intervals, count_of, intervals_of
 from millrace.records.arrow import RECORD_SCHEMA, PassedOver, decode_to_arrow
-from millrace.records.batch import MAGIC_V2, NO_LEADER_EPOCH, walk
-from millrace.records.formats import next_offset, runs
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.records.intervals import Extent, Interval, extent
 from millrace_pipelines.arrow import nulls_of
 from millrace_pipelines.spark.brokers import TopicSource, brokers_of
 
@@ -27,47 +30,71 @@ NO_RECORDS = pa.RecordBatch.from_arrays([nulls_of(field.type, 0) for field in RE
 class ReadBlock(NamedTuple):
     """Records in the order of their offsets, as `records.arrow.RECORD_SCHEMA`, and the offsets passed over for them.
 
-    `control` counts offsets of transaction markers, `aborted` those of aborted transactions, each within the range that
-    is read; `leader_epoch` is that of the last batch of an answer, in the answer's last block.
+    `control` counts offsets of transaction markers, `aborted` those of aborted transactions, `absent` has the intervals
+    at which the log has nothing, each within the range that is read; `leader_epoch` is that of the last batch of an
+    answer. All are in the answer's last block.
     """
 
     records: pa.RecordBatch
     control: int = 0
     aborted: int = 0
+    absent: Intervals = NO_INTERVALS
     leader_epoch: int = NO_LEADER_EPOCH
 
 
 def read_range(source: TopicSource, partition: int, from_offset: int, until_offset: int) -> Iterator[ReadBlock]:
     """Yields the records with from_offset <= offset < until_offset; while they are used, the next are fetched.
 
-    Offsets that no longer hold a record, because compaction removed it, are passed over without being counted.
-
     Raises:
         OffsetOutOfRangeError: Retention took the range away.
         WarehouseError: The log ends before until_offset.
-        RecordError: The broker's bytes are not valid batches.
+        RecordError: The broker's bytes are not valid batches, or not in the order of their offsets.
     """
     position = from_offset
     for fetched in _one_ahead(_fetch_range(source, partition, from_offset, until_offset)):
-        counts = PassedOver()
-        for records in decode_to_arrow(
-            fetched.data.records,
-            from_offset=position,
-            until_offset=until_offset,
-            aborted=fetched.data.aborted,
-            passed_over=counts,
-        ):
-            yield ReadBlock(records)
-        yield ReadBlock(NO_RECORDS, counts.control, counts.aborted, fetched.leader_epoch)
-        position = fetched.next_offset
+        wanted = Interval(position, min(fetched.extent.next_offset, until_offset))
+        with _named(source, partition, position):
+            yield from _blocks(fetched, wanted)
+        position = wanted.until_offset
+
+
+def _blocks(fetched: _Fetched, wanted: Interval) -> Iterator[ReadBlock]:
+    """Yields the records of an answer, and at last what it has beside them."""
+    others, there = PassedOver(), list[Intervals]()
+    for records in decode_to_arrow(
+        fetched.data.records,
+        from_offset=wanted.from_offset,
+        until_offset=wanted.until_offset,
+        aborted=fetched.data.aborted,
+        passed_over=others,
+    ):
+        there.append(intervals_of(records.column("offset").to_numpy()))
+        yield ReadBlock(records)
+    yield _account(wanted, there, others, fetched.extent.leader_epoch)
+
+
+@contextmanager
+def _named(source: TopicSource, partition: int, position: int) -> Iterator[None]:
+    """Says in an error of records where they are."""
+    try:
+        yield
+    except RecordError as error:
+        raise CorruptRecordError(
+            f"topic {source.topic}, partition {partition}, from offset {position} on: {error}"
+        ) from error
+
+
+def _account(wanted: Interval, there: list[Intervals], others: PassedOver, leader_epoch: int) -> ReadBlock:
+    control, aborted = as_intervals(others.control), as_intervals(others.aborted)
+    absent = absent_offsets([*there, control, aborted], wanted)
+    return ReadBlock(NO_RECORDS, count_of(control), count_of(aborted), absent, leader_epoch)
 
 
 class _Fetched(NamedTuple):
-    """An answer, the offset after its last whole batch, and that batch's leader epoch."""
+    """An answer, and how far it goes."""
 
     data: FetchedData
-    next_offset: int
-    leader_epoch: int
+    extent: Extent
 
 
 def _fetch_range(
@@ -78,14 +105,24 @@ def _fetch_range(
         position = from_offset
         while position < until_offset:
             data = brokers.fetch(source.topic, partition, position)
-            fetched = _Fetched(data, *_end_of(data.records, position))
-            if fetched.next_offset <= position:
-                raise WarehouseError(
-                    f"topic {source.topic}, partition {partition}: nothing to read at offset {position}, "
-                    f"though the log reached {until_offset} when the load was planned"
-                )
-            yield fetched
-            position = fetched.next_offset
+            found = _extent(source, partition, data, until_offset)
+            yield _Fetched(data, found)
+            position = found.next_offset
+
+
+def _extent(source: TopicSource, partition: int, data: FetchedData, until_offset: int) -> Extent:
+    """Returns how far an answer goes; one that is empty, though the log goes on, goes up to until_offset."""
+    position = data.asked_offset
+    with _named(source, partition, position):
+        found = extent(data.records, position)
+    if found.next_offset > position:
+        return found
+    if not data.records and data.end_offset(IsolationLevel[source.isolation.name]) >= until_offset:
+        return Extent(until_offset)
+    raise WarehouseError(
+        f"topic {source.topic}, partition {partition}: nothing to read at offset {position}, "
+        f"though the log reached {until_offset} when the load was planned"
+    )
 
 
 def _one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
@@ -95,15 +132,3 @@ def _one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
         while (item := coming.result()) is not None:
             coming = thread.submit(next, items, None)
             yield item
-
-
-def _end_of(records: bytes, position: int) -> tuple[int, int]:
-    """Returns the offset after the last whole batch or message, `position` for none, and the batch's leader epoch."""
-    leader_epoch = NO_LEADER_EPOCH
-    for magic, run in runs(records):
-        if magic != MAGIC_V2:
-            position = next_offset(run, position)
-            continue
-        for _, header in walk(run):
-            position, leader_epoch = header.next_offset, header.partition_leader_epoch
-    return position, leader_epoch

@@ -1,7 +1,8 @@
 """What a fetch brings of one partition: its batches, and where its log begins and ends.
 
 An answer holds whole batches as they lie in the log, the first of which may begin below the asked offset, the last
-of which may be cut short.
+of which may be cut short. Where its batches are no such thing, because a base offset or a length is damaged, reading
+them raises an error (`records.intervals`); where offsets are absent, each batch says so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.client.answers import check
 from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
 from millrace.records.committed import AbortedTransactions
+from millrace.records.intervals import Interval, rising
 from millrace.records.record import Record, decompress_body, records_of
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class AbortedTransaction(NamedTuple):
 class FetchedData(NamedTuple):
     """Batches of one partition, and where its log ends and begins.
 
-    `aborted` names the aborted transactions among the batches where only committed ones were asked for.
+    `aborted` names the aborted transactions among the batches where only committed ones were asked for;
+    `asked_offset` is the offset that the fetch asked for.
     """
 
     records: bytes
@@ -44,18 +47,25 @@ class FetchedData(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: tuple[AbortedTransaction, ...] = ()
+    asked_offset: int = 0
+
+    def end_offset(self, isolation: IsolationLevel) -> int:
+        """Returns the offset after the last readable record: the high watermark, or the last stable offset."""
+        return self.last_stable_offset if isolation == IsolationLevel.READ_COMMITTED else self.high_watermark
 
     def batches(self) -> Iterator[FetchedBatch]:
         """Yields each whole batch; a tail that is cut short is left out.
 
-        Control and aborted batches have no records.
+        Control and aborted batches have no records. CorruptRecordError where the offsets of batches do not rise from
+        the one that was asked for.
         """
         filter_ = AbortedTransactions(self.aborted)
-        view = memoryview(self.records)
-        for position, header in walk(view):
+        view, expected = memoryview(self.records), self.asked_offset
+        for position, header in rising(walk(view), expected):
             batch = view[position : position + header.size_bytes]
             is_aborted = filter_.has_aborted(header, batch)
-            yield FetchedBatch(header, batch, is_passed_over=is_aborted or header.is_control)
+            yield FetchedBatch(header, batch, is_aborted or header.is_control, _absent(header, expected))
+            expected = header.next_offset
 
     def messages(self, from_offset: int = 0) -> Iterator[Record]:
         """Yields the records from an offset on, batch by batch; RecordError for damaged ones."""
@@ -66,18 +76,28 @@ class FetchedData(NamedTuple):
 
 
 class FetchedBatch(NamedTuple):
-    """A batch as it was fetched, decoded when asked for."""
+    """A batch as it was fetched, decoded when asked for.
+
+    `absent` has the offsets that are missing before it; where some are missing inside, it goes on to the batch's end.
+    """
 
     header: BatchHeader
     data: memoryview
     is_passed_over: bool
+    absent: Interval | None = None
 
     def records(self) -> list[Record]:
         """Returns its records, the CRC checked; none for a batch that readers pass over."""
+        check_crc(self.data, 0, self.header)
         if self.is_passed_over:
             return []
-        check_crc(self.data, 0, self.header)
         return records_of(self.header, decompress_body(self.header, self.data))
+
+
+def _absent(header: BatchHeader, expected: int) -> Interval | None:
+    lacks_some = not header.is_control and header.record_count <= header.last_offset_delta
+    until = header.next_offset if lacks_some else header.base_offset
+    return Interval(expected, until) if until > expected else None
 
 
 def starts_with_cut_batch(records: bytes) -> bool:
@@ -87,7 +107,7 @@ def starts_with_cut_batch(records: bytes) -> bool:
     return len(records) < LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big")
 
 
-def fetched_data(partition: PartitionData, subject: str) -> FetchedData:
+def fetched_data(partition: PartitionData, subject: str, asked_offset: int) -> FetchedData:
     """Returns what an answer to a fetch has of one partition; raises the BrokerError of its error code."""
     check(partition.error_code, subject)
     return FetchedData(
@@ -96,4 +116,5 @@ def fetched_data(partition: PartitionData, subject: str) -> FetchedData:
         int(partition.last_stable_offset),
         int(partition.log_start_offset),
         tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()),
+        asked_offset,
     )

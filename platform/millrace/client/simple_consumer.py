@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from millrace.client.absent_offsets import AbsentOffsets
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
-from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data, starts_with_cut_batch
+from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel, fetched_data, starts_with_cut_batch
 from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
-from millrace.config import MAX_INT
+from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
 from millrace.records.batch import NO_OFFSET
+from millrace.records.intervals import Interval
 from millrace.records.record import Record
 from millrace.security.client_security import ClientSecurity
 from millrace.wire.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -75,12 +78,21 @@ class FetchRequest(NamedTuple):
 class SimpleConsumer:
     """Reads from the leaders of a cluster, which is given as such or as `HOST:PORT[,HOST:PORT…]` and its security.
 
-    Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries.
+    Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries. With
+    `accept_missing_offsets` reading goes on, with a warning, where a log lacks offsets and compaction does not explain
+    it (`absent_offsets`).
     """
 
-    def __init__(self, cluster: Cluster | str, *, security: ClientSecurity = ClientSecurity.PLAINTEXT) -> None:
+    def __init__(
+        self,
+        cluster: Cluster | str,
+        *,
+        security: ClientSecurity = ClientSecurity.PLAINTEXT,
+        accept_missing_offsets: bool = False,
+    ) -> None:
         self._owns_cluster = isinstance(cluster, str)
         self._cluster = Cluster(cluster, security=security) if isinstance(cluster, str) else cluster
+        self._absent = AbsentOffsets(lambda: nullcontext(self._cluster), log_end, accept=accept_missing_offsets)
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +172,7 @@ class SimpleConsumer:
         """Yields the records from an offset up to the current end of the log; to rewind, call it again.
 
         `offset` may be EARLIEST or LATEST; OffsetOutOfRangeError for one that the log does not have. Control batches
-        are passed over, and with READ_COMMITTED what was aborted.
+        are passed over, and with READ_COMMITTED what was aborted; RecordError where a batch is damaged or missing.
         """
         end = self.latest(topic, partition, isolation) if until_offset is None else until_offset
         if offset < 0:
@@ -169,13 +181,35 @@ class SimpleConsumer:
             self.fetch(topic, partition, offset, isolation=isolation)  # raises where the log has no such offset
         while offset < end:
             fetched = self.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
-            for batch in fetched.batches():
+            for batch in self.batches(topic, partition, fetched, end):
                 for record in batch.records():
                     if offset <= record.offset < end:
                         yield record
-                offset = max(offset, batch.header.next_offset)
+                offset = batch.header.next_offset
             if not fetched.records:
+                self.reaches(topic, partition, fetched, end, isolation)
                 return
+
+    def batches(
+        self, topic: str, partition: int, fetched: FetchedData, until_offset: int = MAX_LONG
+    ) -> Iterator[FetchedBatch]:
+        """Yields the batches of a fetch; MissingOffsetsError where one is missing before them, below `until_offset`."""
+        for batch in fetched.batches():
+            if batch.absent is not None and batch.absent.from_offset < until_offset:
+                self._absent.check(topic, partition, batch.absent)
+            yield batch
+
+    def reaches(
+        self, topic: str, partition: int, fetched: FetchedData, until_offset: int, isolation: IsolationLevel
+    ) -> bool:
+        """Returns whether an empty answer says that compaction has left nothing from its offset to `until_offset`.
+
+        It is False where the log does not reach so far; MissingOffsetsError where compaction does not explain it.
+        """
+        if fetched.records or fetched.end_offset(isolation) < until_offset:
+            return False
+        self._absent.check(topic, partition, Interval(fetched.asked_offset, until_offset))
+        return True
 
     def get_offsets_before(self, topic: str, partition: int, time: int, max_num_offsets: int) -> list[int]:
         """Returns the starts of segments last written to before or at `time` in ms, newest first.
@@ -310,12 +344,10 @@ class SimpleConsumer:
         if partition is None:
             return ClientError(f"{subject}: the broker's answer leaves it out")
         try:
-            fetched = fetched_data(partition, subject)
+            fetched = fetched_data(partition, subject, request.offset)
         except MillraceError as error:
             return self._fetched_alone(request, error, limits)
-        reads_committed = limits.isolation == IsolationLevel.READ_COMMITTED
-        end = fetched.last_stable_offset if reads_committed else fetched.high_watermark
-        is_left_out = not fetched.records and request.offset < end
+        is_left_out = not fetched.records and request.offset < fetched.end_offset(limits.isolation)
         if is_left_out or starts_with_cut_batch(fetched.records):
             return self._fetched_alone(request, RecordTooLargeError(subject), limits, is_cut=True)
         return fetched
@@ -357,7 +389,7 @@ class SimpleConsumer:
         def action(connection: Connection) -> FetchedData:
             answer = connection.request(FETCH, fields, wait_s=limits.max_wait_ms / 1000)
             check(answer.error_code, subject)
-            return fetched_data(answer.responses[0].partitions[0], subject)
+            return fetched_data(answer.responses[0].partitions[0], subject, offset)
 
         return self._cluster.on_leader(topic, partition, action)
 
@@ -381,3 +413,8 @@ class SimpleConsumer:
             return int(answer.offset)
 
         return self._cluster.on_leader(topic, partition, action)
+
+
+def log_end(cluster: Cluster, topic: str, partition: int) -> int:
+    """Returns a partition's high watermark."""
+    return SimpleConsumer(cluster).latest(topic, partition)

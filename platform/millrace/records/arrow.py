@@ -14,7 +14,7 @@ of -1 (none), or beyond 64 bits of microseconds, is null.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from millrace.records.batch import HEADER_BYTES, MAGIC_V2, Buffer, check_crc, wa
 from millrace.records.committed import AbortedTransactions
 from millrace.records.compression import Codec, codec_of, decompress
 from millrace.records.formats import runs
+from millrace.records.intervals import Interval
 
 __all__ = [
     "BLOCK_BYTES",
@@ -69,10 +70,10 @@ _Body = TypeVar("_Body", bound=_HasData)
 
 @dataclass(slots=True)
 class PassedOver:
-    """How many offsets of the range hold no record for the reader: markers, and records of aborted transactions."""
+    """The offsets of the range that hold no record for the reader: markers, and records of aborted transactions."""
 
-    control: int = 0
-    aborted: int = 0
+    control: list[Interval] = field(default_factory=list)
+    aborted: list[Interval] = field(default_factory=list)
 
 
 def decode_to_arrow(
@@ -86,7 +87,8 @@ def decode_to_arrow(
 ) -> Iterator[pa.RecordBatch]:
     """Returns the records with from_offset <= offset < until_offset that `buffer` holds, as RECORD_SCHEMA.
 
-    CRCs are checked; control batches, and a tail that is cut short, are passed over. Each block gives one RecordBatch.
+    CRCs are checked, those of control batches, too; these, and a tail that is cut short, are passed over. Each block
+    gives one RecordBatch.
 
     Args:
         buffer: The records of one fetch: batches, or message sets of v0 and v1, or these followed by batches.
@@ -100,11 +102,11 @@ def decode_to_arrow(
     Raises:
         RecordError: The bytes are not valid batches or messages.
     """
-    counts = PassedOver() if passed_over is None else passed_over
+    others = PassedOver() if passed_over is None else passed_over
     transactions = AbortedTransactions(aborted)
     for magic, run in runs(buffer):
         if magic == MAGIC_V2:
-            for batches in _blocks(_bodies(run, from_offset, until_offset, transactions, counts)):
+            for batches in _blocks(_bodies(run, from_offset, until_offset, transactions, others)):
                 yield decoders.batches(batches, from_offset, until_offset)
         else:
             for messages in _blocks(message_bodies(run)):
@@ -125,20 +127,20 @@ def _blocks(bodies: Iterable[_Body]) -> Iterator[list[_Body]]:
 
 
 def _bodies(
-    run: memoryview, from_offset: int, until_offset: int, transactions: AbortedTransactions, counts: PassedOver
+    run: memoryview, from_offset: int, until_offset: int, transactions: AbortedTransactions, others: PassedOver
 ) -> Iterator[Body]:
     for position, header in walk(run):
         batch = run[position : position + header.size_bytes]
         has_aborted = transactions.has_aborted(header, batch)
-        offsets = min(header.next_offset, until_offset) - max(header.base_offset, from_offset)
-        if offsets <= 0:
+        wanted = Interval(max(header.base_offset, from_offset), min(header.next_offset, until_offset))
+        if wanted.from_offset >= wanted.until_offset:
             continue
+        check_crc(run, position, header)
         if header.is_control:
-            counts.control += offsets
+            others.control.append(wanted)
         elif has_aborted:
-            counts.aborted += offsets
+            others.aborted.append(wanted)
         else:
-            check_crc(run, position, header)
             yield Body(header, _decompressed(codec_of(header.codec_id), batch[HEADER_BYTES:]))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from millrace.records.batch import LOG_OVERHEAD_BYTES, MAGIC_POSITION, MAGIC_V2, Buffer, walk
+from millrace.records.batch import LOG_OVERHEAD_BYTES, MAGIC_POSITION, MAGIC_V2, Buffer
 from millrace.records.message_set import MAGIC_V1
 
 SIZE = struct.Struct(">i")
@@ -46,26 +46,12 @@ def first_offset(run: Buffer) -> int:
     return int(OFFSET.unpack_from(run)[0])
 
 
-def next_offset(buffer: Buffer, position: int) -> int:
-    """Returns the offset after the last whole batch or message; `position` where there is none.
-
-    Raises RecordError as `walk` does.
-    """
-    for magic, run in runs(buffer):
-        if magic == MAGIC_V2:
-            for _, header in walk(run):
-                position = header.next_offset
-        else:
-            position = _after_messages(run, position)
-    return position
-
-
-def _after_messages(run: memoryview, position: int) -> int:
+def message_offsets(run: memoryview) -> Iterator[int]:
+    """Yields the offset of each whole message of a run; that of a wrapper is the offset of its last message."""
     at = 0
     while len(run) - at >= LOG_OVERHEAD_BYTES:
         (size,) = SIZE.unpack_from(run, at + SIZE_POSITION)
         if size < 0 or at + LOG_OVERHEAD_BYTES + size > len(run):
             break
-        position = first_offset(run[at:]) + 1
+        yield first_offset(run[at:])
         at += LOG_OVERHEAD_BYTES + size
-    return position

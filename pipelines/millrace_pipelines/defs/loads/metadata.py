@@ -10,6 +10,7 @@ import dagster as dg
 
 from millrace_pipelines.defs.maintenance import label, report_table
 from millrace_pipelines.runs.jobs import Report
+from millrace_pipelines.warehouse.ledger.plan import LostRange
 from millrace_pipelines.warehouse.load.report import LoadReport
 
 Shown: TypeAlias = dict[str, int | float | str | dg.MetadataValue]
@@ -26,7 +27,7 @@ def report_metadata(report: Report) -> Shown:
         **_counted(report),
         "seconds": round(report.seconds, 3),
         **{name: _table([asdict(span) for span in of]) for name, of in spans.items()},
-        "lost_offsets": _table([span._asdict() for span in report.lost]),
+        "lost_offsets": _table([span._asdict() for span in _lost(report)]),
         "table": dg.MetadataValue.path(report.table),
     }
     return {label(name): value for name, value in shown.items()}
@@ -36,6 +37,10 @@ def nothing_new_metadata(report: Report) -> Shown:
     """Returns what is shown where nothing was committed."""
     lag: Shown = {"lag": sum(report.lag.values())} if isinstance(report, LoadReport) else {}
     return {"loaded": "nothing new", **lag, "table": dg.MetadataValue.path(report.table)}
+
+
+def _lost(report: Report) -> tuple[LostRange, ...]:
+    return report.skipped if isinstance(report, LoadReport) else report.lost
 
 
 def _counted(report: Report) -> dict[str, int]:

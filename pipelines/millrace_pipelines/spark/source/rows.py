@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from millrace.errors import OffsetOutOfRangeError
+from millrace.records.absent import Intervals
 from millrace_pipelines.arrow import Column
-from millrace_pipelines.spark.brokers import log_offsets
+from millrace_pipelines.spark.brokers import is_topic_compacted, log_offsets
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.source.options import SourceOptions
@@ -22,12 +23,14 @@ def read_span(span: Span, options: SourceOptions, columns: pa.Schema) -> Iterato
     """Yields the rows of a span with these columns of the envelope, in the order of their offsets.
 
     Raises:
-        OffsetsLostError: Retention took offsets away after the query was planned, and that is to fail.
+        OffsetsLostError: Retention took offsets away after the query was planned, or the log has lost some, and that is
+            to fail.
     """
     position = span.from_offset
     while position < span.until_offset:
         try:
             for block in read_range(options.source(span.topic), span.partition, position, span.until_offset):
+                _check_absent(span, block.absent, options)
                 if block.records.num_rows:
                     position = int(block.records.column("offset")[-1].as_py()) + 1
                     yield envelope(block.records, span, columns)
@@ -45,6 +48,16 @@ def envelope(records: pa.RecordBatch, span: Span, columns: pa.Schema) -> pa.Reco
     }
     arrays = [constants[name] if name in constants else records.column(name) for name in columns.names]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _check_absent(span: Span, absent: Intervals, options: SourceOptions) -> None:
+    if not len(absent) or not options.fail_on_data_loss or is_topic_compacted(options.source(span.topic)):
+        return
+    raise OffsetsLostError(
+        f"topic {span.topic}, partition {span.partition}: the log has no record at offsets among "
+        f"{absent[0][0]}-{absent[-1][1] - 1}, and the topic is not compacted: batches are lost or damaged; "
+        "failOnDataLoss=false goes on without them"
+    )
 
 
 def _after_loss(span: Span, position: int, options: SourceOptions) -> int:

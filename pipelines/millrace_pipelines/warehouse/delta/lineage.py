@@ -36,6 +36,7 @@ class LineageRange(TypedDict, total=False):
     control: int
     aborted: int
     compacted: int
+    missing: int
     absent: int
     reason: str
 
@@ -63,6 +64,7 @@ class Lineage(TypedDict, total=False):
     ranges: Sequence[LineageRange]
     replaced: Sequence[LineageRange]
     lost: Sequence[LineageRange]
+    missing: Sequence[LineageRange]
     rows: int
     dead_letters: int
     seconds: float

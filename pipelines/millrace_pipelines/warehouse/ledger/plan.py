@@ -27,6 +27,7 @@ MIN_RECORDS_PER_TASK = 100_000
 TASK_RECORDS = 100_000
 """The start and the end of a Spark task cost about as much as this number of small records."""
 MAX_ROUNDS = 4
+MAX_SHOWN = 20
 
 
 class OffsetRange(NamedTuple):
@@ -174,9 +175,14 @@ def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[Lost
             yield LostRange(partition, expected, offsets.start_offset, RETENTION)
 
 
+def shown(lost: Iterable[LostRange]) -> str:
+    """Returns the first few ranges as text, for an error."""
+    spans = [f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost]
+    return ", ".join(spans[:MAX_SHOWN]) + (f" and {len(spans) - MAX_SHOWN} more" if len(spans) > MAX_SHOWN else "")
+
+
 def _lost_message(topic: str, lost: Iterable[LostRange]) -> str:
-    spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
     return (
-        f"topic {topic}: retention deleted offsets that were not loaded ({spans}); "
+        f"topic {topic}: retention deleted offsets that were not loaded ({shown(lost)}); "
         f"{Accept.LOST_OFFSETS.flag} goes on without them and says so in the table's history"
     )

@@ -23,7 +23,7 @@ from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.leases import lease
-from millrace_pipelines.warehouse.delta.lineage import Lineage
+from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
@@ -31,6 +31,7 @@ from millrace_pipelines.warehouse.errors import StaleLedgerError
 SKIPPED_SUFFIX = "__skipped"
 APP_ID = "millrace/skipped"
 LINEAGE_LIST: Final = "lost"
+MISSING_LIST: Final = "missing"
 FIELDS: list[Field] = [
     pa.field("topic", pa.string()),
     pa.field("topic_id", pa.string()),
@@ -69,7 +70,7 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
     done = skipped.transaction_version(APP_ID)
     if count == done:
         return 0
-    commits = [commit for commit in table.lineage() if commit.get(LINEAGE_LIST)][(done or 0) : count]
+    commits = [commit for commit in table.lineage() if _skipped(commit)][(done or 0) : count]
     rows = [row for commit in commits for row in _rows(commit)]
     operation_id = uuid.uuid4().hex
     with lease(location, operation_id, fs), files_removed_on(StaleLedgerError, [location], operation_id, fs):
@@ -81,6 +82,9 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
 def _rows(commit: Lineage) -> Sequence[Mapping[str, object]]:
     topic, topic_id, load_id, time_us = commit["topic"], commit["topic_id"], commit["load_id"], commit["time_ms"] * 1000
     return [
-        {"topic": topic, "topic_id": topic_id, "load_id": load_id, "time": time_us, **span}
-        for span in commit[LINEAGE_LIST]
+        {"topic": topic, "topic_id": topic_id, "load_id": load_id, "time": time_us, **span} for span in _skipped(commit)
     ]
+
+
+def _skipped(commit: Lineage) -> list[LineageRange]:
+    return [*commit.get(LINEAGE_LIST, ()), *commit.get(MISSING_LIST, ())]

@@ -71,7 +71,7 @@ class Append:
         """Appends the rows, or upserts them, and moves the ledger."""
         rows = self._rows
         expected, transactions = swap(ledger_of(rows), self._following)
-        if self._plan.lost:
+        if self._plan.lost or self._written.missing:
             counted, counts = count_skips(rows)
             expected, transactions = expected | counted, transactions | counts
         files = self._written.files

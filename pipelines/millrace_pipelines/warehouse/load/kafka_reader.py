@@ -123,6 +123,8 @@ def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
     return TaskResult(
         range=span,
         records=sum(answer.records for answer in answers),
+        absent=span.offsets - sum(answer.records for answer in answers),
+        is_proven=False,
         dead_letters=sum(answer.dead_letters for answer in answers),
         value_bytes=sum(answer.value_bytes for answer in answers),
         files=tuple(files),

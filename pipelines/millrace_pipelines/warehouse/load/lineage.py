@@ -1,9 +1,9 @@
 """What a commit says of itself, as JSON in the table's history.
 
 Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
-it goes on without (`lost`); `ledger` names the ledger that it moved. A reload is a load of the ranges that it
-backfilled; those that it replaced move no ledger. A commit without a kind, which an older version wrote, is a load.
-Where a scheduler's run loaded, `run_id` names it.
+it goes on without (`lost`, and within the ranges `missing`); `ledger` names the ledger that it moved. A reload is a
+load of the ranges that it backfilled; those that it replaced move no ledger. A commit without a kind, which an older
+version wrote, is a load. Where a scheduler's run loaded, `run_id` names it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, ti
             "isolation": options.isolation,
             "reader": options.reader,
             "lost": [span._asdict() for span in report.lost],
+            "missing": [span._asdict() for span in report.missing],
         }
     )
 

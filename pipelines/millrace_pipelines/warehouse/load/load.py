@@ -115,7 +115,8 @@ def _load(loader: RangeLoader, spark: SparkSession | SharedSession | None) -> Lo
 def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: LoadPlan, report: LoadReport) -> LoadReport:
     options, ledger = loader.options, ledger_of(opened.tables.rows)
     dead_letters, trace = opened.tables.dead_letters, LoadTrace(loader.tracing, loader.clock)
-    written = loader.write(spark, opened, plan, known_letters(dead_letters, ledger) if dead_letters else {})
+    known = known_letters(dead_letters, ledger) if dead_letters else {}
+    written = loader.write(spark, opened, plan, known, may_accept_missing=True)
     report = _counted(replace(report, load_id=loader.load_id, seconds=loader.seconds()), written)
     lineage = lineage_of_load(options, ledger, report, loader.clock.now_ms())
     append = Append(
@@ -130,6 +131,7 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
 def _counted(report: LoadReport, written: Written) -> LoadReport:
     return replace(
         report,
+        missing=written.missing,
         rows=sum(span.rows for span in written.ranges),
         dead_letters=sum(span.dead_letters for span in written.ranges),
         late=sum(result.late for result in written.results),

@@ -14,7 +14,7 @@ publishes what this one could not.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -26,8 +26,9 @@ from pyspark.sql import SparkSession
 from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace.tracing import Tracing
-from millrace_pipelines.spark.brokers import TopicDescription
+from millrace_pipelines.spark.brokers import TopicDescription, is_topic_compacted
 from millrace_pipelines.spark.choices import Reader
+from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
 from millrace_pipelines.warehouse.dead_letters.letters import Offsets
@@ -40,7 +41,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger
 from millrace_pipelines.warehouse.ledger.ledger import check_ledger, ledger_of
-from millrace_pipelines.warehouse.ledger.plan import RangePlan, records_per_task, split_ranges
+from millrace_pipelines.warehouse.ledger.plan import LostRange, RangePlan, records_per_task, shown, split_ranges
 from millrace_pipelines.warehouse.ledger.skipped import publish_skipped
 from millrace_pipelines.warehouse.load.commit import Commit, Committed
 from millrace_pipelines.warehouse.load.jobs import run_tasks
@@ -51,7 +52,7 @@ from millrace_pipelines.warehouse.load.progress import LoadListener, Step
 from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
-from millrace_pipelines.warehouse.load.verify import Written, verify_results
+from millrace_pipelines.warehouse.load.verify import Written, missing_ranges, verify_results
 from millrace_pipelines.warehouse.tables.open import LoadTables, make_tables
 
 NO_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
@@ -146,7 +147,13 @@ class RangeLoader:
         return (self.clock.monotonic_ms() - self._started_ms) / 1000
 
     def write(
-        self, spark: SparkSession, opened: Opened, plan: RangePlan, known: Mapping[int, Offsets] = NO_LETTERS
+        self,
+        spark: SparkSession,
+        opened: Opened,
+        plan: RangePlan,
+        known: Mapping[int, Offsets] = NO_LETTERS,
+        *,
+        may_accept_missing: bool = False,
     ) -> Written:
         """Has tasks write the plan's ranges, and verifies what they answer.
 
@@ -155,17 +162,29 @@ class RangeLoader:
             opened: The tables, and the topic that the plan was made for.
             plan: What to read.
             known: By partition, offsets whose dead letters are in their table already, and stay there.
+            may_accept_missing: Whether `accept_lost_offsets` goes on where the log has lost offsets, too.
 
         Raises:
             LoadFailedError: A task failed at all of its attempts, or offsets are not accounted for.
+            OffsetsLostError: The log has lost offsets, and that is not accepted.
             TopicRecreatedError, LogTruncatedError: The tasks read another log than the plan was made for.
         """
         with self._files_removed_on(BaseException, opened.tables):
             results = self._run(spark, opened.tables, plan, known)
-            written = Written(tuple(results), tuple(verify_results(plan.ranges, results)))
+            written = self._verified(plan, results, may_accept=may_accept_missing)
             check_same_logs(self.options.source, opened.description, plan)
             self._listener.reached(Step.WRITTEN)
         return written
+
+    def _verified(self, plan: RangePlan, results: Sequence[TaskResult], *, may_accept: bool) -> Written:
+        source = self.options.source
+        is_compacted = any(result.absent for result in results) and is_topic_compacted(source)
+        ranges = verify_results(plan.ranges, results, is_compacted=is_compacted)
+        missing = [] if is_compacted else missing_ranges(results)
+        if missing and not (may_accept and self.options.accept_lost_offsets):
+            option = Accept.LOST_OFFSETS if may_accept else None
+            raise OffsetsLostError(_missing_message(source.topic, missing, option), option)
+        return Written(tuple(results), tuple(ranges), tuple(missing))
 
     def commit(self, tables: LoadTables, commit: Commit) -> Committed:
         """Commits the dead letters, then the rows; raises what the commit raises."""
@@ -224,3 +243,16 @@ class RangeLoader:
         """Removes this load's files from both tables where it is certain that it commits nothing to them any more."""
         locations = [table.location for table in (tables.rows, tables.dead_letters) if table is not None]
         return files_removed_on(kind, locations, self.load_id, self.fs)
+
+
+def _missing_message(topic: str, missing: Iterable[LostRange], option: Accept | None) -> str:
+    way_on = (
+        "choose the offsets before and after them, for the rows that the table has of them stay"
+        if option is None
+        else f"{option.flag} goes on without them and says so in the table's history"
+    )
+    return (
+        f"topic {topic}: the log has no record at offsets that were to be loaded ({shown(missing)}), and the topic is "
+        "not compacted: batches are lost or damaged, or the topic was compacted before. `millrace verify` tells more; "
+        f"{way_on}"
+    )

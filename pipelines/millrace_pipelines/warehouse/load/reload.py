@@ -65,7 +65,8 @@ def reload_topic(
         clock: The time; by default this machine's.
 
     Raises:
-        OffsetsLostError: Requested offsets are in the log no more, and that is not accepted.
+        OffsetsLostError: Requested offsets are in the log no more, and that is not accepted; those that are missing
+            within a log never are, because the rows that the table may have of them would go.
         TopicRecreatedError, LogTruncatedError: The topic, or a log, is not the one that the table was loaded from.
         ModeError: What is requested does not fit the table, or an option is not for a reload.
         WarehouseError: The reload can't be done (see `warehouse.errors`).

@@ -18,9 +18,10 @@ class LoadReport:
 
     `late` counts records whose event time was older than the schema's `late_after`, rows and dead letters alike;
     `value_bytes` counts the records' values as read, `bytes` the data files as written; `seconds` is the time of the
-    tasks and the commit, without the start of a Spark session. `lag` has, by partition, how many readable offsets the
-    table lacks. `upserted` says what became of the keys in a table with one row for each. `group` is the group whose
-    offsets were committed, `group_error` the reason why they could not be.
+    tasks and the commit, without the start of a Spark session. `lost` are offsets that retention deleted, `missing`
+    those that the log has lost, where the load was told to go on without them. `lag` has, by partition, how many
+    readable offsets the table lacks. `upserted` says what became of the keys in a table with one row for each. `group`
+    is the group whose offsets were committed, `group_error` the reason why they could not be.
     """
 
     topic: str
@@ -32,6 +33,7 @@ class LoadReport:
     value_bytes: int = 0
     ranges: tuple[LoadedRange, ...] = ()
     lost: tuple[LostRange, ...] = ()
+    missing: tuple[LostRange, ...] = ()
     lag: Mapping[int, int] = field(default_factory=dict)
     tasks: int = 0
     seconds: float = 0.0
@@ -40,6 +42,11 @@ class LoadReport:
     upserted: UpsertCounts | None = None
     group: str | None = None
     group_error: str | None = None
+
+    @property
+    def skipped(self) -> tuple[LostRange, ...]:
+        """The offsets that the load went on without."""
+        return (*self.lost, *self.missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

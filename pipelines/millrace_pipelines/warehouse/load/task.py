@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
+from millrace.records.absent import Intervals, as_intervals, coarse, count_of, joined
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.trace_context import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
 from millrace_pipelines.arrow import Column, binaries
@@ -30,6 +31,8 @@ from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.rows_writer import RowsWriter
 from millrace_pipelines.warehouse.payload.split import Splitter
+
+MAX_GAPS = 1000
 
 ReadRange = Callable[[int, int, int], Iterator[ReadBlock]]
 """Takes partition, from_offset and until_offset; yields the records in the order of their offsets."""
@@ -59,15 +62,20 @@ class LoadSpec:
 class TaskResult:
     """What one task read and wrote.
 
-    `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor letter;
-    `dead_letters` counts the letters that were read, whether written now or before; `late` counts the rows and letters
-    whose event time was late; `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`).
+    `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor letter, and
+    `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `is_proven` says whether the
+    reader can tell all these apart (`kafka_reader` can't). `dead_letters` counts the letters that were read, whether
+    written now or before; `late` counts the rows and letters whose event time was late; `leader_epoch` is that of the
+    last batch; `traces` are headers `traceparent` (`traces`).
     """
 
     range: OffsetRange
     records: int
     control: int = 0
     aborted: int = 0
+    absent: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
+    is_proven: bool = True
     dead_letters: int = 0
     late: int = 0
     value_bytes: int = 0
@@ -92,13 +100,15 @@ class TaskResult:
         fields["range"] = OffsetRange(*fields["range"])
         for name in ("files", "dead_letter_files"):
             fields[name] = tuple(DataFile(**file) for file in fields[name])
+        fields["gaps"] = tuple((first, end) for first, end in fields["gaps"])
         fields["traces"] = tuple(fields["traces"])
         return cls(**fields)
 
 
 def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int, fs: FileSystem) -> TaskResult:
     """Reads the range and writes its rows and dead letters; raises what reading and writing raise."""
-    records = control = aborted = dead_letters = late = value_bytes = 0
+    records = control = aborted = absent = dead_letters = late = value_bytes = 0
+    gaps: list[Intervals] = []
     leader_epoch = NO_LEADER_EPOCH
     known = spec.known_letters.get(span.partition, np.zeros(0, np.int64))
     contexts: tuple[TraceContext, ...] = ()
@@ -114,6 +124,8 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             records += block.records.num_rows
             control += block.control
             aborted += block.aborted
+            absent += count_of(block.absent)
+            gaps = [as_intervals(coarse(joined([*gaps, block.absent]), MAX_GAPS))] if len(block.absent) else gaps
             dead_letters += split.dead_letters
             late += split.late
             value_bytes += _value_bytes(block.records)
@@ -126,6 +138,8 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             records=records,
             control=control,
             aborted=aborted,
+            absent=absent,
+            gaps=tuple(coarse(joined(gaps), MAX_GAPS)),
             dead_letters=dead_letters,
             late=late,
             value_bytes=value_bytes,

@@ -1,4 +1,9 @@
-"""Verification: what the tasks answered is compared with the plan before anything is committed."""
+"""Verification: what the tasks answered is compared with the plan before anything is committed.
+
+Each offset of the plan is a row, a dead letter, or passed over for a reason that was read (a marker, an aborted
+transaction), or it is absent: the log has nothing there. Compaction explains that in a topic that is compacted. In
+another one the log has lost it, and the load stops unless it is told to go on.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +15,21 @@ from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.task import TaskResult
+
+MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
     """One partition's part of a load, in which every offset is accounted for.
 
-        rows + dead_letters + control + aborted + compacted == until_offset - from_offset
+        rows + dead_letters + control + aborted + compacted + missing == until_offset - from_offset
 
-    `control` counts transaction markers, `aborted` offsets of aborted transactions, `compacted` those at which the log
-    holds nothing any more. Spark's connector does not say why it passes over an offset: all are `compacted` then.
+    `control` counts transaction markers, `aborted` offsets of aborted transactions, `compacted` those at which a
+    compacted log holds nothing any more, and `missing` those that another log has lost. Spark's connector does not say
+    why it passes over an offset: all are `compacted` then.
     """
 
     partition: int
@@ -32,6 +40,7 @@ class LoadedRange:
     control: int
     aborted: int
     compacted: int
+    missing: int = 0
 
     @property
     def range(self) -> OffsetRange:
@@ -41,14 +50,18 @@ class LoadedRange:
     @property
     def absent(self) -> int:
         """The number of offsets that give neither a row nor a dead letter."""
-        return self.control + self.aborted + self.compacted
+        return self.control + self.aborted + self.compacted + self.missing
 
 
 class Written(NamedTuple):
-    """What the tasks of a load wrote: their answers, and the planned ranges with each offset accounted for."""
+    """What the tasks of a load wrote: their answers, and the planned ranges with each offset accounted for.
+
+    `missing` has the offsets that the log has lost, and the load goes on without.
+    """
 
     results: tuple[TaskResult, ...]
     ranges: tuple[LoadedRange, ...]
+    missing: tuple[LostRange, ...] = ()
 
     @property
     def files(self) -> list[DataFile]:
@@ -61,12 +74,24 @@ class Written(NamedTuple):
         return [file for result in self.results for file in result.dead_letter_files]
 
 
-def verify_results(ranges: Sequence[OffsetRange], results: Sequence[TaskResult]) -> list[LoadedRange]:
+def verify_results(
+    ranges: Sequence[OffsetRange], results: Sequence[TaskResult], *, is_compacted: bool
+) -> list[LoadedRange]:
     """Returns the ranges as loaded; raises LoadFailedError where tasks miss an offset, overlap or miscount."""
     by_range = [[result for result in results if _begins_in(span, result.range)] for span in ranges]
     if sum(map(len, by_range)) != len(results):
         raise LoadFailedError("tasks answered for ranges that were not planned, or planned ranges overlap")
-    return [_verify_range(span, within) for span, within in zip(ranges, by_range, strict=True)]
+    return [_verify_range(span, within, is_compacted) for span, within in zip(ranges, by_range, strict=True)]
+
+
+def missing_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
+    """Returns the offsets that a log which is not compacted has lost, as far as the reader can tell."""
+    return [
+        LostRange(result.range.partition, from_offset, until_offset, MISSING)
+        for result in sorted(results, key=lambda result: result.range)
+        if result.is_proven
+        for from_offset, until_offset in result.gaps
+    ]
 
 
 def with_epochs(following: Mapping[int, LedgerEntry], results: Sequence[TaskResult]) -> dict[int, LedgerEntry]:
@@ -83,7 +108,7 @@ def _begins_in(span: OffsetRange, part: OffsetRange) -> bool:
     return part.partition == span.partition and span.from_offset <= part.from_offset < span.until_offset
 
 
-def _verify_range(span: OffsetRange, results: Sequence[TaskResult]) -> LoadedRange:
+def _verify_range(span: OffsetRange, results: Sequence[TaskResult], is_compacted: bool) -> LoadedRange:
     position = span.from_offset
     for result in sorted(results, key=lambda result: result.range.from_offset):
         if result.range.from_offset != position:
@@ -94,8 +119,9 @@ def _verify_range(span: OffsetRange, results: Sequence[TaskResult]) -> LoadedRan
         raise LoadFailedError(f"partition {span.partition}: tasks end at {position}, not at {span.until_offset}")
     rows, dead_letters = sum(result.rows for result in results), sum(result.dead_letters for result in results)
     control, aborted = sum(result.control for result in results), sum(result.aborted for result in results)
-    compacted = span.offsets - rows - dead_letters - control - aborted
-    return LoadedRange(*span, rows, dead_letters, control, aborted, compacted)
+    missing = sum(result.absent for result in results if result.is_proven and not is_compacted)
+    compacted = sum(result.absent for result in results) - missing
+    return LoadedRange(*span, rows, dead_letters, control, aborted, compacted, missing)
 
 
 def _verify_counts(result: TaskResult) -> None:
@@ -105,10 +131,11 @@ def _verify_counts(result: TaskResult) -> None:
             f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} records "
             f"were read, {result.rows} rows and {result.dead_letters} dead letters came of them"
         )
-    if result.records + result.control + result.aborted > span.offsets:
+    if result.records + result.control + result.aborted + result.absent != span.offsets:
         raise LoadFailedError(
             f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} "
-            f"records, {result.control} markers and {result.aborted} aborted offsets are more than there are offsets"
+            f"records, {result.control} markers, {result.aborted} aborted and {result.absent} absent offsets are not "
+            "all of these offsets, each once"
         )
     for file in result.files:
         if not span.from_offset <= file.min_offset <= file.max_offset < span.until_offset:

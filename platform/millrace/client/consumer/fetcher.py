@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
+from millrace.client.absent_offsets import AbsentOffsets
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
@@ -27,9 +28,16 @@ from millrace.client.consumer.config import ERROR, SMALLEST, ConsumerConfig
 from millrace.client.consumer.streams import Chunk, Feed
 from millrace.client.fetched import FetchedData, fetched_data, starts_with_cut_batch
 from millrace.client.metadata import ClusterMetadata
-from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer
+from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer, log_end
 from millrace.clock import Clock
-from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError, RecordTooLargeError, error_name
+from millrace.errors import (
+    ErrorCode,
+    MillraceError,
+    OffsetOutOfRangeError,
+    RecordError,
+    RecordTooLargeError,
+    error_name,
+)
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.records.record import Record
 from millrace.wire.messages import FETCH
@@ -71,6 +79,7 @@ class Fetchers:
         self._fetchers: dict[Address, _Fetcher] = {}
         self.is_closed = False
         self._finder = threading.Thread(target=self._find_leaders, name="leader-finder", daemon=True)
+        self.absent = AbsentOffsets(self._cluster, log_end, accept=config.accept_missing_offsets)
 
     def start(self) -> None:
         """Begins to look for leaders."""
@@ -119,19 +128,22 @@ class Fetchers:
     def _settle(self, feeds: set[Feed]) -> set[Feed]:
         """Gives each feed to its leader's fetcher, and returns those that have to wait."""
         try:
-            with Cluster(
-                self._bootstrap(),
-                client_id=self._config.client_id or self._config.group_id,
-                timeout_s=self._config.socket_timeout_ms / 1000,
-                clock=self.clock,
-                security=self._config.security,
-            ) as cluster:
+            with self._cluster() as cluster:
                 ask = cluster.newest_metadata if any(feed.doubts_leader for feed in feeds) else cluster.metadata
                 metadata = ask(sorted({feed.partition.topic for feed in feeds}))
                 return {feed for feed in feeds if not self._place(cluster, metadata, feed)}
         except MillraceError as error:
             logger.info("leaders are looked for again: %s", error)
             return feeds
+
+    def _cluster(self) -> Cluster:
+        return Cluster(
+            self._bootstrap(),
+            client_id=self._config.client_id or self._config.group_id,
+            timeout_s=self._config.socket_timeout_ms / 1000,
+            clock=self.clock,
+            security=self._config.security,
+        )
 
     def _place(self, cluster: Cluster, metadata: ClusterMetadata, feed: Feed) -> bool:
         try:
@@ -255,9 +267,9 @@ class _Fetcher:
             self._send_home(feed)
         else:
             try:
-                self._queue(feed, fetched_data(answer, f"fetch of {feed.partition}"))
+                self._queue(feed, fetched_data(answer, f"fetch of {feed.partition}", feed.fetch_offset or 0))
             except MillraceError as error:
-                if is_retriable(error):
+                if is_retriable(error) and not isinstance(error, RecordError):  # a damaged record stays so
                     self._send_home(feed)
                 else:
                     self._give_up(feed, error)
@@ -272,6 +284,8 @@ class _Fetcher:
         offset = next_offset = feed.fetch_offset or 0
         records: list[Record] = []
         for batch in fetched.batches():
+            if batch.absent is not None:
+                self._owner.absent.check(*feed.partition, batch.absent)
             records += [record for record in batch.records() if record.offset >= offset]
             next_offset = max(next_offset, batch.header.next_offset)
         if next_offset > offset:

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.records.batch import CRC_POSITION, HEADER_BYTES, placed, read_header
-from millrace.records.record import NewRecord, encode_batch
+from millrace.records.record import NewRecord, Record, encode_batch, encode_records
 from millrace_ops.cli.verify_batches import PartitionCheck
 
 END = 30
@@ -14,8 +14,8 @@ def batch(base_offset, epoch=0, records=10):
     return placed(read_header(encoded), base_offset, epoch) + encoded[16:]
 
 
-def checked(*answers, start=0, end=END):
-    check = PartitionCheck("events", 0, start)
+def checked(*answers, start=0, end=END, is_compacted=True):
+    check = PartitionCheck("events", 0, start, is_compacted=is_compacted)
     for answer in answers:
         if not check.take(answer, end):
             break
@@ -52,6 +52,23 @@ def test_whole_batches_have_no_findings():
 def test_what_is_normal_is_no_finding(answers, start):
     report = checked(*answers, start=start)
     assert (report.next_offset, found(report)) == (END, [])
+
+
+def test_gaps_are_damage_where_nobody_compacts():
+    gap = [(10, "offsets 10-19 are missing: the topic is not compacted")]
+    assert found(checked(batch(0) + batch(20), is_compacted=False)) == gap
+    assert found(checked(batch(0), batch(20), is_compacted=False)) == gap
+    first = [(0, "offsets 0-9 are missing: the topic is not compacted")]
+    assert found(checked(batch(10) + batch(20), is_compacted=False)) == first
+    assert found(checked(WHOLE, start=7, is_compacted=False)) == []
+
+
+def test_a_batch_that_lacks_records_is_damage_where_nobody_compacts():
+    full = read_header(batch(10))
+    lacking = encode_records(full, [Record(13, 1000, b"key", b"value")])
+    [(offset, reason)] = found(checked(batch(0) + lacking + batch(20), is_compacted=False))
+    assert (offset, "has 1 records for its 10 offsets" in reason) == (10, True)
+    assert found(checked(batch(0) + lacking + batch(20))) == []
 
 
 def test_a_damaged_batch_is_named_and_those_behind_it_are_checked():
@@ -108,7 +125,7 @@ def test_an_offset_delta_that_is_damaged_does_not_skip_the_batches_behind():
 
 
 def test_batches_may_go_on_where_retention_has_moved_the_start():
-    check = PartitionCheck("events", 0, 0)
+    check = PartitionCheck("events", 0, 0, is_compacted=True)
     check.take(batch(0), END)
     check.go_on_from(25)
     check.take(batch(20), END)

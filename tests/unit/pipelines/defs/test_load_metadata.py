@@ -23,6 +23,7 @@ def test_the_metadata_says_what_the_report_of_a_load_says():
         value_bytes=4096,
         ranges=(SPAN,),
         lost=(LOST,),
+        missing=(LostRange(0, 9, 11, "missing"),),
         lag={0: 2, 1: 3},
         tasks=1,
         seconds=1.23456,
@@ -32,9 +33,12 @@ def test_the_metadata_says_what_the_report_of_a_load_says():
     assert (shown["value bytes"], shown["seconds"], shown["lag"]) == (4096, 1.235, 5)
     assert rows(shown["offsets"]) == [
         {"partition": 0, "from offset": 5, "until offset": 14, "rows": 7, "dead letters": 1}
-        | {"control": 0, "aborted": 0, "compacted": 1}
+        | {"control": 0, "aborted": 0, "compacted": 1, "missing": 0}
     ]
-    assert rows(shown["lost offsets"]) == [{"partition": 0, "from offset": 3, "until offset": 5, "reason": "retention"}]
+    assert rows(shown["lost offsets"]) == [
+        {"partition": 0, "from offset": 3, "until offset": 5, "reason": "retention"},
+        {"partition": 0, "from offset": 9, "until offset": 11, "reason": "missing"},
+    ]
 
 
 def test_the_metadata_says_what_the_report_of_a_reload_says():

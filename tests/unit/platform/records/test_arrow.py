@@ -183,7 +183,7 @@ def test_control_batches_are_passed_over(path):
     buffer = flagged(CONTROL_FLAG, NewRecord(b"marker")) + encode_batch([NewRecord(b"a")], base_offset=1)
     passed_over = PassedOver()
     assert decoded(path, buffer, passed_over=passed_over) == [Record(1, None, None, b"a")]
-    assert passed_over == PassedOver(control=1)
+    assert passed_over == PassedOver(control=[(0, 1)])
 
 
 @both

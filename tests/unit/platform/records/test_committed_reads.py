@@ -74,7 +74,7 @@ def two_producers():
 def test_aborted_batches_and_markers_are_passed_over_and_counted(two_producers):
     passed_over = PassedOver()
     assert values_of(two_producers, passed_over=passed_over) == [b"b0", b"plain", b"a3"]
-    assert passed_over == PassedOver(control=3, aborted=3)
+    assert passed_over == PassedOver(control=[(5, 6), (7, 8), (8, 9)], aborted=[(0, 2), (4, 5)])
 
 
 def test_an_uncommitted_read_gives_all_but_the_markers(two_producers):
@@ -84,7 +84,7 @@ def test_an_uncommitted_read_gives_all_but_the_markers(two_producers):
 def test_what_lies_outside_of_the_range_decides_too_and_is_not_counted(two_producers):
     passed_over = PassedOver()
     assert values_of(two_producers, from_offset=1, until_offset=6, passed_over=passed_over) == [b"b0", b"plain"]
-    assert passed_over == PassedOver(control=1, aborted=2)
+    assert passed_over == PassedOver(control=[(5, 6)], aborted=[(1, 2), (4, 5)])
     assert values_of(two_producers, from_offset=5) == [b"a3"]
 
 

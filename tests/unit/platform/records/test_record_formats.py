@@ -2,10 +2,9 @@
 
 import pytest
 
-from millrace.errors import RecordError
 from millrace.records.batch import MAGIC_V2
 from millrace.records.compression import Codec
-from millrace.records.formats import first_offset, next_offset, runs
+from millrace.records.formats import first_offset, runs
 from millrace.records.message_set import MAGIC_V1, encode_message_set
 from millrace.records.record import NewRecord, Record, encode_batch
 
@@ -33,18 +32,6 @@ def test_a_cut_tail_belongs_to_some_run(tail):
 def test_a_size_that_can_t_be_ends_the_split():
     broken = V2[:8] + bytes(4) + V2[12:]
     assert split(V2 + broken + V1) == [(MAGIC_V2, V2 + broken + V1)]
-
-
-@pytest.mark.parametrize(
-    ("buffer", "expected"), [(V0, 9), (V1, 10), (V0 + V1 + V2, 24), (V2[:-1], 3), (V1 + V2[:50], 10)]
-)
-def test_the_next_offset_is_that_after_what_is_whole(buffer, expected):
-    assert next_offset(buffer, 3) == expected
-
-
-def test_the_next_offset_of_no_format_is_an_error():
-    with pytest.raises(RecordError):
-        next_offset(V2[:16] + b"\x09" + V2[17:], 0)
 
 
 def test_the_first_offset_is_the_one_stated():

@@ -25,17 +25,20 @@ def test_an_option_that_a_reload_can_not_obey_is_refused_by_name(name, selection
 
 
 def answer(partition, from_offset, until_offset, leader_epoch=3):
-    return TaskResult(range=OffsetRange(partition, from_offset, until_offset), records=0, leader_epoch=leader_epoch)
+    span = OffsetRange(partition, from_offset, until_offset)
+    return TaskResult(range=span, records=0, absent=span.offsets, leader_epoch=leader_epoch)
 
 
 def test_two_ranges_of_a_partition_are_verified_apart():
     ranges = [OffsetRange(0, 0, 10), OffsetRange(0, 10, 30), OffsetRange(1, 5, 6)]
     results = [answer(0, 20, 30), answer(0, 0, 10), answer(0, 10, 20), answer(1, 5, 6)]
-    assert verify_results(ranges, results) == [LoadedRange(*span, 0, 0, 0, 0, span.offsets) for span in ranges]
+    assert verify_results(ranges, results, is_compacted=True) == [
+        LoadedRange(*span, 0, 0, 0, 0, span.offsets) for span in ranges
+    ]
     with pytest.raises(LoadFailedError, match="partition 0: tasks end at 20, not at 30"):
-        verify_results(ranges, results[1:])
+        verify_results(ranges, results[1:], is_compacted=True)
     with pytest.raises(LoadFailedError, match="not planned"):
-        verify_results(ranges, [*results, answer(2, 0, 1)])
+        verify_results(ranges, [*results, answer(2, 0, 1)], is_compacted=True)
 
 
 def test_only_partitions_that_begin_take_the_leader_epoch_of_a_reload():

@@ -14,9 +14,9 @@ from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.task import TaskResult
-from millrace_pipelines.warehouse.load.verify import LoadedRange, verify_results, with_epochs
+from millrace_pipelines.warehouse.load.verify import LoadedRange, missing_ranges, verify_results, with_epochs
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 FS = OsFileSystem()
@@ -24,7 +24,9 @@ PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
 
 
 def result(from_offset, until_offset, rows=None, dead_letters=0, *, partition=0, records=None):
-    rows = until_offset - from_offset - dead_letters if rows is None else rows
+    offsets = until_offset - from_offset
+    rows = offsets - dead_letters if rows is None else rows
+    absent = max(offsets - rows - dead_letters, 0)
     file = DataFile(
         name="part",
         size_bytes=1,
@@ -35,6 +37,8 @@ def result(from_offset, until_offset, rows=None, dead_letters=0, *, partition=0,
     return TaskResult(
         range=OffsetRange(partition, from_offset, until_offset),
         records=rows + dead_letters if records is None else records,
+        absent=absent,
+        gaps=((until_offset - absent, until_offset),) if absent else (),
         dead_letters=dead_letters,
         value_bytes=0,
         files=(file,) if rows else (),
@@ -49,11 +53,30 @@ def test_an_answer_survives_the_way_to_the_driver():
 
 
 def test_markers_and_aborted_offsets_are_told_apart_from_compacted_ones():
-    results = [replace(result(0, 20, rows=10), control=2, aborted=3)]
-    [loaded] = verify_results([OffsetRange(0, 0, 20)], results)
+    results = [replace(result(0, 20, rows=10), control=2, aborted=3, absent=5)]
+    [loaded] = verify_results([OffsetRange(0, 0, 20)], results, is_compacted=True)
     assert (loaded.control, loaded.aborted, loaded.compacted, loaded.absent) == (2, 3, 5, 10)
-    with pytest.raises(LoadFailedError, match="more than there are offsets"):
-        verify_results([OffsetRange(0, 0, 20)], [replace(result(0, 20), control=1)])
+
+
+@pytest.mark.parametrize("wrong", [{"control": 1}, {"aborted": 1}, {"absent": 1}])
+def test_offsets_that_are_accounted_for_twice_or_not_at_all_are_refused(wrong):
+    with pytest.raises(LoadFailedError, match="not all of these offsets, each once"):
+        verify_results([OffsetRange(0, 0, 20)], [replace(result(0, 20), **wrong)], is_compacted=True)
+    with pytest.raises(LoadFailedError, match="not all of these offsets, each once"):
+        verify_results([OffsetRange(0, 0, 20)], [replace(result(0, 20, rows=10), absent=0)], is_compacted=True)
+
+
+def test_what_is_absent_in_a_log_that_is_not_compacted_is_missing():
+    results = [result(10, 20, rows=7), result(0, 10, rows=9)]
+    [loaded] = verify_results([OffsetRange(0, 0, 20)], results, is_compacted=False)
+    assert (loaded.compacted, loaded.missing, loaded.absent) == (0, 4, 4)
+    assert missing_ranges(results) == [LostRange(0, 9, 10, "missing"), LostRange(0, 17, 20, "missing")]
+
+
+def test_a_reader_that_can_not_tell_why_leaves_all_to_compaction():
+    results = [replace(result(0, 20, rows=17), is_proven=False)]
+    [loaded] = verify_results([OffsetRange(0, 0, 20)], results, is_compacted=False)
+    assert (loaded.compacted, loaded.missing, missing_ranges(results)) == (3, 0, [])
 
 
 def test_an_entry_takes_the_epoch_of_the_last_batch_of_its_partition():
@@ -66,7 +89,7 @@ def test_an_entry_takes_the_epoch_of_the_last_batch_of_its_partition():
 def test_good_answers_are_added_up_by_partition():
     ranges = [OffsetRange(0, 0, 20), OffsetRange(1, 5, 6)]
     results = [result(10, 20, rows=7, dead_letters=1), result(5, 6, partition=1), result(0, 10)]
-    assert verify_results(ranges, results) == [
+    assert verify_results(ranges, results, is_compacted=True) == [
         LoadedRange(0, 0, 20, 17, 1, 0, 0, 2),
         LoadedRange(1, 5, 6, 1, 0, 0, 0, 0),
     ]
@@ -81,13 +104,13 @@ def test_good_answers_are_added_up_by_partition():
         ([result(0, 10), result(5, 20)], "do not meet at offset 10"),
         ([result(0, 10), result(0, 10), result(10, 20)], "do not meet at offset 10"),
         ([result(0, 20, records=19)], "19 records were read, 20 rows"),
-        ([result(0, 20, rows=21)], "21 records, 0 markers"),
+        ([result(0, 20, rows=21)], "21 records, 0 markers, 0 aborted and 0 absent"),
         ([replace(result(0, 20), files=result(0, 21, rows=20).files)], "offsets outside 0-19"),
     ],
 )
 def test_answers_that_do_not_add_up_are_refused(results, message):
     with pytest.raises(LoadFailedError, match=message):
-        verify_results([OffsetRange(0, 0, 20)], results)
+        verify_results([OffsetRange(0, 0, 20)], results, is_compacted=True)
 
 
 def write(directory, offsets, schema=ENVELOPE_SCHEMA, partition=0):

@@ -1,0 +1,74 @@
+"""Which offsets the batches of a fetch account for: intervals of offsets, from the first to the one after the last.
+
+    asked 100    [98 ── 103][104 ── 107]     gap     [112 ── 115]   → next 116
+                                         108 ── 111
+
+A batch accounts for the offsets from its base offset to its last one. No checksum covers base offset, length and leader
+epoch, so they are proven by their neighbours: intervals rise without overlap, and the first one reaches the asked
+offset. What lies between two of them, or has no record inside of one, is absent. Only compaction explains that; who
+reads has to ask (`client.absent_offsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError
+from millrace.records.batch import MAGIC_V2, NO_LEADER_EPOCH, BatchHeader, Buffer, walk
+from millrace.records.formats import message_offsets, runs
+
+
+class Interval(NamedTuple):
+    """Offsets from `from_offset` on, up to the one before `until_offset`."""
+
+    from_offset: int
+    until_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.from_offset}-{self.until_offset - 1}"
+
+
+class Extent(NamedTuple):
+    """How far the whole batches of an answer go, and the leader epoch of the last one."""
+
+    next_offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+def rising(batches: Iterable[tuple[int, BatchHeader]], asked_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yields what `walk` does; CorruptRecordError for a batch that ends before it can, or begins before the last end.
+
+    Args:
+        batches: The batches of one answer.
+        asked_offset: The offset that was asked for, which the first batch has, or comes after.
+    """
+    end_offset, is_first = asked_offset, True
+    for position, header in batches:
+        begins_too_early = header.base_offset < (0 if is_first else end_offset)
+        if begins_too_early or header.next_offset <= end_offset:
+            raise CorruptRecordError(
+                f"the batch at position {position} of the answer says that it has the offsets "
+                f"{header.base_offset}-{header.last_offset}, where {end_offset} or later ones are expected"
+            )
+        yield position, header
+        end_offset, is_first = header.next_offset, False
+
+
+def extent(records: Buffer, asked_offset: int) -> Extent:
+    """Returns how far an answer goes; `asked_offset` for one without a whole batch.
+
+    Raises:
+        CorruptRecordError: Its batches, or messages, do not rise from the asked offset on.
+    """
+    found = Extent(asked_offset)
+    for magic, run in runs(records):
+        if magic == MAGIC_V2:
+            for _, header in rising(walk(run), found.next_offset):
+                found = Extent(header.next_offset, header.partition_leader_epoch)
+        else:
+            for offset in message_offsets(run):
+                if offset < found.next_offset:
+                    raise CorruptRecordError(f"a message has offset {offset}, where {found.next_offset} is expected")
+                found = found._replace(next_offset=offset + 1)
+    return found
