@@ -21,7 +21,7 @@ from millrace_pipelines.defs.loads.runs import RETRY_AFTER_MS, load_runs
 from millrace_pipelines.defs.loads.sensors import new_records_sensor, table_lag_sensor
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.run_statuses import UNFINISHED
-from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, AT_NIGHT
 from millrace_pipelines.warehouse import LoadOptions, load_topic
 from millrace_support.dagster_checks import counts_now
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, ticked
@@ -318,7 +318,7 @@ def test_one_damaged_table_stops_no_other_topic(broker, tmp_path, world, send, c
 def test_loads_of_the_sensor_have_a_priority_below_those_that_people_launch(instance, millrace, send, cluster):
     send(0, [b"{}"])
     [request] = decided(instance, millrace, cluster()).run_requests
-    assert {key.name for key in request.asset_check_keys} == set(Check) - {Check.COMPLETENESS}
+    assert {key.name for key in request.asset_check_keys} == set(Check) - set(AT_NIGHT)
     assert request.tags["dagster/priority"] == "-1"
 
 

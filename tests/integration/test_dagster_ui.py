@@ -42,6 +42,7 @@ ASSETS = {
 }
 TABLE_CHECKS = {
     *("load_completeness", "completeness", "skipped_offsets", "dead_letters", "freshness", "lag", "schema_drift"),
+    "stored_files",
 }
 CHECKS = {
     *((f"table/{topic}", check) for topic in ("flights", "gates") for check in TABLE_CHECKS),

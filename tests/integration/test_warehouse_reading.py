@@ -6,6 +6,7 @@ The examples of docs/warehouse.md and docs/warehouse-modes.md, which load, run h
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.warehouse import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.adds import digests_of
 from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic
@@ -60,6 +62,9 @@ settings = {
 spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 rows = spark.read.format("delta").load(sys.argv[2]).groupBy("partition").count().orderBy("partition")
 print([list(row) for row in rows.collect()])
+log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, sys.argv[2])
+snapshot = log.update(False, getattr(log, "update$default$2")(), getattr(log, "update$default$3")())
+log.checkpoint(snapshot, spark._jvm.scala.Option.empty())
 """
 
 
@@ -181,15 +186,21 @@ def test_every_reader_knows_every_codec(broker, spark, tmp_path, compression):
 
 @pytest.mark.peers
 @pytest.mark.skipif(not any(DELTA_JARS.glob("*.jar")), reason="`make peers` brings Delta's jars for Spark")
-def test_spark_reads_the_table_with_delta_s_jars(table):
+def test_spark_reads_the_table_with_delta_s_jars_and_keeps_its_digests(table, tmp_path):
+    copied = str(shutil.copytree(table, tmp_path / "table"))
+    before = digests_of(Table.load(copied, OsFileSystem()))
+    assert len(before) == len(Table.load(copied, OsFileSystem()).file_names())
     jars = ",".join(map(str, DELTA_JARS.glob("*.jar")))
     result = subprocess.run(
-        [sys.executable, "-c", READS_DELTA, jars, table],
+        [sys.executable, "-c", READS_DELTA, jars, copied],
         capture_output=True, timeout=TIMEOUT_S, check=False, text=True,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java().resolve().parents[1])},
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-4000:]
     assert json.loads(result.stdout.splitlines()[-1]) == [[0, ROWS[0]], [1, ROWS[1]]]
+    for commit in Path(copied, "_delta_log").glob("*.json"):
+        commit.unlink()
+    assert digests_of(Table.load(copied, OsFileSystem())) == before
 
 
 def run(*arguments):

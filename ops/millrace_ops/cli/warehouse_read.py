@@ -95,17 +95,29 @@ def ledger(
 
 
 def audit(
-    directory: Directory, bootstrap: Beside = None, client_config: ClientConfig = None, as_json: Json = False
+    directory: Directory,
+    bootstrap: Beside = None,
+    client_config: ClientConfig = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read all bytes of the files, too, and compare them with what was written.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
     from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
+    from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 
     findings = findings_of(directory, bootstrap=bootstrap, client_config=client_config)
+    stored = audit_stored_files(directory) if deep else None
+    found = [*findings, *(() if stored is None else stored.findings)]
     if as_json:
-        print_json({"table": directory, "findings": findings})
+        print_json({"table": directory, "findings": found} | ({} if stored is None else {"files": stored.files}))
     else:
-        print("\n".join(findings) if findings else f"{directory}: complete, each offset once")
-    raise typer.Exit(1 if findings else 0)
+        print("\n".join(found) if found else f"{directory}: complete, each offset once")
+        if stored is not None:
+            size = f"{stored.bytes / 2**20:,.1f} MiB"
+            print(f"{stored.files} files of {size} were read, {stored.undigested} of them without a digest")
+    raise typer.Exit(1 if found else 0)
 
 
 def query(

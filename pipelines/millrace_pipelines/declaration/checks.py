@@ -10,6 +10,7 @@ class Check(StrEnum):
 
     LOAD_COMPLETENESS = "load_completeness"
     COMPLETENESS = "completeness"
+    STORED_FILES = "stored_files"
     SKIPPED_OFFSETS = "skipped_offsets"
     DEAD_LETTERS = "dead_letters"
     FRESHNESS = "freshness"

@@ -1,8 +1,9 @@
 """The checks of a cluster's tables. They read the tables and ask the brokers, and rely on nothing that Dagster keeps.
 
-After each load, all but one look at what it added, in time that does not grow with the table; every night, one reads
-whole tables. They are a step of their own: where a blocking check of a load fails, the other tables are loaded anyway,
-the run fails, and assets downstream that wait for blocking checks stay as they are.
+After each load, all but two look at what it added, in time that does not grow with the table; every night, one reads
+whole tables, and one the bytes of a seventh of their files. They are a step of their own: where a blocking check of a
+load fails, the other tables are loaded anyway, the run fails, and assets downstream that wait for blocking checks stay
+as they are.
 """
 
 from collections.abc import Iterable, Iterator

@@ -10,7 +10,7 @@ import dagster as dg
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.defs.loads.checks import checks_of
-from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, AT_NIGHT
 from millrace_pipelines.defs.topics.checks import checked_topics, topics_as_declared
 
 RUNNING = dg.DefaultScheduleStatus.RUNNING
@@ -32,10 +32,10 @@ def table_schedules(cluster: DeclaredCluster) -> list[dg.ScheduleDefinition]:
         schedules.append(
             dg.ScheduleDefinition(
                 name=f"{cluster.name}_nightly_audit",
-                target=checks_of(loaded, Check.COMPLETENESS),
+                target=checks_of(loaded, *AT_NIGHT),
                 cron_schedule="15 4 * * *",
                 default_status=RUNNING,
-                description="Audits each whole table against its history and its topic.",
+                description="Audits each whole table against its history and its topic, and reads some of its files.",
             )
         )
     topics = checked_topics(cluster)

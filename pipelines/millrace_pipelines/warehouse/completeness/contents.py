@@ -71,7 +71,7 @@ class Contents:
         if action and size_bytes != action["size_bytes"]:
             self.findings.append(f"{path}: has {size_bytes} bytes, the table's log says {action['size_bytes']}")
         try:
-            with pq.ParquetFile(path, filesystem=self._filesystem) as file:
+            with pq.ParquetFile(path, filesystem=self._filesystem, page_checksum_verification=True) as file:
                 metadata = file.metadata
         except (pa.ArrowException, OSError) as error:
             self._find(path, _unreadable(error))
@@ -95,7 +95,7 @@ class Contents:
     def columns_of(self, group: RowGroup, names: Sequence[str]) -> pa.Table | None:
         """Reads those of the columns that a row group has; notes a finding and returns None where that fails."""
         try:
-            with pq.ParquetFile(group.path, filesystem=self._filesystem) as file:
+            with pq.ParquetFile(group.path, filesystem=self._filesystem, page_checksum_verification=True) as file:
                 there = [name for name in names if name in file.schema_arrow.names]
                 return file.read_row_group(group.index, columns=there, use_threads=False)
         except (pa.ArrowException, OSError) as error:

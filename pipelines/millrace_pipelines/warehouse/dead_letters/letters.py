@@ -41,7 +41,7 @@ def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) ->
     """
     wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
     with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
-        file = pq.ParquetFile(source)
+        file = pq.ParquetFile(source, page_checksum_verification=True)
         there = [one for one in wanted if one in file.schema_arrow.names]
         for batch in row_blocks(file, BATCH_ROWS, there):
             yield completed(table, pa.table(batch), wanted)

@@ -22,6 +22,8 @@ from millrace_pipelines.arrow import Field
 
 Bound: TypeAlias = int | str
 
+DIGEST = "crc32c"
+
 
 class Statistics(TypedDict, total=False):
     """Delta's statistics of a file's columns, by their names."""
@@ -44,7 +46,7 @@ class GroupStatistics(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A file of rows; offsets are inclusive."""
+    """A file of rows; offsets are inclusive, and `digest` is that of its bytes (`delta.digest`)."""
 
     name: str
     size_bytes: int
@@ -53,10 +55,14 @@ class DataFile:
     max_offset: int
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
     statistics: Statistics = field(default_factory=Statistics)
+    digest: str | None = None
 
     def add_action(self, modified_ms: int, *, data_change: bool = True) -> AddAction:
         """Returns the action that adds the file; without `data_change` its rows are those of removed files."""
-        stats = json.dumps({"numRecords": self.rows, **self.statistics})
+        statistics: dict[str, object] = {"numRecords": self.rows, **self.statistics}
+        if self.digest is not None:
+            statistics[DIGEST] = self.digest
+        stats = json.dumps(statistics)
         return AddAction(self.name, self.size_bytes, self.partition_values, modified_ms, data_change, stats)
 
 

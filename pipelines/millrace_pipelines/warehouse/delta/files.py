@@ -2,6 +2,8 @@
 
     [<column>=<value>/]part-<load id>-<task>-<unique>.parquet
 
+Each page has a checksum, and the whole file a digest, which the commit keeps (`delta.digest`).
+
 A file counts only once a commit names it; one that a crash, a failed attempt or a lost race leaves behind is garbage
 that no reader sees. A finished file, and its name, are on the disk before the task answers, so a commit never names
 bytes that a power cut can take away.
@@ -24,6 +26,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Columns
 from millrace_pipelines.warehouse.delta.compression import LEVELS, LOADED, Compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile, statistics_of
+from millrace_pipelines.warehouse.delta.digest import DigestingSink
 from millrace_pipelines.warehouse.delta.store import store_at
 
 ROW_GROUP_BYTES = 64 << 20
@@ -95,6 +98,7 @@ class DataFileWriter:
         self._schema = schema
         self._compression = compression
         self._open = ExitStack()
+        self._sink: DigestingSink | None = None
         self._writer: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
         self._pending: list[pa.Table] = []
@@ -150,12 +154,15 @@ class DataFileWriter:
             max_offset=max((high for _, high in self._offsets), default=0),
             partition_values=self._partition_values,
             statistics=statistics_of(self._footers[0], self._schema),
+            digest=None if self._sink is None else self._sink.digest,
         )
 
     def _write_row_group(self) -> None:
         if self._writer is None:
-            sink = self._open.enter_context(self._store.output(self._name))
-            self._writer = _open_writer(sink, self._schema, self._compression, self._footers)
+            self._sink = DigestingSink(self._open.enter_context(self._store.output(self._name)))
+            self._writer = _open_writer(
+                pa.PythonFile(self._sink, mode="w"), self._schema, self._compression, self._footers
+            )
         group = pa.concat_tables(self._pending)
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._pending, self._pending_bytes = [], 0
@@ -184,7 +191,10 @@ def _bounds(column: Columns) -> tuple[int, int]:
 def _open_writer(
     sink: pa.NativeFile, schema: pa.Schema, compression: Compression, footers: list[pq.FileMetaData]
 ) -> pq.ParquetWriter:
-    """Opens a writer: dictionaries where values repeat, differences where they grow, statistics where they are used."""
+    """Opens a writer: dictionaries where values repeat, differences where they grow, statistics where they are used.
+
+    Each page has a checksum, which tells where in a damaged file the damage is.
+    """
     return pq.ParquetWriter(
         sink,
         schema,
@@ -194,4 +204,5 @@ def _open_writer(
         column_encoding={name: "DELTA_BINARY_PACKED" for name in GROWING_COLUMNS if name in schema.names},
         write_statistics=[name for name in schema.names if name not in COLUMNS_WITHOUT_STATISTICS],
         metadata_collector=footers,
+        write_page_checksum=True,
     )

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column, Columns, nulls_of
 from millrace_pipelines.warehouse.delta.compression import Compression, settled_compression
@@ -172,8 +173,29 @@ def file_schema(table: Table) -> pa.Schema:
 
 
 def open_file(table: Table, name: str) -> pq.ParquetFile:
-    """Opens one of a table's files, whether a version names it or not."""
-    return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem)
+    """Opens one of a table's files, whether a version names it or not; what is read of it is checked page by page."""
+    return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem, page_checksum_verification=True)
+
+
+def blocks_of(
+    table: Table, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of one of a table's files in blocks, with those of the columns that it has; all by default.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        WarehouseError: The file can't be read, or a page's bytes are not those that were written.
+    """
+    try:
+        with open_file(table, name) as file:
+            present = [column for column in file.schema_arrow.names if columns is None or column in columns]
+            yield from row_blocks(file, most_rows, present)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        way_on = "`millrace warehouse audit --deep` names the rows, and how to mend them"
+        raise WarehouseError(f"{table.root}/{name}: can't be read: {reason}; {way_on}") from error
 
 
 def read_rows(table: Table, name: str, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
@@ -182,10 +204,8 @@ def read_rows(table: Table, name: str, columns: Collection[str] | None = None) -
     With `columns` it reads only those of them that files have now.
     """
     schema = pa.schema([column for column in file_schema(table) if columns is None or column.name in columns])
-    with open_file(table, name) as file:
-        present = [column for column in schema.names if column in file.schema_arrow.names]
-        for batch in row_blocks(file, BATCH_ROWS, present):
-            yield as_schema(pa.Table.from_batches([batch]), schema)
+    for batch in blocks_of(table, name, columns=schema.names):
+        yield as_schema(pa.Table.from_batches([batch]), schema)
 
 
 def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile
-from millrace_pipelines.warehouse.delta.rewrite import BATCH_ROWS, CurrentFile, open_file, read_rows, writer
+from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, blocks_of, read_rows, writer
 from millrace_pipelines.warehouse.delta.table import Table
 
 ASKED_COLUMNS = frozenset({"key", "partition", "offset", "ledger", "replay"})
@@ -35,12 +35,17 @@ def every_row(rows: pa.Table) -> Mask:
 
 
 class Removal(NamedTuple):
-    """A file that is written again without the rows that are gone; of these `is_counted` chooses the claimed ones."""
+    """A file that is written again without the rows that are gone; of these `is_counted` chooses the claimed ones.
+
+    Where `whole_of` names a partition, all rows of the file are of it, claimed, and gone: the file is not read, so that
+    one that can't be read is replaced, too.
+    """
 
     task: int
     file: CurrentFile | DataFile
     is_gone: FindRows
     is_counted: FindRows = every_row
+    whole_of: int | None = None
 
 
 class Remainder(NamedTuple):
@@ -84,12 +89,13 @@ def absent_offsets(counts: Mapping[int, int]) -> Iterator[dict[str, int]]:
 
 
 def _has_rows(table: Table, columns: Sequence[str], is_meant: FindRows, file: CurrentFile) -> bool:
-    with open_file(table, file.name) as parquet:
-        batches = parquet.iter_batches(BATCH_ROWS, columns=list(columns))
-        return any(bool(is_meant(pa.Table.from_batches([batch])).any()) for batch in batches)
+    batches = blocks_of(table, file.name, columns=columns)
+    return any(bool(is_meant(pa.Table.from_batches([batch])).any()) for batch in batches)
 
 
 def _count_gone(table: Table, removal: Removal) -> Counter[int]:
+    if removal.whole_of is not None:
+        return Counter({removal.whole_of: removal.file.rows})
     blocks = read_rows(table, removal.file.name, ASKED_COLUMNS)
     return sum((_claimed_of(removal, rows, removal.is_gone(rows)) for rows in blocks), Counter())
 
@@ -97,6 +103,8 @@ def _count_gone(table: Table, removal: Removal) -> Counter[int]:
 def _write_remainder(
     table: Table, operation_id: str, fs: FileSystem, removal: Removal
 ) -> tuple[DataFile | None, Counter[int]]:
+    if removal.whole_of is not None:
+        return None, _count_gone(table, removal)
     counts: Counter[int] = Counter()
     with writer(table, operation_id, removal.task, fs, removal.file) as output:
         for rows in read_rows(table, removal.file.name):

@@ -49,7 +49,7 @@ def replace_ranges(
     """Writes what the table is to have instead of its rows in the ranges, of which loads claim those in `claimed`."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         touched = _files_inside(table, ranges, pool)
-        kept = write_remainders(table, operation_id, fs, _removals(touched, ranges, claimed), pool)
+        kept = write_remainders(table, operation_id, fs, _removals(table, touched, ranges, claimed), pool)
         cleaned = staged if erased.below else ()
         erasures = [Removal(task, file, erased.is_erased) for task, file in enumerate(cleaned, len(touched))]
         clean = write_remainders(table, operation_id, fs, erasures, pool)
@@ -76,14 +76,33 @@ def count_rows(table: Table, ranges: Sequence[OffsetRange], is_counted: FindRows
 def _files_inside(table: Table, ranges: Sequence[OffsetRange], pool: Executor) -> list[CurrentFile]:
     """Returns the files that have rows in the ranges."""
     candidates = [file for file in current_files(table) if _may_have(file, ranges)]
-    return files_with(table, candidates, ["partition", "offset"], partial(_inside, ranges), pool)
+    whole = [file for file in candidates if _whole_of(table, file, ranges) is not None]
+    others = [file for file in candidates if file not in whole]
+    found = files_with(table, others, ["partition", "offset"], partial(_inside, ranges), pool)
+    return sorted([*whole, *found], key=lambda file: file.name)
 
 
 def _removals(
-    files: Iterable[CurrentFile], ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange]
+    table: Table, files: Iterable[CurrentFile], ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange]
 ) -> list[Removal]:
     is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
-    return [Removal(task, file, is_gone, is_claimed) for task, file in enumerate(files)]
+    return [
+        Removal(task, file, is_gone, is_claimed, _whole_of(table, file, claimed)) for task, file in enumerate(files)
+    ]
+
+
+def _whole_of(table: Table, file: CurrentFile, ranges: Iterable[OffsetRange]) -> int | None:
+    """Returns the partition of which all rows of a file are, inside one of the ranges, as the log's bounds tell.
+
+    None where they don't, and in a table of dead letters, of which only those count that wait for their replay.
+    """
+    if file.offsets is None or "replay" in table.schema.names:
+        return None
+    first, last = file.offsets
+    for span in ranges:
+        if file.partitions == (span.partition,) * 2 and span.from_offset <= first and last < span.until_offset:
+            return span.partition
+    return None
 
 
 def _may_have(file: CurrentFile, ranges: Iterable[OffsetRange]) -> bool:

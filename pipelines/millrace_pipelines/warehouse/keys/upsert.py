@@ -30,14 +30,13 @@ from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
-from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
+from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.rewrite import (
-    BATCH_ROWS,
     CurrentFile,
     Rewrite,
+    blocks_of,
     current_files,
-    open_file,
     read_rows,
     rewrite,
     writer,
@@ -131,10 +130,9 @@ class _Staged:
         """Reads the places of all records; raises KeylessRecordsError where one has no key and that is not accepted."""
         places, tombstones = [PLACE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
         for file in files:
-            with open_file(table, file.name) as parquet:
-                for batch in row_blocks(parquet, BATCH_ROWS, [*ENVELOPE, "value"]):
-                    places.append(places_of(batch))
-                    tombstones.append(batch.column("value").is_null().to_numpy(zero_copy_only=False))
+            for batch in blocks_of(table, file.name, columns=[*ENVELOPE, "value"]):
+                places.append(places_of(batch))
+                tombstones.append(batch.column("value").is_null().to_numpy(zero_copy_only=False))
         everything = pa.concat_tables(places)
         has_key = everything.column("key").is_valid().to_numpy()
         keyless = everything.filter(pa.array(~has_key))
@@ -149,13 +147,12 @@ class _Staged:
         """Returns the numbers of a file's rows that are beaten; threads may share it: a key has one row in a table."""
         beaten: list[Numbers] = [np.zeros(0, np.int64)]
         first_row = 0
-        with open_file(table, file.name) as parquet:
-            for batch in parquet.iter_batches(BLOCK_ROWS, columns=ENVELOPE):
-                outcome = contest(places_of(batch), self.places)
-                beaten.append(outcome.beaten_rows + first_row)
-                self._is_known[outcome.beating_places] = True
-                self._is_stale[outcome.beaten_places] = True
-                first_row += batch.num_rows
+        for batch in blocks_of(table, file.name, BLOCK_ROWS, ENVELOPE):
+            outcome = contest(places_of(batch), self.places)
+            beaten.append(outcome.beaten_rows + first_row)
+            self._is_known[outcome.beating_places] = True
+            self._is_stale[outcome.beaten_places] = True
+            first_row += batch.num_rows
         return np.concatenate(beaten)
 
     def wanted(self) -> list[Numbers]:

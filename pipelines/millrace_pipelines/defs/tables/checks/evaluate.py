@@ -20,14 +20,20 @@ from millrace_pipelines.defs.tables.checks.lag import lag
 from millrace_pipelines.defs.tables.checks.results import DESCRIPTIONS, check_result
 from millrace_pipelines.defs.tables.checks.schema_drift import drift_of, schema_drift
 from millrace_pipelines.defs.tables.checks.skipped import read_skipped, skipped_offsets
+from millrace_pipelines.defs.tables.checks.stored_files import stored_files
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.completeness.newest_load import audit_newest_load
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.tables.find import lag_of
 
-AFTER_EACH_LOAD = tuple(check for check in Check if check is not Check.COMPLETENESS)
+AT_NIGHT = (Check.COMPLETENESS, Check.STORED_FILES)
+AFTER_EACH_LOAD = tuple(check for check in Check if check not in AT_NIGHT)
+
+
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +120,10 @@ def _completeness(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetChec
     return completeness(found, checked.asset_key)
 
 
+def _stored_files(checked: CheckedTable, now_ms: int, fs: FileSystem) -> dg.AssetCheckResult:
+    return stored_files(audit_stored_files(checked.location, portion(now_ms // DAY_MS), fs), checked.asset_key)
+
+
 def _skipped_offsets(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
     skipped = read_skipped(checked.location, fs)
     return skipped_offsets(skipped, allowed=checked.bounds.skipped_offsets, asset_key=checked.asset_key)
@@ -146,6 +156,7 @@ def _schema_drift(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetChec
 EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCheckResult]] = {
     Check.LOAD_COMPLETENESS: _load_completeness,
     Check.COMPLETENESS: _completeness,
+    Check.STORED_FILES: _stored_files,
     Check.SKIPPED_OFFSETS: _skipped_offsets,
     Check.DEAD_LETTERS: _dead_letters,
     Check.FRESHNESS: _freshness,

@@ -16,6 +16,7 @@ from millrace_pipelines.defs.tables.preview import ESCAPED, MARKUP
 DESCRIPTIONS: Mapping[Check, str] = {
     Check.LOAD_COMPLETENESS: "The newest load made a row or a dead letter of each record of its offsets, once.",
     Check.COMPLETENESS: "The table has each offset that its ledger claims, once, and its topic is still the same.",
+    Check.STORED_FILES: "The day's seventh of the table's files have the bytes that were written.",
     Check.SKIPPED_OFFSETS: "No more offsets were skipped than are allowed.",
     Check.DEAD_LETTERS: "The share of records that could not be typed is within its bound.",
     Check.FRESHNESS: "The newest load, or the newest record, is not older than its bound.",

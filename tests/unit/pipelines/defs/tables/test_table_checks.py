@@ -14,7 +14,9 @@ from millrace_pipelines.defs.tables.checks.lag import lag
 from millrace_pipelines.defs.tables.checks.results import DESCRIPTIONS
 from millrace_pipelines.defs.tables.checks.schema_drift import Drift, drift_of, schema_drift
 from millrace_pipelines.defs.tables.checks.skipped import Skipped, read_skipped, skipped_offsets
+from millrace_pipelines.defs.tables.checks.stored_files import stored_files
 from millrace_pipelines.warehouse.completeness.newest_load import LoadAudit, audit_newest_load
+from millrace_pipelines.warehouse.completeness.stored_files import Stored
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError
 from millrace_pipelines.warehouse.ledger.skipped import count_skips, publish_skipped
@@ -46,6 +48,7 @@ def test_each_check_has_a_name_a_description_and_its_asset():
     results = [
         load_completeness(LoadAudit(), KEY),
         completeness([], KEY),
+        stored_files(Stored(files=0, bytes=0, undigested=0, findings=()), KEY),
         skipped_offsets(Skipped(), asset_key=KEY),
         dead_letters(LetterCounts(0, 0, 0, 0), asset_key=KEY),
         freshness(Newest(None, None), 0, asset_key=KEY),

@@ -1,0 +1,193 @@
+"""The deep audit: do the data files have the bytes that were written?
+
+The whole file is read and its digest compared with the commit's (`delta.digest`). Where they differ, the pages that can
+be read are told from those whose checksum does not match, and the rows of the latter from the columns that are left:
+
+    row group   offset   value             finding: partition 0, offsets 240-479, column value
+        0         ✓        ✓
+        1         ✓        ✗  240-479
+
+A file without a digest, of another engine or an older version, is read page by page; its pages may have no checksums.
+A large table is looked at a portion at a time (`portion`): each file belongs to one, by its name.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown
+from millrace_pipelines.warehouse.delta.adds import digests_of
+from millrace_pipelines.warehouse.delta.digest import digest_of
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.rewrite import open_file
+from millrace_pipelines.warehouse.delta.snapshot import AddedFile
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
+
+ALL_COLUMNS = "all columns"
+PORTIONS = 7
+
+Chosen = Callable[[str], bool]
+
+
+class Stored(NamedTuple):
+    """What was looked at, and what is wrong with it; `undigested` files have no digest to be compared with."""
+
+    files: int
+    bytes: int
+    undigested: int
+    findings: tuple[str, ...]
+
+
+class Damage(NamedTuple):
+    """Rows of a file that are not as they were written; bounds are inclusive, and None where nothing says them."""
+
+    partition: int | None
+    offsets: tuple[int, int] | None
+    columns: tuple[str, ...]
+
+
+def every_file(_: str) -> bool:
+    """Chooses all files."""
+    return True
+
+
+def portion(number: int, portions: int = PORTIONS) -> Chosen:
+    """Chooses the files of one portion; numbers that follow one another choose all, in turn."""
+
+    def is_of_it(name: str) -> bool:
+        return zlib.crc32(name.encode()) % portions == number % portions
+
+    return is_of_it
+
+
+def audit_stored_files(location: str, chosen: Chosen = every_file, fs: FileSystem | None = None) -> Stored:
+    """Reads all bytes of the chosen files of a table and of its dead letters, and returns what is wrong with them.
+
+    Raises:
+        TableNotFoundError: There is no table of Millrace at the location.
+    """
+    disk = fs or OsFileSystem()
+    rows = Table.load(location, disk)
+    dead_letters = load_if_there(dead_letters_dir(rows.location), disk)
+    looked_at = [_look_at(table, rows, chosen) for table in (rows, dead_letters) if table is not None]
+    return Stored(
+        files=sum(one.files for one in looked_at),
+        bytes=sum(one.bytes for one in looked_at),
+        undigested=sum(one.undigested for one in looked_at),
+        findings=tuple(finding for one in looked_at for finding in one.findings),
+    )
+
+
+def _look_at(table: Table, rows: Table, chosen: Chosen) -> Stored:
+    """Looks at the files of a table, of which `rows` is the one that is reloaded."""
+    digests = digests_of(table)
+    actions = {unquote(str(action["path"])): action for action in table.add_actions().to_pylist()}
+    names = [name for name in sorted(actions) if chosen(name)]
+    found = [
+        f"{said}{_way_on(rows, _whole_file(actions[name]))}"
+        for name in names
+        for said in _sentences(table, name, digests.get(name), actions[name])
+    ]
+    return Stored(
+        files=len(names),
+        bytes=sum(int(actions[name]["size_bytes"]) for name in names),
+        undigested=sum(name not in digests for name in names),
+        findings=tuple(found),
+    )
+
+
+def _sentences(table: Table, name: str, digest: str | None, action: AddedFile) -> Iterator[str]:
+    """Yields what is wrong with a file."""
+    path = f"{table.root}/{name}"
+    try:
+        with table.filesystem.open_input_stream(path) as file:
+            found = digest_of(file)
+    except OSError as error:
+        yield f"{path}: can't be read: {' '.join(str(error).split())}; {_place(_whole_file(action))}"
+        return
+    if digest == found:
+        return
+    damages = list(damages_of(table, name, action))
+    if digest is None:
+        what = f"{path}: can't be read"
+    else:
+        what = f"{path}: its CRC-32C is {found}, and {digest} was written"
+        damages = damages or [_whole_file(action)]
+    for damage in damages:
+        yield f"{what}; {_place(damage)}"
+
+
+def damages_of(table: Table, name: str, action: AddedFile) -> Iterator[Damage]:
+    """Yields which rows can't be read, or are not as their pages' checksums say, row group by row group."""
+    try:
+        with open_file(table, name) as file:
+            for group in range(file.num_row_groups):
+                yield from _damage_of_group(file, group, action)
+    except (pa.ArrowException, OSError):
+        yield _whole_file(action)
+
+
+def _damage_of_group(file: pq.ParquetFile, group: int, action: AddedFile) -> Iterator[Damage]:
+    damaged = tuple(name for name in file.schema_arrow.names if not _is_whole(file, group, name))
+    if not damaged:
+        return
+    whole = _whole_file(action)
+    partition, offsets = whole.partition, whole.offsets
+    if OFFSET in file.schema_arrow.names and OFFSET not in damaged:
+        bounds = pc.min_max(file.read_row_group(group, columns=[OFFSET], use_threads=False).column(OFFSET))
+        offsets = bounds["min"].as_py(), bounds["max"].as_py()
+    if PARTITION in file.schema_arrow.names and PARTITION not in damaged:
+        column = file.read_row_group(group, columns=[PARTITION], use_threads=False).column(PARTITION)
+        values = pc.unique(column).to_pylist()
+        partition = values[0] if len(values) == 1 else None
+    yield Damage(partition, offsets, damaged)
+
+
+def _is_whole(file: pq.ParquetFile, group: int, column: str) -> bool:
+    try:
+        file.read_row_group(group, columns=[column], use_threads=False)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def _whole_file(action: AddedFile) -> Damage:
+    """Returns a damage anywhere in a file, of whose rows the log has the bounds."""
+    low, high = action.get(f"min.{PARTITION}"), action.get(f"max.{PARTITION}")
+    partition = action.get(f"partition.{PARTITION}", low if low == high else None)
+    first, last = action.get(f"min.{OFFSET}"), action.get(f"max.{OFFSET}")
+    offsets = None if first is None or last is None else (int(first), int(last))
+    return Damage(None if partition is None else int(partition), offsets, (ALL_COLUMNS,))
+
+
+def _place(damage: Damage) -> str:
+    place = "" if damage.partition is None else f"partition {damage.partition}, "
+    rows = "rows at unknown offsets" if damage.offsets is None else f"offsets {damage.offsets[0]}-{damage.offsets[1]}"
+    return f"{place}{rows}, {_named(damage.columns)}"
+
+
+def _named(columns: Sequence[str]) -> str:
+    if columns == (ALL_COLUMNS,):
+        return ALL_COLUMNS
+    return f"column{'s' if len(columns) > 1 else ''} {shown(columns)}"
+
+
+def _way_on(rows: Table, file: Damage) -> str:
+    """Returns the command that reads all rows of a file again from their topic, so that it is replaced unread."""
+    if file.offsets is None:
+        return "; load the topic into another table"
+    of_partition = "" if file.partition is None else f" --partition {file.partition}"
+    until = "" if mode_of(rows) is Mode.UPSERT else f" --until-offset {file.offsets[1] + 1}"
+    command = f"millrace warehouse reload {ledger_of(rows).topic} --table {rows.location}{of_partition}"
+    return f"; `{command} --from-offset {file.offsets[0]}{until}` reads the file's rows again"
