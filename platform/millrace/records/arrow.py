@@ -132,14 +132,14 @@ def _bodies(
     for position, header in walk(run):
         batch = run[position : position + header.size_bytes]
         has_aborted = transactions.has_aborted(header, batch)
-        wanted = Interval(max(header.base_offset, from_offset), min(header.next_offset, until_offset))
-        if wanted.from_offset >= wanted.until_offset:
+        first, end = max(header.base_offset, from_offset), min(header.next_offset, until_offset)
+        if first >= end:
             continue
         check_crc(run, position, header)
         if header.is_control:
-            others.control.append(wanted)
+            others.control.append(Interval(first, end))
         elif has_aborted:
-            others.aborted.append(wanted)
+            others.aborted.append(Interval(first, end))
         else:
             yield Body(header, _decompressed(codec_of(header.codec_id), batch[HEADER_BYTES:]))
 
