@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 SECOND_MS = 1000
+MIN_DATETIME_MS = -62_135_596_800_000  # the beginning of year 1
 MAX_DATETIME_MS = 253_402_300_799_999  # the end of year 9999
 
 

@@ -131,19 +131,24 @@ def _line(letter: Letter) -> tuple[object, ...]:
 def _as_json(letter: Letter) -> dict[str, object]:
     headers = [[header["key"], json_bytes(header["value"])] for header in letter["headers"] or []]
     timestamp = letter["timestamp"]
-    if isinstance(timestamp, datetime):  # a text where it is beyond the calendar
+    if isinstance(timestamp, datetime):  # a text in older letters
         timestamp = timestamp.isoformat()
-    key, value = json_bytes(letter["key"]), json_bytes(letter["value"])
-    return {**letter, "timestamp": timestamp, "headers": headers, "key": key, "value": value}
+    shown = {"timestamp": timestamp, "headers": headers, "key": json_bytes(letter["key"])}
+    keys = None if letter["header_keys"] is None else [json_bytes(key) for key in letter["header_keys"]]
+    return {**letter, **shown, "value": json_bytes(letter["value"]), "header_keys": keys}
 
 
 def _print_letter(letter: Letter) -> None:
     fields: Mapping[str, object] = letter
     for name in ("topic", "partition", "offset", "timestamp", "reason", "error", "schema_id", "load_id", "replay"):
         print(f"{name.replace('_', ' '):10} {'' if fields[name] is None else fields[name]}")
+    if letter["timestamp_ms"] is not None:
+        print(f"{'time in ms':10} {letter['timestamp_ms']}")
     _print_bytes("key", letter["key"])
     _print_bytes("value", letter["value"])
-    for header in letter["headers"] or []:
+    for place, header in enumerate(letter["headers"] or []):
+        if letter["header_keys"] is not None:
+            _print_bytes("header key", letter["header_keys"][place])
         _print_bytes(f"header {header['key']}", header["value"])
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import importlib
 import os
 
-VERSION = 5
+VERSION = 6
 NO_KERNEL = "MILLRACE_NO_KERNEL"
 
 

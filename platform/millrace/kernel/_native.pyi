@@ -21,9 +21,10 @@ Batch: TypeAlias = tuple[Octets, int, int, int, int, bool]
 MessageSet: TypeAlias = tuple[Octets, int, int, int, bool]
 
 Validity: TypeAlias = Memory | None  # None: there are no nulls
-Timestamps: TypeAlias = tuple[int, Validity, Memory]  # nulls, validity, microseconds
+# Nulls, validity, microseconds; in the place of a null the record's milliseconds.
+Timestamps: TypeAlias = tuple[int, Validity, Memory]
 Binary: TypeAlias = tuple[int, Validity, Memory, Memory]  # nulls, validity, offsets, data
-Headers: TypeAlias = tuple[int, Memory, Binary, Binary]  # how many, where those of a row begin, keys, values
+Headers: TypeAlias = tuple[int, Memory, Binary, Binary]  # how many, where those of a row begin, keys as bytes, values
 Columns: TypeAlias = tuple[int, Memory, Timestamps, Binary, Binary, Headers]  # rows, offsets, …, keys, values, headers
 
 # Records with from_offset <= offset < until_offset as the buffers of Arrow columns; all are checked. RecordError for

@@ -29,7 +29,7 @@ typedef struct {
 
 /* The record that the cursor stands before, which moves behind it; `found` has the one before, or BEFORE_FIRST. */
 bool read_record(const batch_t *batch, cursor_t *cursor, batch_record_t *found, fault_t *fault);
-/* The header that the cursor stands before. */
+/* The header that the cursor stands before. Its key may be null, or bytes that are no text. */
 bool read_header(cursor_t *cursor, field_t *key, field_t *value, const char **what);
 /* Whether all records are read and nothing follows. */
 bool check_end(const batch_t *batch, const cursor_t *cursor, fault_t *fault);

@@ -2,7 +2,7 @@
 
 enum { NO_TIMESTAMP = -1, MICROSECONDS = 1000 };
 
-static const int64_t TIMESTAMP_LIMIT = INT64_MAX / MICROSECONDS;
+static const int64_t FIRST_TIMESTAMP = -62135596800000, LAST_TIMESTAMP = 253402300799999; /* the years 1 to 9999 */
 
 /* A bit for each row, none of them set; its size is set at the end. */
 static bool bitmap_open(memory_t *bitmap, size_t rows) {
@@ -84,15 +84,15 @@ bool append_header(columns_t *columns, field_t key, field_t value) {
 }
 
 static inline void append_timestamp(columns_t *columns, const record_t *record) {
-    int64_t milliseconds = record->timestamp_ms, microseconds = 0;
-    if (!record->has_timestamp || milliseconds == NO_TIMESTAMP || milliseconds > TIMESTAMP_LIMIT ||
-        milliseconds < -TIMESTAMP_LIMIT)
+    int64_t milliseconds = record->timestamp_ms, number = milliseconds;
+    if (!record->has_timestamp || milliseconds == NO_TIMESTAMP || milliseconds > LAST_TIMESTAMP ||
+        milliseconds < FIRST_TIMESTAMP)
         columns->timestamp_nulls++;
     else {
-        microseconds = milliseconds * MICROSECONDS;
+        number = milliseconds * MICROSECONDS;
         set_valid(&columns->timestamp_validity, columns->rows);
     }
-    memory_put(&columns->timestamps, &microseconds, sizeof microseconds);
+    memory_put(&columns->timestamps, &number, sizeof number);
 }
 
 bool append_record(columns_t *columns, const record_t *record) {

@@ -12,7 +12,7 @@ typedef struct {
 
 typedef struct {
     memory_t offsets;
-    memory_t timestamps, timestamp_validity;
+    memory_t timestamps, timestamp_validity; /* microseconds; in the place of a null the record's milliseconds */
     int64_t timestamp_nulls;
     binary_t keys, values;
     memory_t header_offsets; /* of the list column: where the headers of a row begin */
@@ -28,7 +28,7 @@ typedef struct {
 
 typedef struct {
     int64_t offset, timestamp_ms;
-    bool has_timestamp; /* false: it lies beyond 64 bits */
+    bool has_timestamp; /* false: it lies beyond 64 bits, of which timestamp_ms has the lower ones */
     field_t key, value;
 } record_t;
 

@@ -8,7 +8,7 @@
 #include "pymemory.h"
 
 /* Raised with every change that Python sees, here and in __init__.py: an older build is then not taken. */
-enum { KERNEL_VERSION = 5 };
+enum { KERNEL_VERSION = 6 };
 
 /* One item of the list that a call decodes. */
 typedef struct {

@@ -21,15 +21,18 @@ static PyObject *field_to_python(field_t field) {
     return PyBytes_FromStringAndSize((const char *)field.data, (Py_ssize_t)field.size);
 }
 
+/* What is no UTF-8 is replaced, as by Kafka's Java client; a null key is shown as the empty one. */
+static PyObject *header_key_to_python(field_t key) {
+    return PyUnicode_DecodeUTF8(key.data == NULL ? "" : (const char *)key.data, (Py_ssize_t)key.size, "replace");
+}
+
 static PyObject *headers_to_python(batch_record_t *found, fault_t *fault) {
     PyObject *headers = PyTuple_New((Py_ssize_t)found->header_count);
     for (Py_ssize_t index = 0; headers != NULL && index < found->header_count; index++) {
         field_t key, value;
         PyObject *header = NULL;
         if (read_header(&found->headers, &key, &value, &fault->what))
-            header = Py_BuildValue(
-                "(NN)", PyUnicode_DecodeUTF8((const char *)key.data, (Py_ssize_t)key.size, NULL), field_to_python(value)
-            );
+            header = Py_BuildValue("(NN)", header_key_to_python(key), field_to_python(value));
         if (header == NULL)
             Py_CLEAR(headers);
         else

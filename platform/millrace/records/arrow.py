@@ -8,7 +8,7 @@ with the same class of error; only the messages differ. A block is at most `BLOC
 so that columns stay below Arrow's 2 GiB.
 
 The result equals `records.record.decode_records` and `records.message_set.decode_message_set`, except that a timestamp
-of -1 (none), or beyond 64 bits of microseconds, is null.
+of -1 (none), or outside of the years 1 to 9999, is null; `records.arrow_unshown` says where such a time is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from millrace import kernel
 from millrace.records import arrow_kernel, arrow_messages, arrow_numpy
 from millrace.records.arrow_messages import MessageBody, message_bodies
-from millrace.records.arrow_schema import MICROSECONDS_LIMIT, RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, Body
+from millrace.records.arrow_schema import RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, UNSHOWN_FIELDS, Body
 from millrace.records.batch import HEADER_BYTES, MAGIC_V2, Buffer, check_crc, walk
 from millrace.records.committed import AbortedTransactions
 from millrace.records.compression import Codec, codec_of, decompress
@@ -34,11 +34,11 @@ __all__ = [
     "BLOCK_DECODERS",
     "COMPILED",
     "MAX_OFFSET",
-    "MICROSECONDS_LIMIT",
     "PLAIN",
     "RECORD_FIELDS",
     "RECORD_SCHEMA",
     "TIMESTAMP_TYPE",
+    "UNSHOWN_FIELDS",
     "BlockDecoders",
     "PassedOver",
     "decode_to_arrow",
@@ -87,6 +87,7 @@ def decode_to_arrow(
 ) -> Iterator[pa.RecordBatch]:
     """Returns the records with from_offset <= offset < until_offset that `buffer` holds, as RECORD_SCHEMA.
 
+    A block with records that RECORD_SCHEMA does not show as they are has UNSHOWN_FIELDS behind.
     CRCs are checked, those of control batches, too; these, and a tail that is cut short, are passed over. Each block
     gives one RecordBatch.
 

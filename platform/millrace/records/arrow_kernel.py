@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.kernel import native
 from millrace.records.arrow_messages import MessageBody
-from millrace.records.arrow_schema import HEADER_TYPE, HEADERS_TYPE, RECORD_SCHEMA, TIMESTAMP_TYPE, Body, Column
+from millrace.records.arrow_schema import TIMESTAMP_TYPE, Body, Column
+from millrace.records.arrow_unshown import HeaderParts, Times, record_batch
 from millrace.records.formats import first_offset
 from millrace.records.record import kernel_batch
 
@@ -44,27 +46,28 @@ def _message_set(body: MessageBody) -> MessageSet:
 
 def _record_batch(columns: Columns) -> pa.RecordBatch:
     rows, offsets, (nulls, validity, timestamps), keys, values, headers = columns
-    arrays: list[Column] = [
+    return record_batch(
         pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets)], 0),
-        pa.Array.from_buffers(TIMESTAMP_TYPE, rows, [_optional(validity), pa.py_buffer(timestamps)], nulls),
-        _binary(pa.binary(), rows, keys),
-        _binary(pa.binary(), rows, values),
+        Times(
+            pa.Array.from_buffers(TIMESTAMP_TYPE, rows, [_optional(validity), pa.py_buffer(timestamps)], nulls),
+            np.frombuffer(memoryview(timestamps), np.int64, rows),
+        ),
+        _binary(rows, keys),
+        _binary(rows, values),
         _headers(rows, headers),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+    )
 
 
-def _binary(data_type: pa.DataType, rows: int, column: Binary) -> Column:
+def _binary(rows: int, column: Binary) -> Column:
     nulls, validity, offsets, data = column
     buffers = [_optional(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(data_type, rows, buffers, nulls)
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, nulls)
 
 
-def _headers(rows: int, headers: Headers) -> Column:
+def _headers(rows: int, headers: Headers) -> HeaderParts:
     count, starts, keys, values = headers
-    fields = [_binary(pa.string(), count, keys), _binary(pa.binary(), count, values)]
-    structs = pa.Array.from_buffers(HEADER_TYPE, count, [None], 0, children=fields)
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(starts)], 0, children=[structs])
+    bounds = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(starts)], 0)
+    return HeaderParts(bounds, _binary(count, keys), _binary(count, values))
 
 
 def _optional(memory: Memory | None) -> pa.Buffer | None:

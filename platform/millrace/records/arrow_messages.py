@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from millrace.records.arrow_schema import HEADERS_TYPE, MICROSECONDS_LIMIT, RECORD_SCHEMA, TIMESTAMP_TYPE, Column
-from millrace.records.batch import CODEC_MASK, NO_TIMESTAMP, Buffer
+from millrace.records.arrow_unshown import has_no_time, no_headers, record_batch, times_of
+from millrace.records.batch import CODEC_MASK, Buffer
 from millrace.records.message_set import Message, inner_records, read_message, unwrap, walk_entries, walk_messages
 from millrace.records.record import Record
 
@@ -49,14 +50,14 @@ def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
 def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
     """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for damage."""
     records = [record for body in bodies for record in _records(body) if from_offset <= record.offset < until_offset]
-    columns: list[Column] = [
+    milliseconds = np.array([record.timestamp_ms for record in records], np.int64)
+    return record_batch(
         pa.array([record.offset for record in records], pa.int64()),
-        pa.array([_microseconds(record.timestamp_ms) for record in records], TIMESTAMP_TYPE),
+        times_of(milliseconds, has_no_time(milliseconds)),
         pa.array([record.key for record in records], pa.binary()),
         pa.array([record.value for record in records], pa.binary()),
-        pa.array([[] for _ in records], HEADERS_TYPE),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+        no_headers(len(records)),
+    )
 
 
 def _records(body: MessageBody) -> list[Record]:
@@ -64,7 +65,3 @@ def _records(body: MessageBody) -> list[Record]:
         return inner_records(body.wrapper, body.data)
     messages = (message for _, message in walk_messages(body.data))
     return [Record(message.offset, message.timestamp_ms, message.key, message.value) for message in messages]
-
-
-def _microseconds(milliseconds: int) -> int | None:
-    return None if milliseconds == NO_TIMESTAMP or abs(milliseconds) > MICROSECONDS_LIMIT else milliseconds * 1000

@@ -21,17 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.errors import CorruptRecordError
-from millrace.records.arrow_schema import (
-    HEADER_TYPE,
-    HEADERS_TYPE,
-    MICROSECONDS_LIMIT,
-    RECORD_SCHEMA,
-    TIMESTAMP_TYPE,
-    Body,
-    Column,
-)
-from millrace.records.batch import NO_TIMESTAMP, BatchHeader
-from millrace.records.record import Header, decode_headers
+from millrace.records.arrow_schema import Body, Column
+from millrace.records.arrow_unshown import HeaderParts, Times, has_no_time, record_batch, shown_only, times_of
+from millrace.records.batch import BatchHeader
+from millrace.records.record import RawHeader, decode_headers
 from millrace.records.varint import decode_varint
 
 Integers = npt.NDArray[np.int64]
@@ -62,12 +55,12 @@ def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) ->
     header_counts, after_count = _varints(data, at)
     counts = [body.header.record_count for body in bodies]
     offsets = _offsets(bodies, counts, offset_deltas)
-    timestamps = _timestamps(bodies, counts, timestamp_deltas)
+    times = _times(bodies, counts, timestamp_deltas)
     headers = _headers(block, at, after_count, ends, header_counts)
     chosen = (offsets >= from_offset) & (offsets < until_offset)
-    columns = [pa.array(offsets), timestamps, _gather(block, keys), _gather(block, values), headers]
-    records = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
-    return records if bool(chosen.all()) else records.filter(pa.array(chosen))
+    columns = _gather(block, keys), _gather(block, values), headers
+    records = record_batch(pa.array(offsets), times, *columns)
+    return records if bool(chosen.all()) else shown_only(records.filter(pa.array(chosen)))
 
 
 def _record_bounds(block: bytes, bodies: Sequence[Body]) -> tuple[Integers, Integers]:
@@ -160,15 +153,14 @@ def _overflows(left: Integers, right: Integers) -> Flags:
     return ((left ^ total) & (right ^ total)) < 0
 
 
-def _timestamps(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Column:
+def _times(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Times:
+    """Returns the times; of one beyond 64 bits the lower ones, and null in the column."""
     headers = [body.header for body in bodies]
     bases = np.repeat([h.max_timestamp if h.is_log_append_time else h.base_timestamp for h in headers], counts)
     deltas = np.where(np.repeat([h.is_log_append_time for h in headers], counts), 0, deltas)
     milliseconds = bases + deltas
-    none = (milliseconds == NO_TIMESTAMP) | _overflows(bases, deltas)
-    none |= (milliseconds > MICROSECONDS_LIMIT) | (milliseconds < -MICROSECONDS_LIMIT)
-    microseconds = np.where(none, 0, milliseconds) * 1000
-    return pa.array(microseconds.view("datetime64[us]"), TIMESTAMP_TYPE, mask=none)
+    none = has_no_time(milliseconds) | _overflows(bases, deltas)
+    return times_of(milliseconds, none)
 
 
 def _gather(block: bytes, spans: _Spans) -> Column:
@@ -185,12 +177,12 @@ def _gather(block: bytes, spans: _Spans) -> Column:
     return over_block.take(pa.array(np.arange(0, 2 * count, 2), pa.int64(), mask=spans.nulls))
 
 
-def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> Column:
-    """Returns the headers column; checks that every record ends where its length says."""
+def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> HeaderParts:
+    """Returns the headers; checks that every record ends where its length says."""
     bare = counts == 0
     if bool((bare & (after_count != ends)).any()):
         raise CorruptRecordError("a record's fields end elsewhere than its length says")
-    flat: list[Header] = []
+    flat: list[RawHeader] = []
     sizes = np.zeros(counts.size + 1, np.int32)
     for index in np.flatnonzero(~bare):
         headers, position = decode_headers(block, int(at[index]))
@@ -198,8 +190,6 @@ def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, 
             raise CorruptRecordError(f"a record ends at {position}, its length says {ends[index]}")
         flat.extend(headers)
         sizes[index + 1] = len(headers)
-    names = pa.array([name for name, _ in flat], pa.string())
+    keys = pa.array([key for key, _ in flat], pa.binary())
     values = pa.array([value for _, value in flat], pa.binary())
-    structs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
-    starts = pa.array(np.cumsum(sizes, dtype=np.int32), pa.int32())
-    return pa.ListArray.from_arrays(starts, structs, type=HEADERS_TYPE)
+    return HeaderParts(pa.array(np.cumsum(sizes, dtype=np.int32), pa.int32()), keys, values)

@@ -10,8 +10,6 @@ from millrace.records.batch import BatchHeader, Buffer
 
 Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 
-MICROSECONDS_LIMIT = (2**63 - 1) // 1000
-
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
@@ -23,6 +21,11 @@ RECORD_FIELDS: list[pa.Field[pa.DataType]] = [
     pa.field("headers", HEADERS_TYPE),
 ]
 RECORD_SCHEMA = pa.schema(RECORD_FIELDS)
+UNSHOWN_FIELDS: list[pa.Field[pa.DataType]] = [
+    pa.field("timestamp_ms", pa.int64()),
+    pa.field("header_keys", pa.list_(pa.field("element", pa.binary()))),
+]
+"""What the columns of RECORD_SCHEMA can't show of a record; `records.arrow_unshown` says when."""
 
 
 class Body(NamedTuple):

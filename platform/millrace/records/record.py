@@ -5,6 +5,9 @@
                headerCount varint, header*
     header  := keyLength varint, key (UTF-8), valueLength varint (-1: null), value
 
+A header's key may be any bytes in a log, for not every broker looks at it. What is no UTF-8 is shown as Kafka's Java
+client shows it, with U+FFFD in its place, and a null key as the empty one (`readable_key`).
+
 The broker's hot path never comes here: it stores batches as they are. Bulk decoding to columns is
 `records.arrow`.
 """
@@ -40,6 +43,7 @@ from millrace.records.varint import decode_varint, encode_varint
 MIN_DELTA, MAX_DELTA = -(2**63), 2**63 - 1
 
 Header = tuple[str, bytes | None]
+RawHeader = tuple[bytes | None, bytes | None]
 
 
 class Record(NamedTuple):
@@ -220,9 +224,10 @@ def _decode_record(header: BatchHeader, body: bytes, position: int, delta_before
         raise CorruptRecordError(f"offset delta {offset_delta} does not follow {delta_before}")
     key, position = _decode_bytes(body, position)
     value, position = _decode_bytes(body, position)
-    headers, position = decode_headers(body, position)
+    raw_headers, position = decode_headers(body, position)
     if position != end:
         raise CorruptRecordError(f"record ends at {position}, its length says {end}")
+    headers = tuple((readable_key(key), value) for key, value in raw_headers)
     timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers), end
 
@@ -236,23 +241,19 @@ def _decode_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None
     return bytes(body[position : position + length]), position + length
 
 
-def decode_headers(body: bytes | memoryview, position: int) -> tuple[tuple[Header, ...], int]:
+def decode_headers(body: bytes | memoryview, position: int) -> tuple[tuple[RawHeader, ...], int]:
     """Returns (headers, position after them), from the header count on; CorruptRecordError for damage."""
     count, position = decode_varint(body, position)
     if count < 0 or count > len(body):
         raise CorruptRecordError(f"header count {count} can't be")
-    headers: list[Header] = []
+    headers: list[RawHeader] = []
     for _ in range(count):
         key, position = _decode_bytes(body, position)
-        if key is None:
-            raise CorruptRecordError("a header's key is null")
         value, position = _decode_bytes(body, position)
-        headers.append((_utf8(key), value))
+        headers.append((key, value))
     return tuple(headers), position
 
 
-def _utf8(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptRecordError(f"a header's key is not UTF-8: {error}") from error
+def readable_key(key: bytes | None) -> str:
+    """Returns a header's key as it is shown; what is no UTF-8 is replaced, and null is the empty key."""
+    return "" if key is None else key.decode(errors="replace")

@@ -29,6 +29,8 @@ LETTER_DESCRIPTIONS: Mapping[str, str] = {
     "load_id": "The load that met the record.",
     "ledger": "The ledger of that load.",
     "replay": "The number of the replay that made a row of the record; null where it waits.",
+    "timestamp_ms": "The record's own time where it is outside of the years 1 to 9999; else null.",
+    "header_keys": "The keys of the record's headers as they are, where one is null or not UTF-8; else null.",
 }
 VALUE = "value"
 

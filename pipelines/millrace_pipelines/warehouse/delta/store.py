@@ -68,8 +68,8 @@ class Store:
 
     @contextmanager
     def output(self, name: str) -> Iterator[pa.NativeFile]:
-        """Opens a new file to write, which is whole once the context ends; folders between are made."""
-        if self._disk is not None and "/" in name:
+        """Opens a new file to write, which is whole once the context ends; missing folders are made."""
+        if self._disk is not None:
             self._disk.mkdir(os.path.dirname(self.path(name)))
         with self.filesystem.open_output_stream(self.path(name)) as stream:
             yield stream

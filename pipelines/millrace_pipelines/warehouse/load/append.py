@@ -50,6 +50,11 @@ class Append:
         self._accept_keyless = accept_keyless
         self._following = with_epochs(plan.following, written.results)
 
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether the tasks wrote any."""
+        return bool(self._written.dead_letter_files)
+
     def commit_dead_letters(self, dead_letters: Table) -> None:
         """Appends the dead letters and moves their ledger; does nothing where there are none.
 

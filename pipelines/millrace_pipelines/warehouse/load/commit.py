@@ -29,6 +29,11 @@ class Committed(NamedTuple):
 class Commit(Protocol):
     """Brings what the tasks wrote into the tables."""
 
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether the tasks wrote any."""
+        ...
+
     def commit_dead_letters(self, dead_letters: Table) -> None:
         """Commits the dead letters, if there are any; raises StaleLedgerError where another operation was first."""
         ...

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
+from typing import cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,6 +20,8 @@ from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.fs import OsFileSystem
 from millrace.records.arrow import RECORD_SCHEMA
+from millrace.records.arrow_unshown import HeaderParts, has_no_time, record_batch, times_of
+from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.errors import LoadFailedError
@@ -109,9 +112,19 @@ def _rows(
 
 
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the columns behind the partition with the types that Millrace's own reader gives them."""
-    columns = [column.cast(kind) for column, kind in zip(batch.columns[1:], RECORD_SCHEMA.types, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    """Returns the columns behind the partition as Millrace's own reader gives them."""
+    offsets, timestamps, keys, values, headers = (
+        column.cast(kind) for column, kind in zip(batch.columns[1:], RECORD_SCHEMA.types, strict=True)
+    )
+    milliseconds = timestamps.cast(pa.int64()).to_numpy() // 1000
+    return record_batch(offsets, times_of(milliseconds, has_no_time(milliseconds)), keys, values, _parts(headers))
+
+
+def _parts(headers: Column) -> HeaderParts:
+    lists = cast("Lists", headers)
+    structs = cast("pa.StructArray", lists.flatten())
+    starts = offsets_array(lists.value_lengths().to_numpy())
+    return HeaderParts(starts, structs.field("key").cast(pa.binary()), structs.field("value"))
 
 
 def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:

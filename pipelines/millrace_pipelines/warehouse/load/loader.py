@@ -53,7 +53,7 @@ from millrace_pipelines.warehouse.load.published_offsets import commit_group, gr
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.load.verify import Written, missing_ranges, verify_results
-from millrace_pipelines.warehouse.tables.open import LoadTables, make_tables
+from millrace_pipelines.warehouse.tables.open import LoadTables, dead_letters_of, make_tables
 
 NO_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
@@ -188,9 +188,12 @@ class RangeLoader:
 
     def commit(self, tables: LoadTables, commit: Commit) -> Committed:
         """Commits the dead letters, then the rows; raises what the commit raises."""
-        if tables.dead_letters is not None:
+        dead_letters = tables.dead_letters
+        if dead_letters is None and commit.has_dead_letters:
+            dead_letters = dead_letters_of(tables.rows, self.fs)
+        if dead_letters is not None:
             with self._files_removed_on(StaleLedgerError, tables):
-                commit.commit_dead_letters(tables.dead_letters)
+                commit.commit_dead_letters(dead_letters)
             self._listener.reached(Step.DEAD_LETTERS_COMMITTED)
         with files_removed_on(StaleLedgerError, [tables.rows.location], self.load_id, self.fs):
             committed = commit.commit_rows()
@@ -241,7 +244,7 @@ class RangeLoader:
 
     def _files_removed_on(self, kind: type[BaseException], tables: LoadTables) -> AbstractContextManager[None]:
         """Removes this load's files from both tables where it is certain that it commits nothing to them any more."""
-        locations = [table.location for table in (tables.rows, tables.dead_letters) if table is not None]
+        locations = [tables.rows.location, dead_letters_dir(tables.rows.location)]
         return files_removed_on(kind, locations, self.load_id, self.fs)
 
 

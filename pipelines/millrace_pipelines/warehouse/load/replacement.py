@@ -71,6 +71,11 @@ class Replacement:
         self._accept_keyless = accept_keyless
         self._replaced = [span for span in written.ranges if span.range in plan.replaced]
 
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether the tasks wrote any."""
+        return bool(self._written.dead_letter_files)
+
     def commit_dead_letters(self, dead_letters: Table) -> None:
         """Replaces the dead letters; commits nothing where there were none and are none.
 

@@ -51,7 +51,7 @@ from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
-from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError
+from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.load.task import rows_writer
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -134,7 +134,7 @@ def replay(
 
     Raises:
         TableNotFoundError: No table, or none with dead letters.
-        SchemaError: The schema can't be used, or the table has none.
+        SchemaError: The schema can't be used.
         RegistryError: The schema registry can't be asked.
         StaleLedgerError: Another replay committed first; run again.
     """
@@ -187,8 +187,11 @@ class _Replay:
             changes=self._changes,
         )
 
-    def _payload(self) -> Payload:
-        """Returns the payload of the given schema, or of the table's, and brings the table to it but for a dry run."""
+    def _payload(self) -> Payload | None:
+        """Returns the payload of the given schema, or of the table's, and brings the table to it but for a dry run.
+
+        A table of raw envelopes has none.
+        """
         rows = Table.load(self._location, self._fs)
         if mode_of(rows) is not Mode.APPEND:
             raise WarehouseError(
@@ -198,12 +201,10 @@ class _Replay:
         given = None if self._options.schema is None else read_payload_schema(self._options.schema)
         load = Table.load if self._options.dry_run else Table.load_to_write
         found = look_at_tables(self._location, ledger.topic, ledger.topic_id, given, self._fs, load=load)
-        if found.wanted is None:
-            raise SchemaError(f"{self._location} has no declared schema")
         self._changes = found.changes()
         if not self._options.dry_run:
             make_tables(found, self._fs)
-        return found.wanted.payload
+        return None if found.wanted is None else found.wanted.payload
 
     def _parts(self, dead_letters: Table) -> Iterator[list[pa.Table]]:
         """Yields the selected letters, as many at a time as a commit takes."""
@@ -220,7 +221,7 @@ class _Replay:
         if part:
             yield part
 
-    def _replay(self, letters: list[pa.Table], payload: Payload) -> int | None:
+    def _replay(self, letters: list[pa.Table], payload: Payload | None) -> int | None:
         """Replays the letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []

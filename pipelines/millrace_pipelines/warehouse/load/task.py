@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace.records.absent import Intervals, as_intervals, coarse, count_of, joined
+from millrace.records.arrow import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.trace_context import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
 from millrace_pipelines.arrow import Column, binaries
@@ -171,11 +172,13 @@ def rows_writer(
 
 
 def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
+    """Returns records in the raw envelope, behind it what that does not show of them."""
     constants: list[Column] = [
         pa.repeat(pa.scalar(topic, pa.string()), records.num_rows),
         pa.repeat(pa.scalar(partition, pa.int32()), records.num_rows),
     ]
-    return pa.Table.from_arrays([*constants, *records.columns], schema=ENVELOPE_SCHEMA)
+    fields = [*ENVELOPE_SCHEMA, *list(records.schema)[len(RECORD_SCHEMA) :]]
+    return pa.Table.from_arrays([*constants, *records.columns], schema=pa.schema(fields))
 
 
 def _traceparents(records: pa.RecordBatch) -> Iterator[bytes | None]:

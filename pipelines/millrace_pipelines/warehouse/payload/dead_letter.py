@@ -1,4 +1,8 @@
-"""The columns of a dead letter: the record's raw envelope, and the reason why it is no row."""
+"""The columns of a dead letter: the record's raw envelope, the reason why it is no row, and what the envelope hides.
+
+The envelope has null for a time outside of the years 1 to 9999, and U+FFFD in a header's key that is not UTF-8; a
+letter keeps both as they are (`records.arrow_unshown`), in `timestamp_ms` and `header_keys`, null in other letters.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TypedDict
 
 import pyarrow as pa
 
+from millrace.records.arrow import UNSHOWN_FIELDS
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
 
@@ -17,6 +22,7 @@ LETTER_FIELDS: list[Field] = [
     pa.field("load_id", pa.string()),
     pa.field("ledger", pa.string()),
     pa.field("replay", pa.int64()),
+    *UNSHOWN_FIELDS,
 ]
 DEAD_LETTER_FIELDS: list[Field] = [*ENVELOPE_FIELDS, *LETTER_FIELDS]
 DEAD_LETTER_SCHEMA = pa.schema(DEAD_LETTER_FIELDS)
@@ -30,7 +36,7 @@ class LetterHeader(TypedDict):
 
 
 class Letter(TypedDict):
-    """A dead letter as Python's values; a time beyond the calendar is a text, and older letters lack some values."""
+    """A dead letter as Python's values; older ones lack some, and have a text for a time beyond the calendar."""
 
     topic: str
     partition: int
@@ -45,3 +51,5 @@ class Letter(TypedDict):
     load_id: str | None
     ledger: str
     replay: int | None
+    timestamp_ms: int | None
+    header_keys: list[bytes | None] | None

@@ -27,6 +27,8 @@ class Reason(StrEnum):
     LATE = "late"  # older than `late_after` allows
     EVENT_TIME = "event-time"  # no event time, or one far out of range
     PARTITIONS = "partitions"  # more partition values than a task may write
+    HEADER_KEY = "header-key"  # a header's key that is null or not UTF-8
+    TIMESTAMP = "timestamp"  # a record's own time outside of the years 1 to 9999
 
 
 class UnfitError(Exception):
@@ -54,9 +56,14 @@ class Decoded(NamedTuple):
 
     def passed(self, count: int) -> Flags:
         """Returns for each of `count` values whether it passed."""
-        flags = np.ones(count, np.bool_)
-        flags[[refusal.place for refusal in self.refusals]] = False
-        return flags
+        return passed(self.refusals, count)
+
+
+def passed(refusals: Sequence[Refusal], count: int) -> Flags:
+    """Returns for each of `count` values whether it is not refused."""
+    flags = np.ones(count, np.bool_)
+    flags[[refusal.place for refusal in refusals]] = False
+    return flags
 
 
 class Part(NamedTuple):

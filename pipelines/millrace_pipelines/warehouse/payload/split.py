@@ -1,19 +1,26 @@
-"""Splits records in the raw envelope into rows, with their typed columns and partitions, and dead letters."""
+"""Splits records in the raw envelope into rows, with their typed columns and partitions, and dead letters.
+
+A record that the envelope does not show as it is (`records.arrow_unshown`) is a letter in any case. A replay sees the
+envelope alone, and makes a row of the record as it is shown there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from millrace_pipelines.arrow import Column, Places, binaries, combined
-from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
+from millrace.records.arrow import UNSHOWN_FIELDS
+from millrace_pipelines.arrow import Column, Columns, Field, Places, binaries, combined, flags_of, nulls_of
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.event_time import Placed
-from millrace_pipelines.warehouse.payload.outcome import Refusal
+from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, passed, refused_where
 from millrace_pipelines.warehouse.payload.payload import Payload
+
+NO_LETTERS = DEAD_LETTER_SCHEMA.empty_table()
 
 
 class Split(NamedTuple):
@@ -47,30 +54,32 @@ class Splitter:
 
     def split(self, envelope: pa.Table) -> Split:
         """Splits some records; RegistryError where their schema can't be asked for."""
-        if self._payload is None:
-            return Split(envelope, None, DEAD_LETTER_SCHEMA.empty_table(), 0, 0)
         is_known = np.isin(envelope.column("offset").to_numpy(), self._known)
-        if not is_known.any():
-            return self._split(self._payload, envelope)
-        split = self._split(self._payload, envelope.filter(pa.array(~is_known)))
-        return split._replace(dead_letters=split.dead_letters + int(is_known.sum()))
+        fresh = envelope.filter(pa.array(~is_known)) if is_known.any() else envelope
+        unshown = list(_unshown(fresh))
+        shown, letters = fresh.select(ENVELOPE_COLUMNS), self._letters(fresh, unshown)
+        if unshown:
+            shown = shown.filter(pa.array(passed(unshown, shown.num_rows)))
+        split = Split(shown, None, NO_LETTERS, 0, 0) if self._payload is None else self._split(self._payload, shown)
+        both = pa.concat_tables([letters, split.letters]) if unshown else split.letters
+        return split._replace(letters=both, dead_letters=both.num_rows + int(is_known.sum()))
 
     def _split(self, payload: Payload, envelope: pa.Table) -> Split:
         decoded = payload.decode(binaries(combined(envelope.column("value"))))
-        passed = decoded.passed(envelope.num_rows)
-        kept = envelope if passed.all() else envelope.filter(pa.array(passed))
+        fits = passed(decoded.refusals, envelope.num_rows)
+        kept = envelope if fits.all() else envelope.filter(pa.array(fits))
         rows = pa.Table.from_arrays([*kept.columns, *decoded.columns.columns], schema=payload.table_schema)
         if payload.schema.event_time is None:
             letters = self._letters(envelope, decoded.refusals)
             return Split(rows, None, letters, letters.num_rows, 0)
         placed = payload.schema.event_time.place(rows, self._taken)
-        letters = self._letters(envelope, [*decoded.refusals, *_outer(placed.refusals, np.flatnonzero(passed))])
+        letters = self._letters(envelope, [*decoded.refusals, *_outer(placed.refusals, np.flatnonzero(fits))])
         rows, spans = _without(rows, placed)
         return Split(rows, spans, letters, letters.num_rows, placed.late)
 
     def _letters(self, envelope: pa.Table, refusals: Sequence[Refusal]) -> pa.Table:
         if not refusals:
-            return DEAD_LETTER_SCHEMA.empty_table()
+            return NO_LETTERS
         ordered = sorted(refusals, key=lambda refusal: refusal.place)
         count = len(ordered)
         why: list[Column] = [
@@ -83,7 +92,20 @@ class Splitter:
         ]
         refused = envelope.take(pa.array([refusal.place for refusal in ordered], pa.int64()))
         columns = [refused.column(field.name) for field in ENVELOPE_FIELDS]
-        return pa.Table.from_arrays([*columns, *why], schema=DEAD_LETTER_SCHEMA)
+        kept = [_column(refused, field) for field in UNSHOWN_FIELDS]
+        return pa.Table.from_arrays([*columns, *why, *kept], schema=DEAD_LETTER_SCHEMA)
+
+
+def _unshown(envelope: pa.Table) -> Iterator[Refusal]:
+    """Yields a refusal for each record that has something which the envelope's columns don't show."""
+    hidden = [flags_of(combined(_column(envelope, field)).is_valid()) for field in UNSHOWN_FIELDS]
+    times, keys = hidden
+    yield from refused_where(times, Reason.TIMESTAMP, "the record's time is outside of the years 1 to 9999")
+    yield from refused_where(keys & ~times, Reason.HEADER_KEY, "a header's key is null or not UTF-8")
+
+
+def _column(records: pa.Table, field: Field) -> Column | Columns:
+    return records.column(field.name) if field.name in records.column_names else nulls_of(field.type, len(records))
 
 
 def _outer(refusals: Sequence[Refusal], places: Places) -> list[Refusal]:
@@ -93,6 +115,5 @@ def _outer(refusals: Sequence[Refusal], places: Places) -> list[Refusal]:
 def _without(rows: pa.Table, placed: Placed) -> tuple[pa.Table, Places]:
     if not placed.refusals:
         return rows, placed.spans
-    kept = np.ones(rows.num_rows, np.bool_)
-    kept[[refusal.place for refusal in placed.refusals]] = False
+    kept = passed(placed.refusals, rows.num_rows)
     return rows.filter(pa.array(kept)), placed.spans[kept]

@@ -8,7 +8,7 @@ A load plans between the two, so that a load that is refused, and a dry run, lea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,13 @@ from millrace_pipelines.warehouse.delta.compression import COMPRESSION_PROPERTY,
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError, TableNotFoundError
-from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY, Ledger, ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import (
+    GENERATION_PROPERTY,
+    TOPIC_ID_PROPERTY,
+    TOPIC_PROPERTY,
+    Ledger,
+    ledger_of,
+)
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.evolution import Evolution, evolve
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -79,7 +85,7 @@ class FoundTables:
         mode: The mode that is asked for; None for the table's own.
         compression: The codec that is asked for; None for the table's own choice.
         rows: The table of rows; None where there is none yet.
-        dead_letters: The table of dead letters; None where there is none yet, or no typed column.
+        dead_letters: The table of dead letters; None where there is none yet.
         ledger: The ledger of the rows as it was found; that of a new table is empty.
         wanted: What the declared schema, or the table's own, makes of the table; None for raw envelopes.
     """
@@ -175,7 +181,7 @@ def look_at_tables(
         mode=mode,
         compression=compression,
         rows=rows,
-        dead_letters=None if wanted is None else _existing(dead_letters_dir(location), topic, fs, load),
+        dead_letters=_existing(dead_letters_dir(location), topic, fs, load),
         ledger=Ledger(topic, topic_id, {}) if rows is None else ledger_of(rows),
         wanted=wanted,
     )
@@ -193,10 +199,11 @@ def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
     _choose_compression(rows, found.compression)
     wanted = found.wanted
     if wanted is None:
-        return LoadTables(rows, None, None)
+        return LoadTables(rows, None, found.dead_letters)
     if found.rows is not None:  # a table that was made just now has its columns
         apply_evolution(rows, wanted.payload.schema, wanted.evolution, fs)
-    return LoadTables(rows, wanted.payload, _with_dead_letters(found, fs))
+    letters = found.dead_letters or _letters_table(found.location, _topic_properties(found), fs)
+    return LoadTables(rows, wanted.payload, _with_columns_of_today(letters))
 
 
 def _choose_compression(table: Table, compression: Compression | None) -> None:
@@ -274,16 +281,26 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
     return table
 
 
-def _with_dead_letters(found: FoundTables, fs: FileSystem) -> Table:
-    """Returns the table of dead letters, which is created where it is missing, with all columns of today."""
-    table = found.dead_letters or Table.load_or_create(
-        dead_letters_dir(found.location),
-        fs,
-        schema=DEAD_LETTER_SCHEMA,
-        name=f"{found.topic} dead letters",
-        configuration=_topic_properties(found),
+def dead_letters_of(rows: Table, fs: FileSystem) -> Table:
+    """Returns the dead letters beside a table of raw envelopes, whose table is made by the first of them."""
+    ledger = ledger_of(rows)
+    properties = {TOPIC_PROPERTY: ledger.topic, TOPIC_ID_PROPERTY: ledger.topic_id}
+    return _letters_table(rows.location, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)
+
+
+def _letters_table(location: str, properties: Mapping[str, str], fs: FileSystem) -> Table:
+    """Returns the table of dead letters, which is created where it is missing."""
+    topic = properties[TOPIC_PROPERTY]
+    name = f"{topic} dead letters"
+    table = Table.load_or_create(
+        dead_letters_dir(location), fs, schema=DEAD_LETTER_SCHEMA, name=name, configuration=properties
     )
-    _check_topic(table, found.topic)
+    _check_topic(table, topic)
+    return table
+
+
+def _with_columns_of_today(table: Table) -> Table:
+    """Returns a table of dead letters with all columns of today."""
     missing = [field for field in DEAD_LETTER_FIELDS if field.name not in table.schema.names]
     if missing:
         added = [field.name for field in missing]

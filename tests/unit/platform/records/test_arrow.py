@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millrace import kernel
 from millrace.errors import CorruptRecordError, RecordError, UnsupportedCodecError
 from millrace.records import arrow
-from millrace.records.arrow import COMPILED, MICROSECONDS_LIMIT, PLAIN, RECORD_SCHEMA, PassedOver, decode_to_arrow
+from millrace.records.arrow import COMPILED, PLAIN, RECORD_SCHEMA, PassedOver, decode_to_arrow
 from millrace.records.batch import (
     ATTRIBUTES_POSITION,
     CONTROL_FLAG,
@@ -19,10 +19,12 @@ from millrace.records.batch import (
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     compute_crc,
+    walk,
 )
 from millrace.records.compression import Codec
 from millrace.records.message_set import decode_message_set, encode_message_set
-from millrace.records.record import NewRecord, Record, decode_records, encode_batch
+from millrace.records.record import NewRecord, Record, decode_records, encode_batch, records_of
+from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
 
 needs_kernel = pytest.mark.skipif(kernel.native is None, reason=f"the record kernel is {kernel.description}")
 both = pytest.mark.parametrize("path", [pytest.param("compiled", marks=needs_kernel), "numpy"])
@@ -49,7 +51,8 @@ def log_of(batches):
 
 
 def expected_timestamp(milliseconds):
-    return None if milliseconds == NO_TIMESTAMP or abs(milliseconds) > MICROSECONDS_LIMIT else milliseconds * 1000
+    in_calendar = MIN_DATETIME_MS <= milliseconds <= MAX_DATETIME_MS
+    return milliseconds * 1000 if in_calendar and milliseconds != NO_TIMESTAMP else None
 
 
 def reference(buffer, from_offset=0, until_offset=2**63 - 1, decode=decode_records):
@@ -68,7 +71,7 @@ def decoded(path, buffer, **wanted):
     rows = []
     for batch in columns(path, buffer, **wanted):
         batch.validate(full=True)
-        assert batch.schema == RECORD_SCHEMA
+        assert batch.select(RECORD_SCHEMA.names).schema == RECORD_SCHEMA
         plain = batch.set_column(1, "timestamp", batch.column("timestamp").cast(pa.int64()))
         for row in plain.to_pylist():
             headers = tuple((header["key"], header["value"]) for header in row["headers"])
@@ -79,6 +82,11 @@ def decoded(path, buffer, **wanted):
 def resealed(batch):
     batch[CRC_POSITION : CRC_POSITION + 4] = compute_crc(batch, 0, len(batch)).to_bytes(4, "big")
     return bytes(batch)
+
+
+def body_of(batch):
+    [(_, header)] = walk(batch)
+    return header, batch[HEADER_BYTES:]
 
 
 def flagged(flag, *records, base_offset=0):
@@ -217,18 +225,58 @@ FOLLOWING = bytes(8192)  # whose length, 80 80 01, goes on like UTF-8
 
 
 @both
-def test_a_header_s_key_is_utf8_as_python_reads_it(path):
+def test_a_header_s_key_is_shown_as_python_reads_it_and_kept_where_it_is_no_text(path):
     for key in SEQUENCES:
         batch = bytearray(encode_batch([NewRecord(b"v", headers=(("x" * len(key), FOLLOWING),))]))
         at = batch.index(b"x" * len(key))
         batch[at : at + len(key)] = key
-        try:
-            want = key.decode()
-        except UnicodeDecodeError:
-            with pytest.raises(CorruptRecordError, match="UTF-8"):
-                decoded(path, resealed(batch))
-        else:
-            assert decoded(path, resealed(batch))[0].headers[0][0] == want
+        sealed = resealed(batch)
+        want = key.decode(errors="replace")
+        assert decoded(path, sealed)[0].headers[0][0] == want
+        [columns_of_it] = columns(path, sealed)
+        kept = None if want.encode() == key else [key]
+        names = columns_of_it.schema.names
+        assert (columns_of_it.column("header_keys").to_pylist() if "header_keys" in names else [None]) == [kept]
+        [record] = decode_records(sealed)
+        assert record.headers == ((want, FOLLOWING),)
+        assert records_of(*body_of(sealed)) == [record]
+
+
+@both
+@pytest.mark.parametrize("milliseconds", [
+    -(2**63) + 1, -(2**62), MIN_DATETIME_MS - 1, MIN_DATETIME_MS, -2, NO_TIMESTAMP, 0, MAX_DATETIME_MS,
+    MAX_DATETIME_MS + 1, 1_700_000_000_000_000, (2**63 - 1) // 1000, 2**62, 2**63 - 1,
+])  # fmt: skip
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_time_beyond_the_calendar_is_null_and_kept_beside_it(path, magic, milliseconds):
+    plain = Record(1, 5, b"k", b"v")
+    if magic == 2:
+        buffer = encode_batch([NewRecord(b"v", timestamp_ms=milliseconds)])
+        buffer += encode_batch([NewRecord(b"v", b"k", timestamp_ms=5)], base_offset=1)
+    else:
+        buffer = encode_message_set([Record(0, milliseconds, None, b"v"), plain], magic=1)
+    assert [record.timestamp_ms for record in decoded(path, buffer)] == [expected_timestamp(milliseconds), 5000]
+    [batch] = columns(path, buffer)
+    is_kept = milliseconds != NO_TIMESTAMP and expected_timestamp(milliseconds) is None
+    assert ("timestamp_ms" in batch.schema.names) is is_kept
+    if is_kept:
+        assert batch.column("timestamp_ms").to_pylist() == [milliseconds, None]
+        assert batch.column("header_keys").null_count == 2
+    [rest] = columns(path, buffer, from_offset=1)
+    assert rest.schema == RECORD_SCHEMA
+
+
+@both
+def test_a_null_header_key_is_the_empty_one_and_kept(path):
+    body = bytes.fromhex("00 0000 01 0276 04 010261 026e01")  # two headers: null, and n without a value
+    batch = bytearray(encode_batch([NewRecord(b"v")])[:HEADER_BYTES]) + bytes([len(body) * 2]) + body
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    sealed = resealed(batch)
+    headers = (("", b"a"), ("n", None))
+    assert decoded(path, sealed)[0].headers == headers
+    assert columns(path, sealed)[0].column("header_keys").to_pylist() == [[None, b"n"]]
+    assert [record.headers for record in decode_records(sealed)] == [headers]
+    assert [record.headers for record in records_of(*body_of(sealed))] == [headers]
 
 
 @needs_kernel

@@ -1,0 +1,122 @@
+"""Columns of records that every reader shows alike, and beside them what these can't show.
+
+Most readers have no time outside of the years 1 to 9999, and a text is UTF-8 to all; a producer may write any number
+and any bytes. So RECORD_SCHEMA has null for such a time, and header keys as `records.record.readable_key` gives them.
+A block with such records has two columns more, UNSHOWN_FIELDS: the time in milliseconds, and the keys of all headers as
+they are; each is null for a record of which RECORD_SCHEMA shows it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.records.arrow_schema import (
+    HEADER_TYPE,
+    HEADERS_TYPE,
+    RECORD_SCHEMA,
+    TIMESTAMP_TYPE,
+    UNSHOWN_FIELDS,
+    Column,
+)
+from millrace.records.batch import NO_TIMESTAMP
+from millrace.records.record import readable_key
+from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+WIDE_SCHEMA = pa.schema([*RECORD_SCHEMA, *UNSHOWN_FIELDS])
+TIME_TYPE, KEYS_TYPE = (field.type for field in UNSHOWN_FIELDS)
+
+
+class Times(NamedTuple):
+    """The column of times; and for each record its own in milliseconds, looked at where the column has null."""
+
+    column: Column
+    milliseconds: Integers
+
+
+class HeaderParts(NamedTuple):
+    """The headers of all records: where those of a record begin, and where the last ones end; keys as bytes; values."""
+
+    starts: Column
+    keys: Column
+    values: Column
+
+
+def has_no_time(milliseconds: Integers) -> Flags:
+    """Returns for which records the column of times is null: those without one, and those outside of years 1 to 9999.
+
+    A negative one may be a time before 1970; but -1 says that there is none.
+    """
+    beyond = (milliseconds < MIN_DATETIME_MS) | (milliseconds > MAX_DATETIME_MS)
+    none: Flags = beyond | (milliseconds == NO_TIMESTAMP)
+    return none
+
+
+def times_of(milliseconds: Integers, none: Flags) -> Times:
+    """Returns the times of records, with null where `none` says so."""
+    microseconds = np.where(none, 0, milliseconds) * 1000
+    return Times(pa.array(microseconds.view("datetime64[us]"), TIMESTAMP_TYPE, mask=none), milliseconds)
+
+
+def no_headers(rows: int) -> HeaderParts:
+    """Returns the headers of records that have none."""
+    return HeaderParts(pa.array(np.zeros(rows + 1, np.int32)), pa.array([], pa.binary()), pa.array([], pa.binary()))
+
+
+def record_batch(offsets: Column, times: Times, keys: Column, values: Column, headers: HeaderParts) -> pa.RecordBatch:
+    """Returns the records as RECORD_SCHEMA, with UNSHOWN_FIELDS behind where it does not show them all."""
+    texts = _texts(headers.keys)
+    structs = pa.StructArray.from_arrays([texts, headers.values], fields=list(HEADER_TYPE))
+    shown = [offsets, times.column, keys, values, _lists(HEADERS_TYPE, headers.starts, structs)]
+    unshown = [_unshown_times(times), _unshown_keys(headers, texts)]
+    return shown_only(pa.RecordBatch.from_arrays([*shown, *unshown], schema=WIDE_SCHEMA))
+
+
+def shown_only(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the records without UNSHOWN_FIELDS where these have nothing."""
+    unshown = records.columns[len(RECORD_SCHEMA) :]
+    if any(column.null_count < len(column) for column in unshown):
+        return records
+    return records.select(RECORD_SCHEMA.names)
+
+
+def _texts(keys: Column) -> Column:
+    """Returns header keys as they are shown."""
+    if not keys.null_count:
+        try:
+            return keys.cast(pa.string())
+        except pa.ArrowInvalid:
+            pass
+    return pa.array([readable_key(key.as_py()) for key in keys], pa.string())
+
+
+def _lists(data_type: pa.DataType, starts: Column, items: Column) -> Column:
+    return pa.Array.from_buffers(data_type, len(starts) - 1, [None, starts.buffers()[1]], 0, children=[items])
+
+
+def _nulls(data_type: pa.DataType, rows: int) -> Column:
+    column: Column = pa.nulls(rows, data_type)  # type: ignore[call-overload]
+    return column
+
+
+def _unshown_times(times: Times) -> Column:
+    if times.column.null_count == 0:
+        return _nulls(TIME_TYPE, len(times.column))
+    shown = times.column.is_valid().to_numpy(zero_copy_only=False) | (times.milliseconds == NO_TIMESTAMP)
+    return pa.array(times.milliseconds, TIME_TYPE, mask=shown)
+
+
+def _unshown_keys(headers: HeaderParts, texts: Column) -> Column:
+    """Returns the keys of those records that have one which is not shown as it is."""
+    rows = len(headers.starts) - 1
+    as_shown = texts.cast(pa.binary())
+    if headers.keys.null_count == 0 and headers.keys.equals(as_shown):
+        return _nulls(KEYS_TYPE, rows)
+    own, shown = (_lists(KEYS_TYPE, headers.starts, keys) for keys in (headers.keys, as_shown))
+    return pa.array([None if one == other else one.as_py() for one, other in zip(own, shown, strict=True)], KEYS_TYPE)
