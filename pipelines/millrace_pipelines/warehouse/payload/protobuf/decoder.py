@@ -7,13 +7,16 @@
 
 A field that knows whether it is set (`optional`, a message, a member of `oneof`, all of proto2) is null where it is
 not set; others have their default. A value with a field that the schema does not have is refused: the writer's schema
-is newer, or the bytes are of another type. A field whose type holds itself has no column.
+is newer, or the bytes are of another type. A field whose type holds itself has no column. A string of proto2 may be any
+bytes; one that is not UTF-8 is refused.
+
+A message's fields hide its methods of the same names, so methods are called by the class.
 Source: Protocol Buffers, "Encoding", "Field Presence", "Well-Known Types".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter
@@ -26,7 +29,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millrace.records.arrow import TIMESTAMP_TYPE
-from millrace_pipelines.arrow import Column, Field, list_column, map_column, offsets_array, values_of
+from millrace_pipelines.arrow import Column, Field, Places, list_column, map_column, offsets_array, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
@@ -77,6 +80,7 @@ class ProtobufDecoder:
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._class: type[Message] = GetMessageClass(descriptor)
+        self._name: str = descriptor.full_name
         self._columns = [_Column(field, ()) for field in descriptor.fields if not _is_recursive(field, ())]
         self.fields: list[Field] = [column.field for column in self._columns]
         self.without_column = [field.name for field in descriptor.fields if _is_recursive(field, ())]
@@ -97,34 +101,68 @@ class ProtobufDecoder:
                 places.append(place)
             except UnfitError as error:
                 refusals.append(Refusal(place, error.reason, str(error)))
-        schema = pa.schema(self.fields)
-        arrays = [column.gather(messages) for column in self._columns]
-        return joined([Part(np.array(places, np.int64), pa.Table.from_arrays(arrays, schema=schema))], refusals, schema)
+        parts: list[Part] = []
+        for outcome in self._gathered(messages, np.array(places, np.int64)):
+            refusals.append(outcome) if isinstance(outcome, Refusal) else parts.append(outcome)
+        return joined(parts, refusals, pa.schema(self.fields))
+
+    def _gathered(self, messages: Messages, places: Places) -> Iterator[Part | Refusal]:
+        """Yields the columns of all messages; of those with a string that is not UTF-8, refusals."""
+        try:
+            arrays = [_gathered(column, messages) for column in self._columns]
+        except UnfitError as error:
+            if len(messages) == 1:
+                yield Refusal(int(places[0]), error.reason, str(error))
+                return
+            half = len(messages) // 2
+            yield from self._gathered(messages[:half], places[:half])
+            yield from self._gathered(messages[half:], places[half:])
+        else:
+            yield Part(places, pa.Table.from_arrays(arrays, schema=pa.schema(self.fields)))
 
     def _parsed(self, value: bytes) -> Message:
-        message = self._class()
+        kind = self._class
+        message = kind()
         try:
-            message.MergeFromString(value)
+            kind.MergeFromString(message, value)
         except DecodeError as error:
             raise UnfitError(Reason.MALFORMED, str(error)) from None
-        if self._has_required and not message.IsInitialized():
-            missing = ", ".join(message.FindInitializationErrors())
+        if self._has_required and not kind.IsInitialized(message):
+            missing = ", ".join(kind.FindInitializationErrors(message))
             raise UnfitError(Reason.MISSING, f"field {missing} is missing")
-        size_bytes = message.ByteSize()
-        message.DiscardUnknownFields()
-        if message.ByteSize() != size_bytes:
-            raise UnfitError(Reason.NEWER_SCHEMA, f"a field that {message.DESCRIPTOR.full_name} does not have")
+        size_bytes = kind.ByteSize(message)
+        kind.DiscardUnknownFields(message)
+        if kind.ByteSize(message) != size_bytes:
+            raise UnfitError(Reason.NEWER_SCHEMA, f"a field that {self._name} does not have")
         if self._checks:
-            for column in self._columns:
-                if column.check is not None:
-                    column.check(message)
+            self._check(message)
         return message
+
+    def _check(self, message: Message) -> None:
+        for column in self._columns:
+            if column.check is not None:
+                try:
+                    column.check(message)
+                except (TypeError, ValueError) as error:
+                    raise _no_text(column, error) from None
 
 
 @lru_cache(maxsize=MAX_CACHED_TYPES)
 def protobuf_decoder(descriptor_set: bytes, message: str | None, path: tuple[int, ...] = (0,)) -> ProtobufDecoder:
     """Returns the decoder of a message type of a descriptor set; see `message_descriptor`."""
     return ProtobufDecoder(message_descriptor(descriptor_set, message, path=path))
+
+
+def _gathered(column: _Column, messages: Messages) -> Column:
+    try:
+        return column.gather(messages)
+    except (TypeError, ValueError) as error:
+        raise _no_text(column, error) from None
+
+
+def _no_text(column: _Column, error: Exception) -> UnfitError:
+    """Returns the refusal of a string that is no text: the library gives its bytes, which no column of texts takes."""
+    return UnfitError(Reason.MALFORMED, f"field {column.name}: Invalid UTF8 sequence: {error}")
 
 
 class _Column:
@@ -135,7 +173,8 @@ class _Column:
         if len(within) > MAX_DEPTH:
             raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
         self._descriptor = descriptor
-        self._get = _getter(self.name)
+        self._get = attrgetter(self.name)
+        self._has = GetMessageClass(descriptor.containing_type).HasField
         self.check: Callable[[Message], None] | None = None
         self.gather: Callable[[Messages], Column]
         data_type = self._built(within)
@@ -155,20 +194,20 @@ class _Column:
             return self._list(element)
         if element.check is not None:
             self.check = self._present_check(element.check)
-        get, name, one = self._get, self.name, element.gather
+        get, name, one, has = self._get, self.name, element.gather, self._has
         if not self.has_presence:
             self.gather = lambda messages: one(list(map(get, messages)))
         elif descriptor.message_type is None:  # most are set, and a value that is no default says so
-            self.gather = lambda messages: one([v if (v := get(m)) or m.HasField(name) else None for m in messages])
+            self.gather = lambda messages: one([v if (v := get(m)) or has(m, name) else None for m in messages])
         else:
-            self.gather = lambda messages: one([get(m) if m.HasField(name) else None for m in messages])
+            self.gather = lambda messages: one([get(m) if has(m, name) else None for m in messages])
         return element.data_type
 
     def _present_check(self, check: Check) -> Callable[[Message], None]:
-        get, name, presence = self._get, self.name, self.has_presence
+        get, name, presence, has = self._get, self.name, self.has_presence, self._has
 
         def present(message: Message) -> None:
-            if not presence or message.HasField(name):
+            if not presence or has(message, name):
                 check(get(message), name)
 
         return present
@@ -206,10 +245,6 @@ class _Column:
 
         self.gather, self.check = gather, check_all if values.check is not None else None
         return map_type
-
-
-def _getter(name: str) -> Callable[[Message], FieldValue]:
-    return attrgetter(name) if name.isidentifier() else lambda message: getattr(message, name)
 
 
 def _element(descriptor: FieldDescriptor, within: tuple[str, ...]) -> _Element:
