@@ -26,6 +26,7 @@ from millrace_pipelines.arrow import (
     nulls_of,
     offsets_array,
 )
+from millrace_pipelines.warehouse.payload.calendar import BEYOND, is_in_calendar
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, refused_where
 from millrace_pipelines.warehouse.payload.types import children, type_text
 
@@ -33,17 +34,13 @@ Flaw = tuple[Reason, str]
 
 
 def first_flaw(column: Column | Columns, field: Field, path: str = "") -> Flaw | None:
-    """Returns what is wrong with a column of a declared field: a null where none may be, a number not finite."""
+    """Returns what is wrong with a column of a declared field: a null where none may be, or a value out of range."""
     path = f"{path}/{field.name}" if path else field.name
     data_type = field.type
     if not field.nullable and column.null_count:
         return Reason.MISSING, f"field {path} is missing or null"
-    if pa.types.is_floating(data_type):
-        finite = pc.all(pc.is_finite(column)).as_py()
-        return (Reason.RANGE, f"field {path}: the number is too big") if finite is False else None
-    if pa.types.is_decimal(data_type):
-        fits = _fits(column, data_type.precision - data_type.scale)
-        return None if fits else (Reason.RANGE, f"field {path}: the number is too big")
+    if (beyond := _first_beyond(column, data_type)) is not None:
+        return Reason.RANGE, f"field {path}: {beyond}"
     whole = combined(column)
     if isinstance(whole, pa.StructArray) and pa.types.is_struct(data_type):
         present = whole.drop_null().flatten()
@@ -52,6 +49,15 @@ def first_flaw(column: Column | Columns, field: Field, path: str = "") -> Flaw |
     if isinstance(whole, pa.ListArray) and pa.types.is_list(data_type):
         return first_flaw(whole.flatten(), data_type.value_field, path)
     return None
+
+
+def _first_beyond(column: Column | Columns, data_type: pa.DataType) -> str | None:
+    """Returns what is wrong with a number that is not finite or has too many digits, or a time beyond the calendar."""
+    if pa.types.is_floating(data_type) and pc.all(pc.is_finite(column)).as_py() is False:
+        return "the number is too big"
+    if pa.types.is_decimal(data_type) and not _fits(column, data_type.precision - data_type.scale):
+        return "the number is too big"
+    return BEYOND if pa.types.is_temporal(data_type) and not is_in_calendar(column) else None
 
 
 def _fits(column: Column | Columns, digits: int) -> bool:

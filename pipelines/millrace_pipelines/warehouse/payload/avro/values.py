@@ -18,12 +18,17 @@ import pyarrow.compute as pc
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Column, Places, nulls_of, places_array, values_of
 from millrace_pipelines.warehouse.payload.avro.block import Block
+from millrace_pipelines.warehouse.payload.calendar import (
+    BEYOND,
+    FIRST_DAY,
+    FIRST_MICROSECOND,
+    LAST_DAY,
+    LAST_MICROSECOND,
+)
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.types import type_text
 
 INT_LIMIT = 1 << 31
-FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01
-LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31
 
 
 class Node(Protocol):
@@ -88,7 +93,10 @@ class Date(Int):
 
     def read(self, block: Block, rows: Places, path: str) -> Column:
         """Reads dates."""
-        return super().read(block, rows, path).cast(pa.date32())
+        days = super().read(block, rows, path).to_numpy()
+        beyond = (days < FIRST_DAY) | (days > LAST_DAY)
+        block.fail(rows, beyond, Reason.RANGE, f"field {path}: {BEYOND}")
+        return pa.array(np.where(beyond, 0, days), pa.int32()).cast(pa.date32())
 
 
 class Long:
@@ -114,7 +122,7 @@ class Timestamp:
         numbers = block.varints(rows, path)
         first, last = (limit * self._per_second // 1_000_000 for limit in (FIRST_MICROSECOND, LAST_MICROSECOND))
         beyond = (numbers < max(first, -(2**63))) | (numbers > min(last, 2**63 - 1))
-        block.fail(rows, beyond, Reason.RANGE, f"field {path}: a time beyond the years 1 to 9999")
+        block.fail(rows, beyond, Reason.RANGE, f"field {path}: {BEYOND}")
         numbers = np.where(beyond, 0, numbers)
         if self._per_second > 1_000_000:
             finer = numbers % 1000 != 0

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millrace_pipelines.arrow import Field, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.calendar import BEYOND, is_in_calendar
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.types import children, column_of, type_text
 
@@ -213,9 +214,12 @@ def _temporal(data_type: pa.DataType) -> Convert:
         text = _of(str, value, path)
         for suffix in suffixes:
             try:
-                return pa.scalar(text + suffix).cast(data_type)
+                found = pa.array([text + suffix]).cast(data_type)
             except pa.ArrowInvalid:
                 continue
+            if not is_in_calendar(found):
+                raise UnfitError(Reason.RANGE, f"field {path}: {text!r} is {BEYOND}")
+            return found[0]
         raise UnfitError(Reason.RANGE, f"field {path}: {text!r} is no {type_text(data_type)}")
 
     return convert

@@ -31,6 +31,7 @@ from google.protobuf.message_factory import GetMessageClass
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Column, Field, Places, list_column, map_column, offsets_array, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.calendar import BEYOND, FIRST_MICROSECOND, LAST_MICROSECOND
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
 from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of
@@ -59,7 +60,7 @@ WRAPPERS = {
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
 MAX_CACHED_TYPES = 256
-FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+FIRST_SECOND, LAST_SECOND = FIRST_MICROSECOND // 1_000_000, LAST_MICROSECOND // 1_000_000
 
 
 class _Element(NamedTuple):
@@ -308,7 +309,7 @@ def _timestamps(values: Sequence[Message | None]) -> Column:
 
 def _check_timestamp(value: Message, path: str) -> None:
     if not FIRST_SECOND <= value.seconds <= LAST_SECOND or not 0 <= value.nanos < 1_000_000_000:
-        raise UnfitError(Reason.RANGE, f"field {path}: a time beyond the years 1 to 9999")
+        raise UnfitError(Reason.RANGE, f"field {path}: {BEYOND}")
     if value.nanos % 1000:
         raise UnfitError(Reason.RANGE, f"field {path}: a time finer than a microsecond")
 
