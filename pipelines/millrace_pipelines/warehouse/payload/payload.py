@@ -106,7 +106,8 @@ class Payload:
             return
         payloads = unframed(values)
         if schema.format is Format.JSON:
-            fields = source_fields(PayloadSchema(registry=self.schema.registry), [schema])
+            declared = self.schema.fields  # the writer's schema may have what no column can, then
+            fields = declared or source_fields(PayloadSchema(registry=self.schema.registry), [schema])
             yield from self._known_fields(fields, payloads, places, self._json().decode, schema.schema_id)
         elif schema.format is Format.AVRO:
             decoder = registered_decoder(schema)

@@ -4,15 +4,16 @@
     integer → long    number → double    boolean → boolean              object with additionalProperties → map
     array with items → array                                            type [X, "null"], or oneOf X and null → X
 
-A property is required where `required` names it and null is not among its types. References inside the text are
-followed (`#/definitions/…`, `#/$defs/…`). Values must have the columns' types; further rules of the schema (patterns,
-bounds) are not checked. A property without a column type stops the load unless the declared fields leave it out.
+A property is required where `required` names it and null is not among its types. What a schema refers to (`$ref`, in
+the text itself) and its `allOf` count as its own (`schema_parts`). Values must have the columns' types; further rules
+of the schema (patterns, bounds) are not checked. A property without a column type, also one that an alternative alone
+has (`anyOf`, `oneOf`, `then` and others), stops the load unless the declared fields leave it out.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from millrace.json_values import Json
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.json.schema_parts import Document, Parts, Schema
 from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of
 
 FORMATS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP_TYPE, "date": pa.date32()}
@@ -29,98 +31,158 @@ PRIMITIVES: Mapping[str, pa.DataType] = {
     "number": pa.float64(),
     "boolean": pa.bool_(),
 }
+KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
 
 
 def json_schema_fields(text: str) -> list[Field]:
     """Returns the columns of a JSON Schema; SchemaError names a property that has none."""
     try:
         root: Json = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"the JSON Schema is no JSON: {error}") from error
     if not isinstance(root, dict):
         raise SchemaError("the JSON Schema is not that of an object")
-    document = _Document(root)
-    fields = document.fields(document.resolved(root), 0)
+    try:
+        fields = _Columns(Document(root)).of_root(root)
+    except RecursionError:
+        raise SchemaError("the JSON Schema is nested too deep, or holds itself") from None
     check_names([field.name for field in fields], {})
     return fields
 
 
-class _Document:
-    """One JSON Schema, whose parts may refer to one another."""
+class _Columns:
+    """Makes columns of the parts of one JSON Schema."""
 
-    def __init__(self, root: dict[str, Json]) -> None:
-        self._root = root
+    def __init__(self, document: Document) -> None:
+        self._document = document
 
-    def resolved(self, schema: Json) -> dict[str, Json]:
-        """Returns the schema itself, or the one that its references lead to."""
-        for _ in range(MAX_DEPTH):
-            if not isinstance(schema, dict):
-                break
-            if not isinstance(pointer := schema.get("$ref"), str):
-                return schema
-            schema = self._at(pointer)
-        raise SchemaError(f"JSON Schema {str(schema)[:100]}: neither a type nor a reference to one")
+    def of_root(self, root: Schema) -> list[Field]:
+        """Returns the columns of the whole schema."""
+        found = self._document.parts([root])
+        fields = self.fields(found, 0)
+        self.check_alternatives(found)
+        return fields
 
-    def _at(self, pointer: str) -> Json:
-        if not pointer.startswith("#/"):
-            raise SchemaError(f"JSON Schema: reference {pointer} leads out of the text")
-        found: Json = self._root
-        for part in pointer[2:].split("/"):
-            name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or name not in found:
-                raise SchemaError(f"JSON Schema: there is no {pointer}")
-            found = found[name]
-        return found
-
-    def fields(self, schema: dict[str, Json], depth: int) -> list[Field]:
+    def fields(self, found: Parts, depth: int) -> list[Field]:
         """Returns the columns of an object's properties; SchemaError where it has none."""
-        properties, listed = schema.get("properties"), schema.get("required")
-        required = listed if isinstance(listed, list) else []
-        if not isinstance(properties, dict) or not properties:
+        properties = _properties(found)
+        required = {name for names in found.values("required") if isinstance(names, list) for name in names}
+        if not properties:
             raise SchemaError("the JSON Schema is not that of an object with properties")
+        if any(isinstance(one, dict) for one in found.values("additionalProperties")):
+            raise SchemaError("JSON Schema: additionalProperties with a schema beside properties has no columns")
         if depth > MAX_DEPTH:
             raise SchemaError(f"JSON Schema: types are nested deeper than {MAX_DEPTH}")
-        return [self._field(name, part, name in required, depth) for name, part in properties.items()]
+        return [self._field(name, schemas, name in required, depth) for name, schemas in properties.items()]
 
-    def _field(self, name: str, part: Json, required: bool, depth: int) -> Field:
+    def _field(self, name: str, schemas: Sequence[Json], required: bool, depth: int) -> Field:
         try:
-            data_type, nullable = self._type(part, depth + 1)
+            data_type, nullable = self._type(schemas, depth + 1)
         except SchemaError as error:
             raise SchemaError(f"field {name}: {error}") from None
         return pa.field(name, data_type, nullable or not required)
 
-    def _type(self, part: Json, depth: int) -> tuple[pa.DataType, bool]:
-        """Returns the type, and whether null is one of its values."""
-        schema = self.resolved(part)
-        choices = schema.get("oneOf") or schema.get("anyOf")
-        if isinstance(choices, list):
-            return self._one_of([self.resolved(choice) for choice in choices], depth)
-        kinds = schema.get("type")
-        listed: Sequence[Json] = kinds if isinstance(kinds, list) else [kinds]
-        present = [kind for kind in listed if kind != "null"]
+    def _type(self, schemas: Sequence[Json], depth: int) -> tuple[pa.DataType, bool]:
+        """Returns the type of values that obey all these schemas, and whether null is one of the values."""
+        found = self._document.parts(schemas)
+        kinds = [kinds for part in found.parts if (kinds := _kinds(part.schema)) is not None]
+        present = _common(kinds) - {"null"}
         if len(present) != 1:
-            raise SchemaError(f"JSON Schema type {kinds!r} has no column type")
-        return self._of_kind(present[0], schema, depth), len(present) < len(listed)
+            raise SchemaError(_why_no_type(found, present))
+        data_type = self._of_kind(present.pop(), found, depth)
+        self.check_alternatives(found)
+        nullable = all(part.null_passes or "null" in (_kinds(part.schema) or ("null",)) for part in found.parts)
+        return data_type, nullable
 
-    def _one_of(self, choices: Sequence[dict[str, Json]], depth: int) -> tuple[pa.DataType, bool]:
-        present = [choice for choice in choices if choice.get("type") != "null"]
-        if len(present) != 1:
-            raise SchemaError("a choice of several JSON Schema types has no column type")
-        data_type, nullable = self._type(present[0], depth)
-        return data_type, nullable or len(present) < len(choices)
-
-    def _of_kind(self, kind: Json, schema: dict[str, Json], depth: int) -> pa.DataType:
-        text_format = schema.get("format")
-        if kind == "string" and isinstance(text_format, str) and text_format in FORMATS:
-            return FORMATS[text_format]
-        if isinstance(kind, str) and kind in PRIMITIVES:
+    def _of_kind(self, kind: str, found: Parts, depth: int) -> pa.DataType:
+        if kind == "string":
+            return _of_format({name for name in found.values("format") if isinstance(name, str) and name in FORMATS})
+        if kind in PRIMITIVES:
             return PRIMITIVES[kind]
-        if kind == "array":
-            element, nullable = self._type(schema.get("items"), depth + 1)
+        if kind == "array" and (items := list(found.values("items"))):
+            element, nullable = self._type(items, depth + 1)
             return list_of(element, nullable=nullable)
-        if kind == "object" and schema.get("properties"):
-            return pa.struct(self.fields(schema, depth))
-        if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-            value, nullable = self._type(schema["additionalProperties"], depth + 1)
+        if kind == "object" and _properties(found):
+            return pa.struct(self.fields(found, depth))
+        entries = [one for one in found.values("additionalProperties") if isinstance(one, dict)]
+        if kind == "object" and entries:
+            value, nullable = self._type(entries, depth + 1)
             return map_of(pa.string(), value, nullable=nullable)
         raise SchemaError(f"JSON Schema type {kind!r} has no column type")
+
+    def check_alternatives(self, found: Parts) -> None:
+        """Raises SchemaError where an alternative has a property that the parts have not."""
+        for keyword, schema in found.alternatives:
+            for path in self._only_in(self._document.parts(_objects([schema])), found):
+                raise SchemaError(f"JSON Schema: {keyword} has {path}, which values of one kind alone have")
+
+    def _only_in(self, alternative: Parts, base: Parts) -> Iterator[str]:
+        """Yields the paths of what an alternative has, also in alternatives of its own, and the base has not."""
+        known = _properties(base)
+        for name, schemas in _properties(alternative).items():
+            if name not in known:
+                yield f"property {name}"
+            else:
+                inside = self._only_in(self._document.parts(_objects(schemas)), self._document.parts(known[name]))
+                yield from (f"{path} in {name}" for path in inside)
+        if any(isinstance(one, dict) for one in alternative.values("additionalProperties")) and known:
+            yield "additionalProperties"
+        if items := _objects(alternative.values("items")):
+            base_items = self._document.parts(list(base.values("items")))
+            yield from self._only_in(self._document.parts(items), base_items)
+        for schema in _objects(schema for _, schema in alternative.alternatives):
+            yield from self._only_in(self._document.parts([schema]), base)
+
+
+def _objects(schemas: Iterable[Json]) -> list[Json]:
+    """Returns the schemas but for `true` and `false`, which have no properties."""
+    return [schema for schema in schemas if isinstance(schema, dict)]
+
+
+def _properties(found: Parts) -> dict[str, list[Json]]:
+    """Returns the schemas of each property, which hold at once."""
+    properties: dict[str, list[Json]] = {}
+    for one in found.values("properties"):
+        if not isinstance(one, dict):
+            raise SchemaError("JSON Schema: properties is no object")
+        for name, schema in one.items():
+            properties.setdefault(name, []).append(schema)
+    return properties
+
+
+def _kinds(schema: Schema) -> set[str] | None:
+    """Returns the types that a schema lets through; None where it says nothing of them."""
+    kinds = schema.get("type")
+    if isinstance(kinds, str):
+        return {kinds}
+    if isinstance(kinds, list):
+        return {str(kind) for kind in kinds}
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(values, list):
+        return {"null" if value is None else KINDS[type(value)] for value in values}
+    if "properties" in schema:
+        return {"object", "null"}
+    return {"array", "null"} if "items" in schema else None
+
+
+def _common(kinds: Iterable[set[str]]) -> set[str]:
+    """Returns the types in all sets, of which a number may be an integer."""
+    common: set[str] | None = None
+    for some in kinds:
+        wide = some | ({"integer"} if "number" in some else set())
+        common = wide if common is None else common & wide
+    found = common or set()
+    return found - {"integer"} if "number" in found else found
+
+
+def _why_no_type(found: Parts, present: set[str]) -> str:
+    choices = sorted({keyword for keyword, _ in found.alternatives})
+    if choices:
+        return f"{choices[0]}: a choice of several JSON Schema types has no column type"
+    return f"JSON Schema type {sorted(present)} has no column type" if present else "a JSON Schema without a type"
+
+
+def _of_format(formats: set[str]) -> pa.DataType:
+    if len(formats) > 1:
+        raise SchemaError(f"JSON Schema: format is {' and '.join(sorted(formats))} at once")
+    return FORMATS[formats.pop()] if formats else pa.string()

@@ -163,6 +163,14 @@ def test_a_json_schema_without_columns_names_the_property(server):
         payload(server.url, "json")
 
 
+def test_declared_fields_leave_out_what_a_json_schema_has_no_column_for(server):
+    properties = {"a": {"type": "string"}, "b": {"type": ["string", "integer"]}}
+    schema_id = server.register("events-value", json.dumps({"type": "object", "properties": properties}), "JSON")
+    found = payload(server.url, "json", fields=[{"name": "a", "type": "string"}])
+    decoded = decode(found, framed(schema_id, b'{"a": "x", "b": 3}'))
+    assert (decoded.columns.to_pylist(), decoded.refusals) == ([{"a": "x"}], [])
+
+
 def test_an_unwell_registry_is_asked_again(server):
     server.register("events-value", json.dumps(V1))
     registry = HttpRegistry(server.url)
