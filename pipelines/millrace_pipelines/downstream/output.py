@@ -30,6 +30,7 @@ from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import (
     CurrentFile,
     Rewrite,
@@ -87,6 +88,7 @@ class Output:
         self._topic_id = topic_id
         self._fs = fs
         self._clock = clock
+        self._access = Access.REMOVE if job.form is Form.STATE else Access.APPEND
 
     @again_when_stale
     def prepare(self, log: Mapping[int, LogOffsets]) -> None:
@@ -111,6 +113,7 @@ class Output:
             },
             partition_by=[PARTITION] if job.form is Form.STATE else [],
             clock=self._clock,
+            access=self._access,
         )
         self._check(table)
         known = self._next_offsets(table, log)
@@ -156,7 +159,7 @@ class Output:
             spans = batch.spans_after(self._next_offsets(table, batch.messages))
             return self._rewrite(table, operation_id, batch, spans) if spans else None
 
-        return Committed(rewrite(self.location, self._fs, make), spans)
+        return Committed(rewrite(self.location, self._fs, make, self._access), spans)
 
     def pass_over(self, spans: Iterable[Span]) -> None:
         """Advances past offsets without a record for the job; StaleLedgerError where another commits these first."""

@@ -6,6 +6,7 @@ WarehouseError
 ├── RegistryError             the schema registry can't be asked; another run may pass
 ├── StaleLedgerError          another load committed first; another run may pass
 ├── KeylessRecordsError       an upsert meets records without a key; an option accepts them (`AcceptableError`)
+├── TableRefusedError         the table uses something of Delta's protocol that can't be obeyed; nothing has changed
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
 ├── QueryError                SQL that can't be run over the tables
@@ -40,6 +41,10 @@ class StaleLedgerError(WarehouseError):
 
 class KeylessRecordsError(AcceptableError):
     """Records have no key, and a table with a row for each key can't hold them."""
+
+
+class TableRefusedError(WarehouseError):
+    """A table uses a feature or a property of Delta's protocol that this access can't obey; nothing was changed."""
 
 
 class ModeError(WarehouseError):

@@ -33,6 +33,7 @@ from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile, 
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
@@ -75,13 +76,20 @@ MakeRewrite = Callable[[Table, str], Rewrite | None]
     wait=wait_random_exponential(multiplier=0.05, max=2),
     reraise=True,
 )
-def rewrite(location: str, fs: FileSystem, make: MakeRewrite) -> int | None:
+def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = Access.REMOVE) -> int | None:
     """Makes a rewrite of the newest version, commits it and returns the version that it made; None for no rewrite.
+
+    Args:
+        location: The table.
+        fs: The disk.
+        make: Makes the rewrite.
+        access: What the rewrite does with the table.
 
     Raises:
         StaleLedgerError: Others rewrote the table first, at every attempt.
+        TableRefusedError: The table uses something of Delta's protocol that the access can't obey.
     """
-    table = Table.load_to_write(location, fs)
+    table = Table.load_to_write(location, fs, access=access)
     operation_id = uuid.uuid4().hex
     with lease(location, operation_id, fs):
         with files_removed_on(BaseException, [location], operation_id, fs), _overtaken_by_vacuum(table, fs):

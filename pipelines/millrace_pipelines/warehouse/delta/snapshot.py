@@ -10,20 +10,24 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from millrace.errors import WarehouseError
+from millrace_pipelines.warehouse.delta.dataset import dataset_of
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
+from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.errors import TableRefusedError
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
 
 HISTORY_ATTEMPTS = 100
+DELETION_VECTORS = "deletionVectors"
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
 """A commit in the history that delta-rs returns: `version`, and what its commit properties have."""
@@ -79,6 +83,25 @@ class Snapshot:
         """The table's columns."""
         return pa.schema(self._delta.schema())  # type: ignore[arg-type]  # delta-rs exports it by Arrow's C interface
 
+    def facts(self) -> TableFacts:
+        """Returns what this version says of itself, for Delta's protocol."""
+        protocol, readers = self._delta.protocol(), self._delta.protocol().reader_features or ()
+        return TableFacts(
+            reader_version=protocol.min_reader_version,
+            writer_version=protocol.min_writer_version,
+            reader_features=frozenset(readers),
+            writer_features=frozenset(protocol.writer_features or ()),
+            properties=self.configuration,
+            schema=self._delta.schema().to_json(),
+            has_deletion_vectors=DELETION_VECTORS in readers
+            and any(b.num_rows for b in self._delta.deletion_vectors()),
+        )
+
+    def check_access(self, access: Access) -> None:
+        """Raises TableRefusedError where this version uses something of Delta's protocol that an access can't obey."""
+        if (refused := refusal(self.facts(), access)) is not None:
+            raise TableRefusedError(refused.message(self.location, access))
+
     @property
     def partition_columns(self) -> list[str]:
         """The columns whose values are folders."""
@@ -91,6 +114,8 @@ class Snapshot:
 
     def dataset(self) -> ds.Dataset:
         """Returns the rows of this version, for pyarrow and all that reads its datasets."""
+        if self._delta.protocol().reader_features:  # delta-rs has a list of its own here, which lacks some
+            return dataset_of(self.add_actions(), self.schema, self.filesystem, self._store.path)
         dataset: ds.Dataset = self._delta.to_pyarrow_dataset()
         return dataset
 
@@ -118,7 +143,14 @@ class Snapshot:
 
     def add_actions(self) -> pa.Table:
         """Returns the files of this version with sizes, partition values and statistics, as delta-rs flattens them."""
-        return pa.table(self._delta.get_add_actions(flatten=True))
+        actions = pa.table(self._delta.get_add_actions(flatten=True))
+        elsewhere = [path for path in map(str, actions.column("path").to_pylist()) if is_absolute(path)]
+        if elsewhere:
+            raise TableRefusedError(
+                f"{self.location} names files outside of its folder, such as {elsewhere[0]}, as a shallow clone does; "
+                "make a deep copy of the table, or use the table that has the files; nothing was changed"
+            )
+        return actions
 
     def partition_values(self) -> dict[str, dict[str, str | None]]:
         """Returns the values of the partition columns as Delta writes them, by file name."""
@@ -163,6 +195,11 @@ class Snapshot:
 
     def _newest(self) -> DeltaTable:
         return DeltaTable(self.location, storage_options=self._store.storage_options)
+
+
+def is_absolute(path: str) -> bool:
+    """Returns whether the log names a file by a whole address, not by its path below the table's folder."""
+    return path.startswith("/") or bool(urlsplit(path).scheme)
 
 
 def _partition_text(value: object) -> str | None:

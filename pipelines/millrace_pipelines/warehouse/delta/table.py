@@ -31,10 +31,12 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage
+from millrace_pipelines.warehouse.delta.protocol import Access
+from millrace_pipelines.warehouse.delta.protocol_action import refused_by_log
 from millrace_pipelines.warehouse.delta.repair import remove_torn_end
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.delta.store import Store, store_at
-from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
 
 CHECKPOINT_INTERVAL = 20
 REWRITES_APP_ID = "millrace/rewrites"
@@ -60,6 +62,7 @@ class Table(Snapshot):
 
         Raises:
             TableNotFoundError: There is no table.
+            TableRefusedError: It uses something of Delta's protocol with which it can't be read.
             WarehouseError: It can't be read.
         """
         store = store_at(location, fs)
@@ -68,8 +71,12 @@ class Table(Snapshot):
         except DeltaTableNotFoundError:
             raise TableNotFoundError(f"{location}: no Delta table here") from None
         except (DeltaError, OSError) as error:
+            if (refused := refused_by_log(store)) is not None:
+                raise TableRefusedError(refused) from error
             raise WarehouseError(f"{location}: not a table that can be read: {error}") from error
-        return cls(store, delta, clock or SystemClock())
+        table = cls(store, delta, clock or SystemClock())
+        table.check_access(Access.READ)
+        return table
 
     @classmethod
     def load_or_create(
@@ -82,8 +89,9 @@ class Table(Snapshot):
         configuration: Mapping[str, str],
         partition_by: Sequence[str] = (),
         clock: Clock | None = None,
+        access: Access = Access.APPEND,
     ) -> Table:
-        """Loads a table as `load_to_write` does, and creates it where there is none.
+        """Loads a table as `load_to_write` does for `access`, and creates it where there is none.
 
         Where two processes create it at the same time, one of them does and both load it.
         """
@@ -92,23 +100,29 @@ class Table(Snapshot):
             store.make()
             _create(store, schema, name, configuration, partition_by)
             store.sync_made()
-        return cls.load_to_write(location, fs, clock)
+        return cls.load_to_write(location, fs, clock, access=access)
 
     @classmethod
-    def load_to_write(cls, location: str, fs: FileSystem, clock: Clock | None = None) -> Table:
+    def load_to_write(
+        cls, location: str, fs: FileSystem, clock: Clock | None = None, *, access: Access = Access.APPEND
+    ) -> Table:
         """Loads the newest version for a commit to build on, as `load` does, and syncs it.
 
         A torn end of the log is removed: it is what a power cut left of a commit that nobody was told of.
+
+        Raises:
+            TableRefusedError: The table uses something of Delta's protocol that the access can't obey.
         """
         store = store_at(location, fs)
         try:
             table = cls.load(location, fs, clock)
-        except TableNotFoundError:
+        except (TableNotFoundError, TableRefusedError):
             raise
         except WarehouseError:
             if not store.is_local or not remove_torn_end(store.location, fs):
                 raise
             table = cls.load(location, fs, clock)
+        table.check_access(access)
         store.sync_commit(table.version)
         return table
 
@@ -123,6 +137,7 @@ class Table(Snapshot):
 
     def create_checkpoint(self) -> None:
         """Writes this version whole into one synced file, from which readers start."""
+        self.check_access(Access.REARRANGE)
         self._delta.create_checkpoint()
         self._store.sync_commit(self.version)
 
@@ -154,9 +169,12 @@ class Table(Snapshot):
         Raises:
             StaleLedgerError: A transaction is not at its expected version, a file to remove is gone, or a column has
                 another type now than the files were written for; nothing was committed.
+            TableRefusedError: The table, perhaps by a commit that came between, uses something of Delta's protocol that
+                this can't obey; nothing was committed.
             WarehouseError: A file is not as its task left it, and nothing was committed; or the log can't be written.
         """
         self._check_files(files)
+        access = Access.APPEND if not removed else Access.REMOVE if data_change else Access.REARRANGE
         if removed:
             counted, counts = self.count_rewrites()
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
@@ -177,6 +195,7 @@ class Table(Snapshot):
             )
 
         for _ in range(COMMIT_ATTEMPTS):
+            self.check_access(access)
             self.check_expected(expected)
             self._check_removed(removed)
             try:
@@ -197,6 +216,7 @@ class Table(Snapshot):
         lineage: WrittenLineage,
     ) -> int:
         """Sets properties and transactions in one commit; StaleLedgerError where another came first."""
+        self.check_access(Access.APPEND)
         self.check_expected(expected)
 
         def write() -> None:
@@ -211,6 +231,7 @@ class Table(Snapshot):
 
     def add_columns(self, columns: pa.Schema, *, lineage: WrittenLineage) -> int:
         """Adds columns, and fields inside of structs, in one commit; StaleLedgerError where another came first."""
+        self.check_access(Access.APPEND)
 
         def write() -> None:
             self._delta.alter.add_columns(
@@ -241,6 +262,7 @@ class Table(Snapshot):
             StaleLedgerError: Another commit came first; nothing was committed.
         """
         self._check_files(files)
+        self.check_access(Access.REMOVE)
         self.check_expected(expected)
         now_ms = self._clock.now_ms()
         _, counts = self.count_rewrites()

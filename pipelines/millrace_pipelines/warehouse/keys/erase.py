@@ -25,6 +25,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.letters import is_reached
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay, pending_replay
 from millrace_pipelines.warehouse.delta.lineage import of_run
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, rewrite
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ERASE, ErasedKeys
@@ -77,10 +78,13 @@ def erase(
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
+        TableRefusedError: A table uses something of Delta's protocol with which no rows can be removed.
         StaleLedgerError: Others rewrote the table at every attempt.
     """
     table = Table.load(location, fs)
     ledger_of(table)
+    for each in (table.location, *companions(table.location, fs)):
+        Table.load(each, fs).check_access(Access.REMOVE)
     erasure = _Erasure(table, frozenset(keys), fs, run_id)
     act = erasure.look if dry_run else erasure.run
     letters = [act(companion) for companion in companions(table.location, fs)]

@@ -35,6 +35,7 @@ from millrace_pipelines.warehouse.dead_letters.letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.leases import Lease, Progress, lease
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
@@ -101,9 +102,9 @@ class RangeLoader:
         self._started_ms = clock.monotonic_ms()
         self._lease = Lease(fs)
 
-    def look(self) -> Found:
+    def look(self, access: Access = Access.APPEND) -> Found:
         """Returns what a plan is made from, once the end of the table's log is repaired and synced."""
-        return look(self.options, self.fs, load=Table.load_to_write)
+        return look(self.options, self.fs, load=Table.load_to_write, access=access)
 
     def open(self, found: Found, change: LedgerChange | None = None) -> Opened:
         """Makes the tables as the plan takes them: created or evolved, and at the ledger that it was made for.

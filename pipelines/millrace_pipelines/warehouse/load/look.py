@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from millrace.fs import FileSystem
 from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, describe_topic, log_offsets
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.store import store_at
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
+from millrace_pipelines.warehouse.ledger.skipped import skipped_location
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables.open import FoundTables, LoadTable, look_at_tables
@@ -33,13 +35,16 @@ class Found(NamedTuple):
     tables: FoundTables
 
 
-def look(options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load) -> Found:
+def look(
+    options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load, access: Access = Access.APPEND
+) -> Found:
     """Looks at what a load reads and writes.
 
     Args:
         options: What is to be loaded where.
         fs: The disk.
         load: How an existing table is loaded; by default nothing is changed by it.
+        access: What is to be done with the tables.
 
     Raises:
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
@@ -50,8 +55,10 @@ def look(options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load) 
     description = describe_topic(options.source)
     tables = look_at_tables(
         location, options.topic, description.topic_id, schema, fs,
-        mode=options.mode, compression=options.compression, load=load,
+        mode=options.mode, compression=options.compression, load=load, access=access,
     )  # fmt: skip
+    if (skipped := load_if_there(skipped_location(location), fs)) is not None:
+        skipped.check_access(Access.APPEND)
     log = log_offsets(options.source, description.partitions)
     return Found(description._replace(leader_epochs=_planned_epochs(log, tables.ledger)), log, tables)
 

@@ -8,6 +8,7 @@ Only a log whose end a power cut has torn, which a real run repairs, is an error
 from __future__ import annotations
 
 from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.keys.replace import count_rows
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import planned_load
@@ -37,7 +38,7 @@ def preview_load(options: LoadOptions, *, fs: FileSystem | None = None) -> LoadP
 def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem | None = None) -> ReloadPreview:
     """Returns what `reload_topic` would do now; raises what it raises before its first write."""
     check_options(options)
-    found = look(options, fs or OsFileSystem())
+    found = look(options, fs or OsFileSystem(), access=Access.REMOVE)
     plan, rows = planned_reload(options, selection, found), found.tables.rows
     return ReloadPreview(
         topic=options.topic,

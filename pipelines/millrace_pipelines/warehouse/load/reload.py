@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.spark.session import SharedSession
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers
 from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan, plan_reload
@@ -73,7 +74,7 @@ def reload_topic(
     """
     check_options(options)
     loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock())
-    found = loader.look()
+    found = loader.look(Access.REMOVE)
     plan = planned_reload(options, selection, found)
     opened = loader.open(found)
     report = ReloadReport(topic=options.topic, table=options.table, lost=plan.lost)

@@ -49,6 +49,7 @@ from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
@@ -165,6 +166,8 @@ class _Replay:
     def run(self) -> ReplayReport:
         options, fs = self._options, self._fs
         rows, dead_letters = Table.load(self._location, fs), Table.load(dead_letters_dir(self._location), fs)
+        rows.check_access(Access.APPEND)
+        dead_letters.check_access(Access.REMOVE)
         self._pending = pending_replay(rows, dead_letters) if options.dry_run else None
         finished = None if options.dry_run else finish_replay(rows, dead_letters, fs)
         payload = self._payload()

@@ -19,6 +19,7 @@ from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.compression import COMPRESSION_PROPERTY, Compression, compression_properties
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -157,6 +158,7 @@ def look_at_tables(
     mode: Mode | None = None,
     compression: Compression | None = None,
     load: LoadTable = Table.load,
+    access: Access = Access.APPEND,
 ) -> FoundTables:
     """Returns which tables are there, and what brings them to the declared schema; without one, to the table's own.
 
@@ -168,12 +170,18 @@ def look_at_tables(
         SchemaError: The declared schema can't be used, or asks for other partitions than the table has.
         RegistryError: The schema registry can't be asked.
         ModeError: The table was created for another mode.
+        TableRefusedError: A table uses something of Delta's protocol that `access`, or what becomes of it, can't obey.
     """
     rows = _existing(location, topic, fs, load)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
+    dead_letters = _existing(dead_letters_dir(location), topic, fs, load)
     if rows is not None:
         check_mode(rows, mode)
+        is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
+        rows.check_access(Access.REMOVE if is_replaced else access)
+    if dead_letters is not None:
+        dead_letters.check_access(access)
     return FoundTables(
         location=location,
         topic=topic,
@@ -181,7 +189,7 @@ def look_at_tables(
         mode=mode,
         compression=compression,
         rows=rows,
-        dead_letters=_existing(dead_letters_dir(location), topic, fs, load),
+        dead_letters=dead_letters,
         ledger=Ledger(topic, topic_id, {}) if rows is None else ledger_of(rows),
         wanted=wanted,
     )

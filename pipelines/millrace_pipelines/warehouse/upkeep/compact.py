@@ -19,6 +19,7 @@ from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
 from millrace_pipelines.warehouse.delta.table import Table
 
@@ -67,6 +68,7 @@ def compact(
 
     Raises:
         TableNotFoundError: There is no table at the location.
+        TableRefusedError: The table uses something of Delta's protocol with which it can't be compacted.
         StaleLedgerError: Others rewrote the table at every attempt; what was committed before stays.
     """
     started_ms = clock.monotonic_ms()
@@ -74,7 +76,7 @@ def compact(
     written: set[str] = set()
     while True:
         wave = _Wave(fs, target_bytes, written)
-        version = rewrite(location, fs, wave.make)
+        version = rewrite(location, fs, wave.make, Access.REARRANGE)
         if version is None:
             return report
         written |= {file.name for file in wave.after}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from millrace.clock import Clock
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import current_files
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.tables.companions import companions
@@ -58,10 +59,14 @@ def upkeep(location: str, fs: FileSystem, clock: Clock, policy: UpkeepPolicy) ->
 
     Raises:
         TableNotFoundError: There is no table at the location.
+        TableRefusedError: One of them uses something of Delta's protocol that can't be obeyed.
         StaleLedgerError: Others rewrote the table at every attempt.
     """
     Table.load(location, fs)
-    return [_keep(each, fs, clock, policy) for each in (location, *companions(location, fs))]
+    tables = (location, *companions(location, fs))
+    for each in tables:
+        Table.load(each, fs).check_access(Access.REARRANGE)
+    return [_keep(each, fs, clock, policy) for each in tables]
 
 
 def checkpoint(location: str, fs: FileSystem) -> int:

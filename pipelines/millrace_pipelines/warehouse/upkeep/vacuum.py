@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.files import operation_of
 from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
+from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
@@ -42,6 +43,7 @@ def vacuum(
 
     Raises:
         TableNotFoundError: There is no table at the location.
+        TableRefusedError: The table uses something of Delta's protocol with which it can't be vacuumed.
         ModeError: The retention is too short for an object store, which has no leases.
     """
     store = store_at(location, fs)
@@ -49,7 +51,9 @@ def vacuum(
         raise ModeError(f"{location}: an object store has no leases, so that files younger than "
                         f"{MIN_UNLEASED_RETENTION_HOURS} h may be a running load's")  # fmt: skip
     there = set(store.names())
-    unneeded = [name for name in Table.load(location, fs).unneeded_files(retention_hours) if name in there]
+    table = Table.load(location, fs)
+    table.check_access(Access.REARRANGE)
+    unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
     running = held_leases(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)
     named = set(table.file_names())

@@ -1,0 +1,107 @@
+"""Spark with Delta Lake's own jars, in a process of its own: a JVM takes jars in at its start only.
+
+    with SparkDelta(JARS) as spark:
+        spark.sql(f"DELETE FROM delta.`{table}` WHERE offset = 1")
+        rows = spark.sql(f"SELECT offset FROM delta.`{table}`")
+
+It is the judge of tables, and the other engine that changes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from millrace.java import find_java
+
+STOP_TIMEOUT_S = 60.0
+READY = "ready"
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+
+settings = {
+    "spark.jars": sys.argv[1],
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.warehouse.dir": sys.argv[2],
+}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        answer = [list(row) for row in spark.sql(json.loads(line)).collect()]
+        print(json.dumps({"rows": answer}, default=str), flush=True)
+    except Exception as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+"""
+
+
+class SparkDeltaError(Exception):
+    """Spark refused a statement."""
+
+
+class SparkDelta:
+    """A session of Spark with Delta Lake that runs statements of SQL.
+
+    Args:
+        jars: The folder of Delta's jars.
+        directory: Where the process works and logs.
+    """
+
+    def __init__(self, jars: Path, directory: Path) -> None:
+        self._log = (directory / "spark-delta.log").open("wb")
+        command = [sys.executable, "-c", PROGRAM, ",".join(map(str, sorted(jars.glob("*.jar")))), str(directory / "wh")]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=directory,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java().resolve().parents[1])},
+        )
+        assert self._read() == READY
+
+    def sql(self, statement: str) -> list[list[Any]]:
+        """Runs a statement and returns its rows; raises SparkDeltaError where Spark refuses it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(statement).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._read())
+        if "error" in answer:
+            raise SparkDeltaError(answer["error"])
+        rows: list[list[Any]] = answer["rows"]
+        return rows
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"Spark ended: {Path(self._log.name).read_text(errors='replace')[-4000:]}"
+        return str(line.decode()).strip()
+
+    def close(self) -> None:
+        """Ends the process, which the end of its input ends, too, so that it never outlives this one."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(STOP_TIMEOUT_S)
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
