@@ -41,7 +41,7 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     rewrite,
 )
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
 
 TOPIC_PROPERTY = "millrace.downstream.topic"
 TOPIC_ID_PROPERTY = "millrace.downstream.topicId"
@@ -99,6 +99,7 @@ class Output:
         Raises:
             JobError: The table is another job's, or of other columns.
             TopicRecreatedError: The topic was deleted and created again.
+            LedgerError: The table has rows, but no offsets.
         """
         job = self._job
         table = Table.load_or_create(
@@ -117,6 +118,9 @@ class Output:
         )
         self._check(table)
         known = self._next_offsets(table, log)
+        if not known and table.add_actions().num_rows:
+            raise LedgerError(f"{self.location} has rows, but its log does not say of which offsets: the job "
+                              "would process them again; give it another folder")  # fmt: skip
         self._begin(table, {one: 0 if known else log[one].start_offset for one in log.keys() - known.keys()})
 
     @again_when_stale

@@ -6,6 +6,7 @@ WarehouseError
 ├── RegistryError             the schema registry can't be asked; another run may pass
 ├── StaleLedgerError          another load committed first; another run may pass
 ├── KeylessRecordsError       an upsert meets records without a key; an option accepts them (`AcceptableError`)
+├── LedgerError               rows and ledger of a table don't belong together, or the ledger is lost
 ├── TableRefusedError         the table uses something of Delta's protocol that can't be obeyed; nothing has changed
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
@@ -41,6 +42,10 @@ class StaleLedgerError(WarehouseError):
 
 class KeylessRecordsError(AcceptableError):
     """Records have no key, and a table with a row for each key can't hold them."""
+
+
+class LedgerError(WarehouseError):
+    """The rows of a table and its ledger don't belong together, or the ledger is lost; nothing was changed."""
 
 
 class TableRefusedError(WarehouseError):

@@ -22,6 +22,7 @@ from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, store_at
 
 COMMIT_SUFFIX = ".json"
+RESTORE = "RESTORE"
 
 
 class Commit(NamedTuple):
@@ -33,6 +34,7 @@ class Commit(NamedTuple):
         operation: What Delta calls it, such as `WRITE`; empty where it does not say so.
         lineage: What it says of itself; empty where another program made it.
         transactions: The versions of application transactions that it set, by application id.
+        restored_to: The version to which it set the table back; None for other operations, and for one by time.
         file_names: The data files that it added.
         bytes: Their size.
     """
@@ -42,6 +44,7 @@ class Commit(NamedTuple):
     operation: str
     lineage: Lineage
     transactions: Mapping[str, int]
+    restored_to: int | None
     file_names: tuple[str, ...]
     bytes: int
 
@@ -83,6 +86,7 @@ def read_commit(table: Snapshot, version: int) -> Commit | None:
         operation=str(info.get("operation", "")),
         lineage=parse_lineage(info[LINEAGE_KEY], f"{LINEAGE_KEY} of {place}") if LINEAGE_KEY in info else {},
         transactions={str(txn["appId"]): int(txn["version"]) for txn in _of_kind(actions, "txn")},
+        restored_to=_restored_to(info),
         file_names=tuple(unquote(str(file["path"])) for file in added),
         bytes=sum(int(file["size"]) for file in added),
     )
@@ -100,6 +104,11 @@ def _first_kept(table: Snapshot, version: int) -> int:
     stems = [info.base_name.removesuffix(COMMIT_SUFFIX) for info in listed if info.base_name.endswith(COMMIT_SUFFIX)]
     kept = [int(stem) for stem in stems if stem.isdecimal() and int(stem) >= version]
     return min(kept, default=table.version + 1)
+
+
+def _restored_to(info: Mapping[str, Any]) -> int | None:
+    version = (info.get("operationParameters") or {}).get("version")
+    return int(version) if info.get("operation") == RESTORE and version is not None else None
 
 
 def _of_kind(actions: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:

@@ -119,8 +119,8 @@ class Snapshot:
         dataset: ds.Dataset = self._delta.to_pyarrow_dataset()
         return dataset
 
-    def transaction_version(self, app_id: str) -> int | None:
-        """Returns the version of an application's last transaction, None before its first.
+    def transaction_in_log(self, app_id: str) -> int | None:
+        """Returns the version of an application's last transaction by the log, None before its first.
 
         delta-rs is asked once for each version of the table.
         """

@@ -11,20 +11,33 @@ AWS_REGION, AWS_ENDPOINT_URL.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from millrace.errors import WarehouseError
-from millrace.fs import FileSystem
+from millrace.fs import TEMPORARY_SUFFIX, FileSystem
 
 LOG_DIRECTORY = "_delta_log"
 S3 = "s3"
 STAGED = "#"
 """Stands in the temporary names under which delta-rs writes its log's files."""
+
+
+class Place(NamedTuple):
+    """Where a file lies: the table's location, and the file's number on its disk, None in a bucket."""
+
+    path: str
+    inode: int | None
+
+    def is_place_of(self, other: Place) -> bool:
+        """Returns whether it is the same file: a moved one has its number still, one on another mount its path."""
+        return self.path == other.path or (self.inode is not None and self.inode == other.inode)
 
 
 class Store:
@@ -104,6 +117,36 @@ class Store:
         """Returns the size of a file; None where there is none."""
         [info] = self.filesystem.get_file_info([self.path(name)])
         return info.size if info.type is pafs.FileType.File else None
+
+    def read(self, name: str) -> bytes | None:
+        """Returns the content of a small file; None where there is none."""
+        if self.size_bytes(name) is None:
+            return None
+        with self.filesystem.open_input_file(self.path(name)) as file:
+            return file.read()
+
+    def place(self, name: str) -> Place:
+        """Returns where a file is."""
+        return Place(self.location, os.stat(self.path(name)).st_ino if self.is_local else None)
+
+    def replace(self, name: str, content: Callable[[Place], bytes]) -> None:
+        """Replaces a small file durably, by a content that may name the file's place; a crash leaves one of the two."""
+        if self._disk is None:
+            with self.filesystem.open_output_stream(self.path(name)) as stream:
+                stream.write(content(Place(self.location, None)))
+            return
+        temporary = f"{self.path(name)}.{os.getpid()}-{get_ident()}{TEMPORARY_SUFFIX}"
+        fd = self._disk.open(temporary, create=True)
+        try:
+            self._disk.truncate(fd, 0)
+            with self._disk.descriptor(fd) as descriptor:
+                place = Place(self.location, os.fstat(descriptor).st_ino)
+            self._disk.pwritev(fd, [content(place)], 0)
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)
+        self._disk.rename(temporary, self.path(name))
+        self._disk.fsync_dir(self.root)
 
     def remove(self, name: str) -> None:
         """Removes a file; FileNotFoundError where there is none."""

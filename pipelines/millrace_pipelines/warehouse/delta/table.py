@@ -8,7 +8,8 @@ A commit is a compare-and-swap on the versions of its application transactions: 
 table, and the commit is made on that same object, so delta-rs refuses it if a later version of the table moved any
 of them (Delta itself accepts an older transaction version without an error). delta-rs refuses more than it must, such
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
-transactions and all files that are to be removed.
+transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
+(`ledger_copy`), and the next commit writes them again.
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
 made. A crash leaves either the whole commit or none of it; data files without a commit are garbage that no reader sees.
@@ -17,6 +18,7 @@ made. A crash leaves either the whole commit or none of it; data files without a
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -30,6 +32,14 @@ from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
+from millrace_pipelines.warehouse.delta.ledger_copy import (
+    LEDGER_FILE,
+    LedgerCopy,
+    check_copy,
+    keep_copy,
+    read_copy,
+    transactions_at,
+)
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.protocol_action import refused_by_log
@@ -37,6 +47,8 @@ from millrace_pipelines.warehouse.delta.repair import remove_torn_end
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL = 20
 REWRITES_APP_ID = "millrace/rewrites"
@@ -47,9 +59,11 @@ HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 class Table(Snapshot):
     """The newest version of a table when it was loaded, on which commits are made."""
 
-    def __init__(self, store: Store, delta: DeltaTable, clock: Clock) -> None:
+    def __init__(self, store: Store, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
         super().__init__(store, delta)
         self._clock = clock
+        self._copy = copy
+        self._lost: tuple[int, dict[str, int]] = -1, {}
 
     @classmethod
     def load(cls, location: str, fs: FileSystem, clock: Clock | None = None) -> Table:
@@ -66,6 +80,7 @@ class Table(Snapshot):
             WarehouseError: It can't be read.
         """
         store = store_at(location, fs)
+        copy = read_copy(store)  # before the log, so that it is never ahead of it
         try:
             delta = DeltaTable(store.location, storage_options=store.storage_options)
         except DeltaTableNotFoundError:
@@ -74,7 +89,7 @@ class Table(Snapshot):
             if (refused := refused_by_log(store)) is not None:
                 raise TableRefusedError(refused) from error
             raise WarehouseError(f"{location}: not a table that can be read: {error}") from error
-        table = cls(store, delta, clock or SystemClock())
+        table = cls(store, delta, clock or SystemClock(), copy)
         table.check_access(Access.READ)
         return table
 
@@ -98,6 +113,7 @@ class Table(Snapshot):
         store = store_at(location, fs)
         if not _is_there(store):
             store.make()
+            store.remove_durably([LEDGER_FILE])  # of a table that was here before
             _create(store, schema, name, configuration, partition_by)
             store.sync_made()
         return cls.load_to_write(location, fs, clock, access=access)
@@ -112,6 +128,7 @@ class Table(Snapshot):
 
         Raises:
             TableRefusedError: The table uses something of Delta's protocol that the access can't obey.
+            LedgerError: Its ledger and its rows don't belong together.
         """
         store = store_at(location, fs)
         try:
@@ -123,8 +140,39 @@ class Table(Snapshot):
                 raise
             table = cls.load(location, fs, clock)
         table.check_access(access)
+        table.check_ledger_copy()
         store.sync_commit(table.version)
         return table
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Returns the version of an application's last transaction, None before its first.
+
+        Raises:
+            LedgerError: The log has lost it, and it is not known any more.
+        """
+        version = self.transaction_in_log(app_id)
+        return self._lost_transactions().get(app_id) if version is None else version
+
+    def check_ledger_copy(self) -> None:
+        """Raises LedgerError where the ledger's second copy tells that rows and ledger don't belong together."""
+        if self._copy is not None:
+            check_copy(self._copy, self, self._store)
+
+    def _lost_transactions(self) -> dict[str, int]:
+        """Returns the transactions that the log should have and hasn't, with their versions."""
+        if self._lost[0] != self.version:
+            said = {} if self._copy is None else transactions_at(self._copy, self)
+            missing = {app_id: version for app_id, version in said.items() if self.transaction_in_log(app_id) is None}
+            self._lost = self.version, missing
+        return self._lost[1]
+
+    def _properties(self, transactions: Mapping[str, int], lineage: WrittenLineage) -> CommitProperties:
+        set_now = self._lost_transactions() | dict(transactions)
+        now_ms = self._clock.now_ms()
+        return CommitProperties(
+            custom_metadata={LINEAGE_KEY: json.dumps(lineage)},
+            app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in set_now.items()],
+        )
 
     def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
         """Returns the version that a commit which removes files builds on, and the version that it sets.
@@ -190,7 +238,7 @@ class Table(Snapshot):
                 mode="append",
                 schema=self._delta.schema(),
                 partition_by=self.partition_columns,
-                commit_properties=_properties(transactions, lineage),
+                commit_properties=self._properties(transactions, lineage),
                 post_commithook_properties=HOOKS,
             )
 
@@ -223,7 +271,7 @@ class Table(Snapshot):
             self._delta.alter.set_table_properties(
                 dict(properties),
                 raise_if_not_exists=False,
-                commit_properties=_properties(transactions, lineage),
+                commit_properties=self._properties(transactions, lineage),
                 post_commithook_properties=HOOKS,
             )
 
@@ -236,7 +284,7 @@ class Table(Snapshot):
         def write() -> None:
             self._delta.alter.add_columns(
                 Schema.from_arrow(columns).fields,
-                commit_properties=_properties({}, lineage),
+                commit_properties=self._properties({}, lineage),
                 post_commithook_properties=HOOKS,
             )
 
@@ -274,7 +322,7 @@ class Table(Snapshot):
                 mode="overwrite",
                 schema=schema,
                 partition_by=self.partition_columns,
-                commit_properties=_properties(transactions, lineage),
+                commit_properties=self._properties(transactions, lineage),
                 post_commithook_properties=HOOKS,
             )
 
@@ -287,7 +335,16 @@ class Table(Snapshot):
         self._delta.update_incremental()
         for version in range(before + 1, self.version + 1):
             self._store.sync_commit(version)
+        self._keep_ledger_copy()
         return self.version
+
+    def _keep_ledger_copy(self) -> None:
+        """Writes the ledger's second copy; where that fails it lags, and the commit stands."""
+        try:
+            keep_copy(self, self._store)
+        except (OSError, WarehouseError) as error:
+            logger.warning("%s: the second copy of the ledger stays behind: %s", self.location, error)
+        self._copy = read_copy(self._store) or self._copy
 
     def check_expected(self, expected: Mapping[str, int | None]) -> None:
         """Raises StaleLedgerError unless every application's transaction is at its expected version."""
@@ -321,13 +378,6 @@ def load_if_there(location: str, fs: FileSystem) -> Table | None:
         return Table.load(location, fs)
     except TableNotFoundError:
         return None
-
-
-def _properties(transactions: Mapping[str, int], lineage: WrittenLineage) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata={LINEAGE_KEY: json.dumps(lineage)},
-        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
-    )
 
 
 @contextmanager

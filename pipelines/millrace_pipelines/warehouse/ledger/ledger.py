@@ -20,15 +20,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
+import pyarrow.compute as pc
+
 from millrace.fs import OsFileSystem
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableNotFoundError
 
 TOPIC_PROPERTY = "millrace.topic"
 TOPIC_ID_PROPERTY = "millrace.topicId"
 GENERATION_PROPERTY = "millrace.generation"
 FORMER_LEDGERS_PROPERTY = "millrace.formerLedgers"
+MAX_PARTITION = "max.partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,22 @@ def ledger_of(table: Table) -> Ledger:
         raise TableNotFoundError(f"{table.location}: a Delta table, but not one that Millrace loads") from None
     generation = int(table.configuration.get(GENERATION_PROPERTY, "0"))
     return Ledger(topic, topic_id, entries_of(table, ledger_name(topic_id, generation)), generation)
+
+
+def check_rows_have_ledger(table: Table) -> None:
+    """Raises LedgerError where a table has rows of which its ledger does not say that they are loaded."""
+    table.check_ledger_copy()
+    ledger, actions = ledger_of(table), table.add_actions()
+    if not actions.num_rows or former_ledgers(table):
+        return
+    said = actions.column(MAX_PARTITION) if MAX_PARTITION in actions.column_names else None
+    greatest = None if said is None else pc.max(said).as_py()
+    if not ledger.partitions or (greatest is not None and greatest >= len(ledger.partitions)):
+        raise LedgerError(
+            f"{table.location} has rows, but its log does not say which offsets they are (a clone has none of Delta's "
+            "application transactions, and other engines drop them by delta.setTransactionRetentionDuration): a load "
+            "would load them again; load into another table"
+        )
 
 
 def check_ledger(table: Table, planned: Ledger) -> None:

@@ -27,6 +27,7 @@ from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
     TOPIC_PROPERTY,
     Ledger,
+    check_rows_have_ledger,
     ledger_of,
 )
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
@@ -170,6 +171,7 @@ def look_at_tables(
         SchemaError: The declared schema can't be used, or asks for other partitions than the table has.
         RegistryError: The schema registry can't be asked.
         ModeError: The table was created for another mode.
+        LedgerError: The ledger is lost, or does not belong to the rows.
         TableRefusedError: A table uses something of Delta's protocol that `access`, or what becomes of it, can't obey.
     """
     rows = _existing(location, topic, fs, load)
@@ -180,8 +182,10 @@ def look_at_tables(
         check_mode(rows, mode)
         is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
         rows.check_access(Access.REMOVE if is_replaced else access)
+        check_rows_have_ledger(rows)
     if dead_letters is not None:
         dead_letters.check_access(access)
+        dead_letters.check_ledger_copy()
     return FoundTables(
         location=location,
         topic=topic,

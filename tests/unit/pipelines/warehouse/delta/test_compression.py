@@ -16,6 +16,7 @@ from millrace_pipelines.warehouse.delta.compression import (
 )
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.tables.open import open_tables
 from millrace_pipelines.warehouse.upkeep.compact import compact
 
@@ -40,7 +41,8 @@ def add(table, offset):
     with DataFileWriter(table.location, f"load{offset}", 0, ENVELOPE_SCHEMA, FS, compression=compression) as writer:
         writer.write(pa.Table.from_pylist([row], ENVELOPE_SCHEMA))
         file = writer.finish()
-    table.commit([file], expected={}, transactions={}, lineage={})
+    expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, offset + 1)})
+    table.commit([file], expected=expected, transactions=transactions, lineage={})
     return file.name
 
 

@@ -13,6 +13,7 @@ from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta import files
 from millrace_pipelines.warehouse.delta.data_file import RemovedFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
@@ -184,7 +185,9 @@ def test_log_and_checkpoint_are_synced_after_the_commit(tmp_path):
     assert {f"/_delta_log/{version:020d}.json" for version in range(1, CHECKPOINT_INTERVAL + 2)} <= names
     assert "/_delta_log/_last_checkpoint" in names
     assert any(name.endswith(".checkpoint.parquet") for name in names)
-    assert fs.synced[-1] == str(tmp_path / "t" / "_delta_log")
+    assert fs.synced[-3] == str(tmp_path / "t" / "_delta_log")
+    assert fs.synced[-2].startswith(str(tmp_path / "t" / LEDGER_FILE))
+    assert fs.synced[-1] == str(tmp_path / "t")
     assert len(load(tmp_path / "t").lineage()) == CHECKPOINT_INTERVAL + 1
 
 

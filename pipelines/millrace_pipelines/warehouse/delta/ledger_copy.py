@@ -1,0 +1,182 @@
+"""A second copy of a table's application transactions, in a place that other engines leave alone.
+
+    DIR/_ledger.json    the table's id, where the file lies, a version, and the transactions of that version
+
+The log's own `txn` actions stay the ledger: what a commit builds on is compared with them. But another engine's
+checkpoint may drop them (`delta.setTransactionRetentionDuration`), and then a load would begin again at the start. So
+each commit is followed by this file. It may lag: the commits after its version are read from the log. What the log has
+lost is taken from here, and the next commit writes it to the log again.
+
+The file also tells what the log can't: that the folder is a copy, or that the table was set back to a version from
+before its offsets moved, for RESTORE takes rows back and leaves transactions as they are. A damaged file counts as
+none, and one is made from the log where there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from millrace_pipelines.warehouse.delta.commits import RESTORE, Commit, read_commit
+from millrace_pipelines.warehouse.delta.snapshot import Snapshot
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Place, Store
+from millrace_pipelines.warehouse.errors import LedgerError
+
+LEDGER_FILE = "_ledger.json"
+OWN_APP_IDS = "millrace/"
+
+
+class LedgerCopy(NamedTuple):
+    """The transactions of a table at one of its versions; `place` is where the file was written."""
+
+    table_id: str
+    version: int
+    transactions: Mapping[str, int]
+    place: Place
+
+    def content(self, place: Place) -> bytes:
+        """Returns the file's content at a place."""
+        said = [self.table_id, self.version, dict(self.transactions), *place]
+        return json.dumps({"ledger": said, "crc32": _checksum(said)}, indent=1).encode()
+
+
+def read_copy(store: Store) -> LedgerCopy | None:
+    """Returns the copy in a table's folder; None where there is none, or a damaged one."""
+    content = store.read(LEDGER_FILE)
+    try:
+        found = json.loads(content or b"")
+        table_id, version, transactions, path, inode = found["ledger"]
+        is_whole = found["crc32"] == _checksum(found["ledger"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return LedgerCopy(table_id, version, transactions, Place(path, inode)) if is_whole else None
+
+
+def keep_copy(table: Snapshot, store: Store) -> None:
+    """Brings the copy in a table's folder to this version; raises OSError where it can't be written."""
+    copy = read_copy(store)
+    if copy is None or copy.table_id != table.id:
+        copy = LedgerCopy(table.id, table.version, _transactions_in_log(table), Place("", None))
+    elif copy.version < table.version:
+        copy = copy._replace(version=table.version, transactions=transactions_at(copy, table))
+    else:
+        return
+    store.replace(LEDGER_FILE, copy.content)
+
+
+def transactions_at(copy: LedgerCopy, table: Snapshot) -> dict[str, int]:
+    """Returns a copy's transactions with those of the commits after it, up to a table's version.
+
+    Raises:
+        LedgerError: A commit between is gone, and the log lacks a transaction that it might have moved.
+    """
+    moved: dict[str, int] = dict(copy.transactions)
+    for version in range(copy.version + 1, table.version + 1):
+        commit = read_commit(table, version)
+        if commit is None:
+            return _without_commits(copy, table, version)
+        moved |= _own(commit.transactions)
+    return moved
+
+
+def check_copy(copy: LedgerCopy, table: Snapshot, store: Store) -> None:
+    """Checks that the rows and the log of a table belong to the copy in its folder.
+
+    Raises:
+        LedgerError: They don't: another table's, set back, restored to an earlier version, or a copied folder.
+    """
+    path = store.path(LEDGER_FILE)
+    if copy.table_id != table.id:
+        raise LedgerError(f"{path} is of another table, {copy.table_id}, not of {table.id}: the table was replaced, or "
+                          "the file was copied here; load into another table")  # fmt: skip
+    if copy.version > table.version:
+        raise LedgerError(f"{table.location} is at version {table.version}, but was at {copy.version}: its log was set "
+                          "back; put back the rest of it or, where it is a backup that was made whole, remove "
+                          f"{path}")  # fmt: skip
+    if not copy.place.is_place_of(store.place(LEDGER_FILE)):
+        raise LedgerError(f"{table.location} is a copy of {copy.place.path}, perhaps one made while that was written "
+                          f"to; load into another table or, where nothing wrote to it meanwhile, remove {path}, and "
+                          "the copy is a table of its own")  # fmt: skip
+    _check_moved(copy, table)
+    _check_restored(copy, table)
+
+
+def _check_moved(copy: LedgerCopy, table: Snapshot) -> None:
+    for app_id, version in transactions_at(copy, table).items():
+        if (actual := table.transaction_in_log(app_id)) not in (version, None):
+            raise LedgerError(f"{table.location}: the log says {actual} of {app_id}, where Millrace's newest commit "
+                              f"set {version}; load into another table")  # fmt: skip
+
+
+def _check_restored(copy: LedgerCopy, table: Snapshot) -> None:
+    """Raises LedgerError where the rows are those of a version from before the newest move of an offset."""
+    commits = [commit for commit in _commits_after(copy, table) if commit is not None]
+    moved = max((commit.version for commit in commits if _own(commit.transactions)), default=copy.version)
+    rows_of = table.version
+    for commit in reversed(commits):
+        if commit.operation == RESTORE and commit.version <= rows_of:
+            rows_of = -1 if commit.restored_to is None else commit.restored_to
+            if rows_of < moved:
+                raise LedgerError(
+                    f"{table.location} was restored to {_shown(rows_of)} by the commit {commit.version}, but offsets "
+                    f"were loaded up to version {moved}: its rows are older than its ledger. `RESTORE TABLE … TO "
+                    f"VERSION AS OF {max(moved, commit.version - 1)}` takes that back; or load into another table"
+                )
+
+
+def _shown(version: int) -> str:
+    return "a time" if version < 0 else f"version {version}"
+
+
+def _commits_after(copy: LedgerCopy, table: Snapshot) -> Iterator[Commit | None]:
+    return (read_commit(table, version) for version in range(copy.version + 1, table.version + 1))
+
+
+def _without_commits(copy: LedgerCopy, table: Snapshot, gone: int) -> dict[str, int]:
+    """Returns what the log says of the copy's transactions; LedgerError where it has lost one of them."""
+    said = {app_id: table.transaction_in_log(app_id) for app_id in copy.transactions}
+    if lost := [app_id for app_id, version in said.items() if version is None]:
+        raise LedgerError(f"{table.location}: the log has lost {lost[0]}, and with it which offsets are loaded; the "
+                          f"copy of version {copy.version} does not help, for the commit {gone} is gone from the log; "
+                          "load into another table")  # fmt: skip
+    return {app_id: version for app_id, version in said.items() if version is not None}
+
+
+def _transactions_in_log(table: Snapshot) -> dict[str, int]:
+    """Returns all of Millrace's transactions that the log has: those of its checkpoint, and of the commits after it."""
+    checkpoint = table.checkpoint_version()
+    found: dict[str, int] = {} if checkpoint is None else dict(_in_checkpoint(table, checkpoint))
+    for version in range(0 if checkpoint is None else checkpoint + 1, table.version + 1):
+        commit = read_commit(table, version)
+        found |= {} if commit is None else _own(commit.transactions)
+    return found
+
+
+def _in_checkpoint(table: Snapshot, version: int) -> Iterator[tuple[str, int]]:
+    listed = table.filesystem.get_file_info(pafs.FileSelector(f"{table.root}/{LOG_DIRECTORY}"))
+    for info in listed:
+        if info.base_name.startswith(f"{version:020d}.checkpoint"):
+            for txn in _txn_actions(table, info.path):
+                if txn["appId"].startswith(OWN_APP_IDS):
+                    yield txn["appId"], txn["version"]
+
+
+def _txn_actions(table: Snapshot, path: str) -> list[dict[str, Any]]:
+    if path.endswith(".json"):
+        with table.filesystem.open_input_file(path) as file:
+            return [action["txn"] for action in map(json.loads, file.read().splitlines()) if "txn" in action]
+    rows = pq.read_table(path, columns=["txn"], filesystem=table.filesystem)
+    return [txn for txn in rows.column("txn").to_pylist() if txn] if rows.num_columns else []
+
+
+def _own(transactions: Mapping[str, int]) -> dict[str, int]:
+    return {app_id: version for app_id, version in transactions.items() if app_id.startswith(OWN_APP_IDS)}
+
+
+def _checksum(said: object) -> int:
+    return crc32(json.dumps(said).encode())
