@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from millrace.errors import WarehouseError
 from millrace_pipelines.warehouse.delta.dataset import dataset_of
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
+from millrace_pipelines.warehouse.delta.lineage_files import kept_lineage
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
 from millrace_pipelines.warehouse.errors import TableRefusedError
@@ -173,9 +174,15 @@ class Snapshot:
             return int(json.loads(file.read())["version"])
 
     def lineage(self) -> list[Lineage]:
-        """Returns what each commit up to this version said of itself, oldest first, with the `version` that it made."""
-        commits = [commit for commit in reversed(self._history()) if LINEAGE_KEY in commit]
-        return [{**self._lineage_of(commit), "version": commit["version"]} for commit in commits]
+        """Returns what each commit up to this version said of itself, oldest first, with the `version` that it made.
+
+        Commits that were cleaned from the log are told by the table's `lineage_files`.
+        """
+        in_log = {commit["version"]: commit for commit in self._history()}
+        kept = kept_lineage(self._store, self.id)
+        found = {one: lineage for one, lineage in kept.items() if one <= self.version and one not in in_log}
+        found |= {one: self._lineage_of(commit) for one, commit in in_log.items() if LINEAGE_KEY in commit}
+        return [{**found[version], "version": version} for version in sorted(found)]
 
     def _lineage_of(self, commit: HistoryEntry) -> Lineage:
         return parse_lineage(commit[LINEAGE_KEY], f"{self.location}: {LINEAGE_KEY} of version {commit['version']}")

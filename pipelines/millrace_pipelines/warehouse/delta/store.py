@@ -135,6 +135,9 @@ class Store:
             with self.filesystem.open_output_stream(self.path(name)) as stream:
                 stream.write(content(Place(self.location, None)))
             return
+        folder = os.path.dirname(self.path(name))
+        is_new = not self._disk.exists(folder)
+        self._disk.mkdir(folder)
         temporary = f"{self.path(name)}.{os.getpid()}-{get_ident()}{TEMPORARY_SUFFIX}"
         fd = self._disk.open(temporary, create=True)
         try:
@@ -146,7 +149,9 @@ class Store:
         finally:
             self._disk.close(fd)
         self._disk.rename(temporary, self.path(name))
-        self._disk.fsync_dir(self.root)
+        self._disk.fsync_dir(folder)
+        if is_new:
+            self._disk.fsync_dir(os.path.dirname(folder))
 
     def remove(self, name: str) -> None:
         """Removes a file; FileNotFoundError where there is none."""

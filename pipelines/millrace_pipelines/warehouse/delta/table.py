@@ -31,6 +31,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.ledger_copy import (
     LEDGER_FILE,
@@ -41,6 +42,7 @@ from millrace_pipelines.warehouse.delta.ledger_copy import (
     transactions_at,
 )
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage
+from millrace_pipelines.warehouse.delta.lineage_files import keep_lineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.protocol_action import refused_by_log
 from millrace_pipelines.warehouse.delta.repair import remove_torn_end
@@ -339,8 +341,12 @@ class Table(Snapshot):
         return self.version
 
     def _keep_ledger_copy(self) -> None:
-        """Writes the ledger's second copy; where that fails it lags, and the commit stands."""
+        """Writes the lineage and the ledger's second copy; where that fails they lag, and the commit stands."""
         try:
+            since = self._copy.version + 1 if self._copy is not None and self._copy.table_id == self.id else 0
+            commits = (read_commit(self, version) for version in range(since, self.version + 1))
+            lineage = {commit.version: commit.lineage for commit in commits if commit is not None and commit.lineage}
+            keep_lineage(self._store, self.id, lineage)
             keep_copy(self, self._store)
         except (OSError, WarehouseError) as error:
             logger.warning("%s: the second copy of the ledger stays behind: %s", self.location, error)
