@@ -27,7 +27,7 @@ Convert = Callable[[ExactJson, str], object]
 """Turns a value, at the path that messages name, into what Arrow takes for its column; UnfitError where it can't be."""
 
 Kind = TypeVar("Kind")
-FLOAT_MAX = float(np.finfo(np.float32).max)
+NEGATIVE_ZERO = Decimal("-0")  # the one of an integer's form, which JSON has too
 KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", Decimal: "number"}
 
 
@@ -67,7 +67,9 @@ def parse(value: bytes) -> ExactJson:
         text = value.decode("utf-8")
         if text.startswith("\ufeff"):
             raise UnfitError(Reason.MALFORMED, "not a JSON object")
-        found: ExactJson = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant)
+        found: ExactJson = json.loads(
+            text, object_pairs_hook=_object, parse_float=Decimal, parse_int=_whole, parse_constant=_no_constant
+        )
         if "\\u" in text:
             json.dumps(found, ensure_ascii=False, default=str).encode()
     except UnicodeDecodeError:
@@ -92,6 +94,10 @@ def _object(pairs: list[tuple[str, ExactJson]]) -> dict[str, ExactJson]:
         twice = next(name for name in names if names.count(name) > 1)
         raise UnfitError(Reason.DUPLICATE, f"field {twice} is there twice")
     return found
+
+
+def _whole(digits: str) -> int | Decimal:
+    return NEGATIVE_ZERO if digits == "-0" else int(digits)
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -163,6 +169,8 @@ def _integer(bits: int) -> Convert:
     limit = 1 << bits - 1
 
     def convert(value: ExactJson, path: str) -> int:
+        if value is NEGATIVE_ZERO:
+            return 0
         if isinstance(value, Decimal):
             raise UnfitError(Reason.RANGE, f"field {path}: {value} is not an integer")
         number = _of(int, value, path)
@@ -173,15 +181,21 @@ def _integer(bits: int) -> Convert:
     return convert
 
 
-def _floating(largest: float) -> Convert:
+def _single(number: int | Decimal) -> float:
+    """Returns the nearest number of 32 bits, by its digits: rounded to 64 bits first, it might be another one."""
+    found: float = pa.scalar(str(number)).cast(pa.float32()).as_py()
+    return found
+
+
+def _floating(nearest: Callable[[int | Decimal], float]) -> Convert:
     def convert(value: ExactJson, path: str) -> float:
         if not isinstance(value, int | Decimal) or isinstance(value, bool):
             raise _changed("number", value, path)
         try:
-            number = float(value)
+            number = nearest(value)
         except OverflowError:
             number = math.inf
-        if math.isinf(number) or abs(number) > largest:
+        if math.isinf(number):
             raise UnfitError(Reason.RANGE, f"field {path}: {value} is too big")
         return number
 
@@ -228,8 +242,8 @@ def _temporal(data_type: pa.DataType) -> Convert:
 PRIMITIVES: Mapping[pa.DataType, Convert] = {
     pa.int32(): _integer(32),
     pa.int64(): _integer(64),
-    pa.float32(): _floating(FLOAT_MAX),
-    pa.float64(): _floating(math.inf),
+    pa.float32(): _floating(_single),
+    pa.float64(): _floating(float),
     pa.string(): lambda value, path: _of(str, value, path),
     pa.bool_(): lambda value, path: _of(bool, value, path),
 }
