@@ -74,6 +74,8 @@ def record_batch(offsets: Column, times: Times, keys: Column, values: Column, he
     texts = _texts(headers.keys)
     structs = pa.StructArray.from_arrays([texts, headers.values], fields=list(HEADER_TYPE))
     shown = [offsets, times.column, keys, values, _lists(HEADERS_TYPE, headers.starts, structs)]
+    if times.column.null_count == 0 and _are_shown(headers.keys, texts):
+        return pa.RecordBatch.from_arrays(shown, schema=RECORD_SCHEMA)
     unshown = [_unshown_times(times), _unshown_keys(headers, texts)]
     return shown_only(pa.RecordBatch.from_arrays([*shown, *unshown], schema=WIDE_SCHEMA))
 
@@ -106,17 +108,18 @@ def _nulls(data_type: pa.DataType, rows: int) -> Column:
 
 
 def _unshown_times(times: Times) -> Column:
-    if times.column.null_count == 0:
-        return _nulls(TIME_TYPE, len(times.column))
     shown = times.column.is_valid().to_numpy(zero_copy_only=False) | (times.milliseconds == NO_TIMESTAMP)
     return pa.array(times.milliseconds, TIME_TYPE, mask=shown)
+
+
+def _are_shown(keys: Column, texts: Column) -> bool:
+    return keys.null_count == 0 and keys.equals(texts.cast(pa.binary()))
 
 
 def _unshown_keys(headers: HeaderParts, texts: Column) -> Column:
     """Returns the keys of those records that have one which is not shown as it is."""
     rows = len(headers.starts) - 1
-    as_shown = texts.cast(pa.binary())
-    if headers.keys.null_count == 0 and headers.keys.equals(as_shown):
+    if _are_shown(headers.keys, texts):
         return _nulls(KEYS_TYPE, rows)
-    own, shown = (_lists(KEYS_TYPE, headers.starts, keys) for keys in (headers.keys, as_shown))
+    own, shown = (_lists(KEYS_TYPE, headers.starts, keys) for keys in (headers.keys, texts.cast(pa.binary())))
     return pa.array([None if one == other else one.as_py() for one, other in zip(own, shown, strict=True)], KEYS_TYPE)
