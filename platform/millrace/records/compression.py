@@ -8,15 +8,15 @@
      3  lz4     LZ4 frame format
      4  zstd    RFC 8878
 
-Every `decompress` is bounded: above `limit_bytes` of output it raises RecordTooLargeError, so a small
-hostile block can't take the memory. Bytes that are not a block of the codec raise CorruptRecordError.
+All decompression is bounded: above `limit_bytes` of output it raises RecordTooLargeError, so a small hostile block
+can't take the memory. Bytes that are not a block of the codec raise CorruptRecordError.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 
 import cramjam
@@ -33,8 +33,10 @@ XERIAL_MAGIC = XERIAL_HEADER[:8]
 GZIP_WINDOW_BITS = 31
 LZ4_USUAL_LEVEL, LZ4_FAST = 9, 0  # Kafka's default level stands for the fast compressor
 ZSTD_USUAL_LEVEL = 3
-STEP_BYTES_MIN = 64 << 10
-STEP_FACTOR = 8
+CHUNK_BYTES = 128 << 10
+INPUT_BYTES = 64 << 10  # given to a decompressor at once: it copies what it can't take yet
+STEP_FACTOR = 8  # of memory taken before it is known how much there is
+SNAPPY_GROWTH_MAX = 22  # three bytes stand for 64 at most
 
 
 class Codec(IntEnum):
@@ -82,8 +84,26 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
     """Returns the bytes of one block, at most `limit_bytes` of them."""
+    chunk_bytes = max(CHUNK_BYTES, STEP_FACTOR * len(data))
+    chunks = list(decompressed_chunks(codec, data, limit_bytes, chunk_bytes))
+    return bytes(chunks[0]) if len(chunks) == 1 else b"".join(chunks)
+
+
+def decompressed_chunks(
+    codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[Buffer]:
+    """Yields the bytes of one block, at most `limit_bytes` of them, in chunks of `chunk_bytes` at most.
+
+    But a piece of snappy comes whole: it can't grow to more than `SNAPPY_GROWTH_MAX` times its size. What is not
+    compressed comes as views.
+    """
+    total = 0
     try:
-        out = _decompress(codec, data, limit_bytes)
+        for chunk in _CHUNKS_OF[codec](data, chunk_bytes):
+            total += len(chunk)
+            if total > limit_bytes:
+                raise RecordTooLargeError(f"{codec.name.lower()} block holds more than {limit_bytes} bytes")
+            yield chunk
     except (
         zlib.error,
         RuntimeError,
@@ -94,83 +114,70 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT
         cramjam.DecompressionError,
     ) as error:
         raise CorruptRecordError(f"not a {codec.name.lower()} block: {error}") from error
-    if len(out) > limit_bytes:
-        raise RecordTooLargeError(f"{codec.name.lower()} block holds more than {limit_bytes} bytes")
-    return out
 
 
-def _decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    match codec:
-        case Codec.NONE:
-            return bytes(data)
-        case Codec.GZIP:
-            return _gunzip(data, limit_bytes)
-        case Codec.SNAPPY:
-            return _unsnap(bytes(data), limit_bytes)
-        case Codec.LZ4:
-            return _unlz4(bytes(data), limit_bytes)
-        case Codec.ZSTD:
-            return _unzstd(data, limit_bytes)
+def _slices(data: Buffer, chunk_bytes: int) -> Iterator[memoryview]:
+    view = memoryview(data)
+    for position in range(0, len(view), chunk_bytes):
+        yield view[position : position + chunk_bytes]
 
 
-def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
+def _gunzip(data: Buffer, chunk_bytes: int) -> Iterator[bytes]:
     decompressor = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
-    out = decompressor.decompress(data, limit_bytes + 1)
-    if not decompressor.eof and len(out) <= limit_bytes:
-        raise CorruptRecordError("gzip block is cut short")
-    return out
+    for piece in _slices(data, INPUT_BYTES):
+        chunk = decompressor.decompress(piece, chunk_bytes)
+        while chunk:
+            yield chunk
+            chunk = decompressor.decompress(decompressor.unconsumed_tail, chunk_bytes)
+        if decompressor.eof:
+            return
+    raise CorruptRecordError("gzip block is cut short")
 
 
-def _unlz4(data: bytes, limit_bytes: int) -> bytes:
+def _unlz4(data: Buffer, chunk_bytes: int) -> Iterator[bytes]:
     decompressor = lz4.frame.LZ4FrameDecompressor()
-
-    def read(size: int) -> bytes:
-        return b"" if decompressor.eof else bytes(decompressor.decompress(b"", size))
-
-    first = bytes(decompressor.decompress(data, min(_step_bytes(data), limit_bytes + 1)))
-    out = _joined(first, read, _step_bytes(data), limit_bytes)
-    if not decompressor.eof and len(out) <= limit_bytes:
-        raise CorruptRecordError("lz4 frame is cut short")
-    return out
-
-
-def _unzstd(data: Buffer, limit_bytes: int) -> bytes:
-    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-        return _joined(b"", reader.read, _step_bytes(data), limit_bytes)
+    for piece in _slices(data, INPUT_BYTES):
+        chunk = decompressor.decompress(piece, chunk_bytes)
+        while chunk:
+            yield bytes(chunk)
+            chunk = b"" if decompressor.eof else decompressor.decompress(b"", chunk_bytes)
+        if decompressor.eof:
+            return
+    raise CorruptRecordError("lz4 frame is cut short")
 
 
-def _step_bytes(data: Buffer) -> int:
-    """Returns how much to decompress at once: memory is taken before it is known how much there is."""
-    return max(STEP_BYTES_MIN, STEP_FACTOR * len(data))
+def _unzstd(data: Buffer, chunk_bytes: int) -> Iterator[bytes]:
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        while chunk := reader.read(chunk_bytes):
+            yield chunk
 
 
-def _joined(first: bytes, read: Callable[[int], bytes], step_bytes: int, limit_bytes: int) -> bytes:
-    """Returns all that can be read, in steps, up to one byte above the limit."""
-    parts, size_bytes = [first], len(first)
-    while size_bytes <= limit_bytes and (part := read(min(step_bytes, limit_bytes + 1 - size_bytes))):
-        parts.append(part)
-        size_bytes += len(part)
-    return b"".join(parts)
-
-
-def _unsnap(data: bytes, limit_bytes: int) -> bytes:
-    if not data.startswith(XERIAL_MAGIC):
-        return _unsnap_raw(data, limit_bytes)
-    parts: list[bytes] = []
-    position, total = len(XERIAL_HEADER), 0
-    while position < len(data):
-        (length,) = struct.unpack_from(">i", data, position)
-        block = data[position + 4 : position + 4 + length]
+def _unsnap(data: Buffer, _: int) -> Iterator[bytes]:
+    view = memoryview(data)
+    if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        yield _unsnap_raw(view)
+        return
+    position = len(XERIAL_HEADER)
+    while position < len(view):
+        (length,) = struct.unpack_from(">i", view, position)
+        block = view[position + 4 : position + 4 + max(length, 0)]
         if length < 0 or len(block) < length:
             raise CorruptRecordError(f"xerial block at {position} is cut short")
-        parts.append(_unsnap_raw(block, limit_bytes - total))
-        total += len(parts[-1])
+        yield _unsnap_raw(block)
         position += 4 + length
-    return b"".join(parts)
 
 
-def _unsnap_raw(block: bytes, limit_bytes: int) -> bytes:
+def _unsnap_raw(block: memoryview) -> bytes:
     length = cramjam.snappy.decompress_raw_len(block)
-    if length > limit_bytes:
-        raise RecordTooLargeError(f"snappy block holds {length} bytes, above {limit_bytes}")
+    if length > SNAPPY_GROWTH_MAX * len(block):
+        raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to hold {length}")
     return bytes(cramjam.snappy.decompress_raw(block))
+
+
+_CHUNKS_OF: Mapping[Codec, Callable[[Buffer, int], Iterator[Buffer]]] = {
+    Codec.NONE: _slices,
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnap,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}

@@ -7,14 +7,14 @@ import cramjam
 import pytest
 
 from millrace.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCodecError
-from millrace.records.compression import STEP_BYTES_MIN, XERIAL_HEADER, Codec, codec_of, compress, decompress
+from millrace.records.compression import CHUNK_BYTES, XERIAL_HEADER, Codec, codec_of, compress, decompress
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 DATA = {
     "empty": b"",
     "one byte": b"x",
-    "zeros over many steps": bytes(100 * STEP_BYTES_MIN),
-    "random over many steps": os.urandom(3 * STEP_BYTES_MIN),
+    "zeros over many steps": bytes(100 * CHUNK_BYTES),
+    "random over many steps": os.urandom(3 * CHUNK_BYTES),
     "mixed": (os.urandom(100) + bytes(300)) * 2000,
 }
 
@@ -26,7 +26,7 @@ def test_what_is_compressed_comes_back(codec, data):
 
 
 @pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("size_bytes", [1, 1000, STEP_BYTES_MIN, 20 * STEP_BYTES_MIN])
+@pytest.mark.parametrize("size_bytes", [1, 1000, CHUNK_BYTES, 20 * CHUNK_BYTES])
 def test_the_limit_is_exact(codec, size_bytes):
     block = compress(codec, bytes(size_bytes))
     assert len(decompress(codec, block, size_bytes)) == size_bytes
