@@ -5,11 +5,13 @@
 
     batches.c        record bytes of v2 batches → records      ┐
     messages.c       message sets of v0 and v1 → records       │
+    record_check.c   whether bytes are the records of a batch  │
     columns.c        records → buffers of Arrow columns        ├ know no Python
     json_text.c      the grammar of plain JSON                 │
     json_types.c     values of JSON → values of columns        │
     json_columns.c   plain objects → buffers of Arrow columns  ┘
     json_objects.c   these as Python objects
+    record_check_object.c  that for Python
     crc32c.c         CRC-32C, on processors that multiply 64 bytes at a time without carries
     objects.c        record bytes of v2 batches ↔ tuples of Python
     pymemory.c       buffers as Python objects

@@ -1,6 +1,6 @@
 # The compiled kernel (module.c).
 
-from typing import TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 _Record = TypeVar("_Record", bound=tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]])
 
@@ -53,3 +53,17 @@ JsonColumn: TypeAlias = tuple[int, Validity, Memory | None, Memory]  # nulls, va
 def read_json(
     bounds: Octets, data: Octets, fields: tuple[JsonField, ...], /
 ) -> tuple[int, Memory, list[JsonColumn]]: ...
+
+# A check of a batch's records, which are fed in chunks cut anywhere: record count, base timestamp, whether every record
+# needs a key, earliest and latest timestamp. InvalidRecordError for bytes that are not these records.
+class RecordCheck:
+    def __new__(
+        cls, record_count: int, base_timestamp: int, needs_keys: bool, earliest: int, latest: int, /
+    ) -> Self: ...
+    def feed(self, chunk: Octets, /) -> None: ...
+    # The largest timestamp, and the indexes of refused records, each with its timestamp or None for no key.
+    def end(self) -> tuple[int, list[tuple[int, int | None]]]: ...
+
+# The same of records that lie in one piece between two positions: record count, base timestamp; no rule for keys and
+# times. Returns the largest timestamp.
+def check_records(data: Octets, begin: int, end: int, record_count: int, base_timestamp: int, /) -> int: ...

@@ -6,6 +6,7 @@
 #include "messages.h"
 #include "objects.h"
 #include "pymemory.h"
+#include "record_check_object.h"
 
 /* Raised with every change that Python sees, here and in __init__.py: an older build is then not taken. */
 enum { KERNEL_VERSION = 6 };
@@ -273,12 +274,17 @@ static PyObject *read_json(PyObject *module, PyObject *args) {
     return json_to_columns(PyModule_GetState(module), args);
 }
 
+static PyObject *check_records_python(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    return check_records(PyModule_GetState(module), args, count);
+}
+
 static PyMethodDef methods[] = {
     {"decode_batches", decode_batches, METH_VARARGS, NULL},
     {"decode_message_sets", decode_message_sets, METH_VARARGS, NULL},
     {"read_records", read_records, METH_VARARGS, NULL},
     {"write_records", write_records, METH_O, NULL},
     {"read_json", read_json, METH_VARARGS, NULL},
+    {"check_records", (PyCFunction)(void (*)(void))check_records_python, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -299,6 +305,10 @@ static int module_exec(PyObject *module) {
     state->codec_error = PyObject_GetAttrString(errors, "UnsupportedCodecError");
     Py_DECREF(errors);
     state->memory_type = PyType_FromSpec(&memory_spec);
+    PyObject *record_check_type = PyType_FromModuleAndSpec(module, &record_check_spec, NULL);
+    if (record_check_type != NULL)
+        PyModule_AddType(module, (PyTypeObject *)record_check_type);
+    Py_XDECREF(record_check_type);
     if (PyErr_Occurred())
         return -1;
     crc32_prepare();

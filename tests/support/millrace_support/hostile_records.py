@@ -56,7 +56,7 @@ class HostileRecords:
     def buffer(self) -> bytes:
         """Returns the bytes of one fetch."""
         kind = self._chance.randrange(8)
-        parts = [self._hostile_set() for _ in range(kind in {0, 1})]
+        parts = [self.hostile_set() for _ in range(kind in {0, 1})]
         if kind != 0:
             parts += [self.batch() for _ in range(self._chance.randint(1, 3))]
         whole = b"".join(parts)
@@ -129,7 +129,8 @@ class HostileRecords:
         ]
         return encode_message_set(records, magic=magic), magic, codec
 
-    def _hostile_set(self) -> bytes:
+    def hostile_set(self) -> bytes:
+        """Returns one message set, of v0 or v1."""
         messages, magic, codec = self._chance.choice(self._sets)
         if self._chance.random() < 0.7:
             messages = b"".join(self._hostile_entry(bytes(entry)) for _, entry in walk_entries(messages))
