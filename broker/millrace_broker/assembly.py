@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from random import randrange
@@ -63,6 +64,8 @@ from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
     from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+
+WORKERS = 2  # the checks of some batches need 128 MiB each while they run
 
 
 class Foundation(NamedTuple):
@@ -143,6 +146,7 @@ def new_services(base: Foundation) -> Services:
         txns=txns,
         admission=Admission(txns, _partition_requests(base)),
         produced_in_order=InOrder(),
+        workers=_workers(base),
         fence=ControllerFence(base.broker_epoch),
         roles=_roles(base, config, replicas, (mover, groups.led, txns.led), follower_quota),
         tokens=tokens,
@@ -153,6 +157,12 @@ def new_services(base: Foundation) -> Services:
         take_update=None if isinstance(store, LocalStore) else store.update,
     )
     return services
+
+
+def _workers(base: Foundation) -> Executor:
+    workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
+    base.closing.callback(workers.shutdown, wait=False, cancel_futures=True)
+    return workers
 
 
 def _coordinators(base: Foundation, replicas: ReplicaManager, topics: TopicManager) -> _Coordinators:

@@ -42,6 +42,28 @@ but ApiVersions in an unknown version is answered in v0's form |
 | Produce with acks=0 that fails | the connection is closed: there is no answer to tell it in |
 
 APIs of the protocol that are not served: {missing}.
+
+## What a produced batch must be
+
+The leader reads every record before it takes a batch, in compressed batches too. What is wrong with a batch whose CRC
+is right is answered with INVALID_RECORD, as by Kafka, and the batch is not stored. A test sends what is below to Apache
+Kafka 3.9 and here, and compares the answers (`tests/compat/test_lying_batches.py`).
+
+| rule | Kafka 3.9 |
+|---|---|
+| as many records as the header counts, and nothing behind them | the same |
+| a record's fields end where its length says | the same, but in a compressed batch the length is not looked at |
+| fields lie in their record; a header has a key, which need not be UTF-8 | the same |
+| -1 alone is the length of null | any negative length is |
+| offset deltas are 0, 1, 2 and so on | is not looked at in plain batches; UNKNOWN_SERVER_ERROR for compressed ones |
+| the block of records is of the batch's codec | UNKNOWN_SERVER_ERROR |
+| a batch of a producer has an epoch | any epoch but those below -1 |
+| in a compacted topic every record has a key; times are within the topic's limits | the same records are named |
+| the largest time in the header | becomes that of the records, as here |
+
+A compressed batch is read chunk by chunk, so what it holds takes no memory; but zstd needs its window, of up to
+128 MiB. Batches that hold more than 256 KiB are read on two threads of their own, and the later requests of their
+connection wait behind them. Followers do not check records again.
 """
 
 

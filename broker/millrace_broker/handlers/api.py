@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -184,7 +185,8 @@ class Services:
     log_dirs: LogDirMover
     txns: TransactionCoordinator
     admission: Admission
-    produced_in_order: InOrder[Reply]  # requests that wait for a coordinator, by transactional id
+    produced_in_order: InOrder[Reply]  # requests that wait, by transactional id or connection
+    workers: Executor  # threads for what keeps the event loop too long
     fence: ControllerFence
     roles: PartitionRoles
     leader_quota: ReplicationQuota

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Generic, TypeVar
 
 Outcome = TypeVar("Outcome")
@@ -13,20 +13,20 @@ class InOrder(Generic[Outcome]):
     """Work that goes on one piece at a time for each key, in the order in which it came."""
 
     def __init__(self) -> None:
-        self._last: dict[str, asyncio.Task[Outcome]] = {}
+        self._last: dict[Hashable, asyncio.Task[Outcome]] = {}
 
-    def is_busy(self, key: str) -> bool:
+    def is_busy(self, key: Hashable) -> bool:
         """Returns whether work of this key goes on or waits, so that what comes now has to wait too."""
         return key in self._last
 
-    def put(self, key: str, work: Callable[[], Coroutine[object, object, Outcome]]) -> asyncio.Task[Outcome]:
+    def put(self, key: Hashable, work: Callable[[], Coroutine[object, object, Outcome]]) -> asyncio.Task[Outcome]:
         """Begins the work once all earlier work of the key has ended, in whatever way."""
         task = asyncio.create_task(_after(self._last.get(key), work))
         self._last[key] = task
         task.add_done_callback(lambda done: self._ended(key, done))
         return task
 
-    def _ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
+    def _ended(self, key: Hashable, task: asyncio.Task[Outcome]) -> None:
         if self._last.get(key) is task:
             del self._last[key]
 

@@ -13,6 +13,7 @@ acks=all is refused while fewer replicas are in sync than the effective min ISR.
 A batch that an idempotent producer repeats gets the same answer as the first time. Batches of a transaction are taken
 in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_in_transaction`).
 Where the transaction's coordinator has to be asked, the request waits, and those of the transactional id behind it.
+So does a request whose records take long to check, and those of its connection (`handlers.produce_preparation`).
 Batches that come without a transactional id are refused, as nothing would ever end their transaction.
 The answer for a batch that the log refuses has the log start offset; for one that does not reach the log it has -1.
 """
@@ -22,25 +23,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from millrace.errors import (
-    CorruptRecordError,
     ErrorCode,
-    InvalidRequiredAcksError,
-    InvalidTopicError,
     MillraceError,
     NotLeaderError,
-    RecordTooLargeError,
     RejectedRecordsError,
-    StorageError,
-    TransactionalIdError,
     UnknownTopicIdError,
     WireError,
 )
-from millrace.internal_topics import INTERNAL_TOPICS
-from millrace.records.batch import HEADER_BYTES, NO_OFFSET, Buffer, is_transactional
+from millrace.records.batch import HEADER_BYTES, Buffer, is_transactional
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
@@ -59,136 +53,33 @@ from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_
 from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answer, Answers, Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.partitions import endpoints, leader_hint, not_led
+from millrace_broker.handlers.partitions import endpoints, leader_hint
+from millrace_broker.handlers.produce_appends import ALL_IN_SYNC, GUARD, Appends
 from millrace_broker.handlers.produce_in_transaction import Refusals, refusals_of
-from millrace_broker.replication.delayed_produce import Appended, when_all_have
-from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.produced import (
-    FIRST_VERSION_WITH_ZSTD,
-    batches_of,
-    check_base_offset,
-    is_plain_batch,
+from millrace_broker.handlers.produce_preparation import (
+    Outcome,
+    Preparation,
+    prepared_at_once,
+    prepared_in_thread,
 )
-from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.delayed_produce import Appended, when_all_have
 from millrace_broker.security.client_session import ClientSession
-from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition
+from millrace_broker.storage import AppendOutcome, TopicPartition
 from millrace_broker.txns.verification import Verification
 
 FIRST_VERSION_WITH_LEADERS = 10
-ALL_IN_SYNC = -1
-ACKS = (ALL_IN_SYNC, 0, 1)
-NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # where there is nothing to append
-SETTLED = (LogAppendInfo, MillraceError)
 NO_REFUSALS: Refusals = {}
-NONE_REFUSED: frozenset[MillraceError] = frozenset()
-GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TOPIC)
 TRANSACTION_GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 KAFKAS_SENTENCES = {  # Kafka's answer has no message then, and its clients say these
     ErrorCode.MESSAGE_TOO_LARGE: "The request included a message larger than the max message size the server will "
     "accept.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
 }
-NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
 
-class _Appends:
-    """The batches that requests bring to one partition, in their order, and the outcome of each."""
-
-    __slots__ = (
-        "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "has_followers", "key",
-        "log_start_offset", "outcomes",
-    )  # fmt: skip
-
-    def __init__(self, services: Services, version: int, key: TopicPartition, session: ClientSession) -> None:
-        self.key = key
-        self.outcomes: Iterator[AppendOutcome]
-        self.log_start_offset = NO_OFFSET
-        self._partition = partition = _writable(services, key, session)
-        self.has_followers = self._takes_plain_batches = False
-        if isinstance(partition, Partition):
-            self.has_followers = partition.in_sync is not None
-            self._takes_plain_batches = version >= FIRST_VERSION_WITH_ZSTD and partition.has_in_sync_replicas
-        self._offered: list[Any] = []  # batches, and outcomes of those that are not appended
-        self._are_batches = True
-        self._refused: frozenset[MillraceError] = NONE_REFUSED
-
-    def offer(self, version: int, acks: int, records: Buffer, *, has_transactional_id: bool = False) -> None:
-        """Takes the records of one request."""
-        if self._takes_plain_batches and acks in ACKS and is_plain_batch(records):
-            self._offered.append(records)
-            return
-        if isinstance(self._partition, MillraceError):
-            self.settle(self._partition)
-            return
-        try:
-            batches = self._read(self._partition, version, acks, records)
-            if batches and not has_transactional_id and is_transactional(batches):
-                raise TransactionalIdError(
-                    "the batch belongs to a transaction, but the request has no transactional id"
-                )
-        except MillraceError as error:
-            self.refuse(error)
-            return
-        try:
-            if batches:
-                self._check(self._partition, version, acks, batches)
-        except MillraceError as error:
-            self.settle(error)
-        else:
-            self._offered.append(batches) if batches else self.settle(NO_PLACE)
-
-    def refuse(self, error: MillraceError) -> None:
-        """Takes the error of records that do not reach the log."""
-        self._refused |= {error}
-        self.settle(error)
-
-    def settle(self, outcome: AppendOutcome) -> None:
-        """Takes the outcome of records that are not appended."""
-        self._offered.append(outcome)
-        self._are_batches = False
-
-    def append(self, replicas: ReplicaManager) -> None:
-        """Appends the batches, and sets `outcomes`."""
-        if isinstance(self._partition, MillraceError):
-            self.outcomes = iter(self._offered)
-            return
-        batches = self._offered if self._are_batches else [one for one in self._offered if not _is_settled(one)]
-        placed = iter(replicas.append_all(self._partition, batches))
-        self.outcomes = (
-            placed if self._are_batches else iter([one if _is_settled(one) else next(placed) for one in self._offered])
-        )
-        self.log_start_offset = self._partition.log.log_start_offset
-
-    def to_wait_for(self, outcome: LogAppendInfo) -> Appended:
-        """Returns what the in-sync replicas need to have before an append with acks=all is answered."""
-        assert isinstance(self._partition, Partition), "it was appended to"
-        return Appended(self._partition.leader_epoch, outcome.last_offset + 1)
-
-    def log_start_told_with(self, error: MillraceError) -> int:
-        """Returns the log start offset for the answer to an error; -1 where the records did not reach the log."""
-        return NO_OFFSET if error in self._refused or isinstance(error, NO_LOG_START) else self.log_start_offset
-
-    @staticmethod
-    def _read(partition: Partition, version: int, acks: int, records: Buffer) -> Buffer:
-        batches = batches_of(version, records, partition.log.config)
-        if acks not in ACKS:
-            raise InvalidRequiredAcksError(f"acks={acks}: expected -1, 0 or 1")
-        return batches
-
-    @staticmethod
-    def _check(partition: Partition, version: int, acks: int, batches: Buffer) -> None:
-        check_base_offset(version, batches)
-        if acks == ALL_IN_SYNC:
-            partition.check_in_sync_replicas()
-
-
-def _is_settled(offered: object) -> bool:
-    return isinstance(offered, SETTLED)
-
-
-_Offered = list[tuple[str, UUID, list[_Appends]]]  # a request's partitions, by topic
-_OfferedOne = tuple[ProducePlace, _Appends]  # the only partition of a request
-_Later = asyncio.Future[Answer]  # the answer to a request that waits for the coordinator of its transaction
+_Offered = list[tuple[str, UUID, list[Appends]]]  # a request's partitions, by topic
+_OfferedOne = tuple[ProducePlace, Appends]  # the only partition of a request
+_Later = asyncio.Future[Answer]  # the answer to a request that waits before it is handled
 _Taken = tuple[int, int, _Offered | _OfferedOne | _Later]  # acks, timeout in ms, partitions
 
 
@@ -206,25 +97,32 @@ class _Turn:
         self._services = services
         self._client = client
         self._version = client.version
-        self._partitions: dict[TopicPartition, _Appends] = {}
-        self._places: dict[bytes, tuple[ProducePlace, _Appends]] = {}
+        self._partitions: dict[TopicPartition, Appends] = {}
+        self._places: dict[bytes, tuple[ProducePlace, Appends]] = {}
+        session = client.session
+        self._connection = id(session.authenticator or session)  # held by `_client` while a request waits
+        self._waits = services.produced_in_order.is_busy(self._connection)
         self._read_one = one_produce_reader(client.version)
         self.decode = produce_decoder(client.version)
 
     def take(self, body: memoryview) -> _Taken:
         """Takes one request, and returns its acks, its timeout in milliseconds and its partitions. WireError."""
-        one = self._read_one(body)
+        one = None if self._waits else self._read_one(body)
         if one is not None:
             acks, timeout_ms, place, records = one
             found = self._places.get(place) or self._found(place)
-            if found is not None:
-                found[1].offer(self._version, acks, records)
+            if found is not None and (found[1].offer_plain(acks, records) or self._offer_one(found[1], acks, records)):
                 return acks, timeout_ms, found
         message = self.decode(body)
-        if message.transactional_id is None:
-            return message.acks, milliseconds(message.timeout), self.offer(message)
-        offered = self._offer_in_transaction(message, message.transactional_id, body)
-        return message.acks, milliseconds(message.timeout), offered
+        return message.acks, milliseconds(message.timeout), self._take_message(message, body)
+
+    def _offer_one(self, appends: Appends, acks: int, records: Buffer) -> bool:
+        """Takes the records of a request that has no others, unless their preparation takes long."""
+        steps = appends.preparation(self._version, records, self._services.clock.now_ms())
+        is_short, prepared = prepared_at_once(steps, len(records))
+        if is_short:
+            appends.offer(self._version, acks, records, prepared)
+        return is_short
 
     def _found(self, place: bytes) -> _OfferedOne | None:
         """Returns the only partition of a request; None where its topic's id is not known."""
@@ -238,43 +136,72 @@ class _Turn:
         found = self._places[place] = known, appends
         return found
 
-    def _offer_in_transaction(
-        self, message: AnyProduceRequest, transactional_id: str, body: memoryview
-    ) -> _Offered | _Later:
-        if self._is_denied(message, transactional_id):
+    def _take_message(self, message: AnyProduceRequest, body: memoryview) -> _Offered | _Later:
+        transactional_id = message.transactional_id
+        if transactional_id is not None and self._is_denied(message, transactional_id):
             denied = TRANSACTION_GUARD.denied()
-            return self.offer(message, {key: denied for key, _ in self._named_partitions(message)})
+            return self.offer(message, refusals={key: denied for key, _ in self._named_partitions(message)})
         in_order = self._services.produced_in_order
-        refusals = None if in_order.is_busy(transactional_id) else self.refusals(message)
-        if refusals is not None and not isinstance(refusals, Verification):
-            return self.offer(message, refusals)
-        kept = bytes(body)
-        handling = in_order.put(transactional_id, lambda: self._handle_later(kept, refusals))
+        key = self._connection if transactional_id is None else transactional_id
+        prepared = None if in_order.is_busy(key) else self._prepared_at_once(message)
+        refusals: Refusals | Verification = NO_REFUSALS
+        if prepared is not None and transactional_id is not None:
+            refusals = self.refusals(message)
+        if prepared is not None and not isinstance(refusals, Verification):
+            return self.offer(message, prepared, refusals)
+        kept, verification = bytes(body), refusals if isinstance(refusals, Verification) else None
+        self._waits = self._waits or transactional_id is None
+        handling = in_order.put(key, lambda: self._handle_later(kept, verification))
         return asyncio.ensure_future(_whole(handling))
 
     async def _handle_later(self, body: bytes, verification: Verification | None) -> Reply:
-        """Handles a request of a transaction, once its turn has come and the coordinator has answered."""
+        """Handles a request once its turn has come, its records are prepared and its coordinator has answered."""
+        before = _Turn(self._services, self._client)
+        message = before.decode(memoryview(body))
+        steps = [steps for steps, _ in before.preparations(message)]
+        prepared = await prepared_in_thread(self._services.workers, steps)
         turn = _Turn(self._services, self._client)
-        message = turn.decode(memoryview(body))
-        refusals = verification or turn.refusals(message)
+        refusals = verification or (NO_REFUSALS if message.transactional_id is None else turn.refusals(message))
         if isinstance(refusals, Verification):
             refusals = refusals_of(await refusals.errors())
-        offered = turn.offer(message, refusals)  # the guards hold until the append, so nothing is waited for here
+        offered = turn.offer(message, prepared, refusals)  # the guards hold until the append: nothing is waited for
         turn.append()
         return _answer_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
 
-    def offer(self, message: AnyProduceRequest, refusals: Refusals = NO_REFUSALS) -> _Offered:
+    def preparations(self, message: AnyProduceRequest) -> Iterator[tuple[Preparation, int]]:
+        """Yields the preparation of each partition's records in a request, and the size of these."""
+        now_ms = self._services.clock.now_ms()
+        for key, records in self._named_partitions(message):
+            appends = self._appends(*key)
+            yield appends.preparation(self._version, records or b"", now_ms), len(records or b"")
+
+    def _prepared_at_once(self, message: AnyProduceRequest) -> list[Outcome] | None:
+        """Returns what the preparations of a request's records come to; None where they take long."""
+        prepared: list[Outcome] = []
+        for steps, size_bytes in self.preparations(message):
+            is_short, outcome = prepared_at_once(steps, size_bytes)
+            if not is_short:
+                return None
+            prepared.append(outcome)
+        return prepared
+
+    def offer(
+        self, message: AnyProduceRequest, prepared: Sequence[Outcome] = (), refusals: Refusals = NO_REFUSALS
+    ) -> _Offered:
         """Takes the records of one request, except for those that are refused, and returns its partitions."""
         offered: _Offered = []
+        outcomes = iter(prepared)
         in_transaction = message.transactional_id is not None
         for topic in message.topic_data:
             name, topic_id, refusal = self._named(topic)
-            places: list[_Appends] = []
+            places: list[Appends] = []
             for one in topic.partition_data:
-                appends = self._appends(name, one.index)
+                appends, outcome = self._appends(name, one.index), next(outcomes, None)
                 refused = refusal or (refusals.get(appends.key) if refusals else None)
                 if refused is None:
-                    appends.offer(self._version, message.acks, one.records or b"", has_transactional_id=in_transaction)
+                    appends.offer(
+                        self._version, message.acks, one.records or b"", outcome, has_transactional_id=in_transaction
+                    )
                 else:
                     appends.refuse(refused)
                 places.append(appends)
@@ -316,11 +243,11 @@ class _Turn:
         name = self._services.metadata.topic_name(topic_id)
         return name or "", topic_id, None if name else UnknownTopicIdError(f"no topic has id {topic_id}")
 
-    def _appends(self, name: str, partition: int) -> _Appends:
+    def _appends(self, name: str, partition: int) -> Appends:
         key = tuple.__new__(TopicPartition, (name, partition))  # as the class does, at half the cost
         appends = self._partitions.get(key)
         if appends is None:
-            appends = self._partitions[key] = _Appends(self._services, self._version, key, self._client.session)
+            appends = self._partitions[key] = Appends(self._services, self._version, key, self._client.session)
         return appends
 
 
@@ -356,17 +283,12 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
 
 
 async def _whole(handling: asyncio.Task[Reply]) -> Answer:
-    """Returns the answer of a request that waits first to be handled, and then for the replicas."""
-    reply = await handling
+    """Returns the answer of a request that waits first to be handled, and then for the replicas.
+
+    It is handled even if its connection has gone by then.
+    """
+    reply = await asyncio.shield(handling)
     return await reply if isinstance(reply, asyncio.Future) else reply
-
-
-def _writable(services: Services, key: TopicPartition, session: ClientSession) -> Partition | MillraceError:
-    if services.authorizer is not None and key.topic and not GUARD.permits(services, session, key.topic):
-        return GUARD.denied()
-    if key.topic in INTERNAL_TOPICS:
-        return InvalidTopicError(f"{key.topic} is written by its coordinator alone")
-    return services.replicas.partitions.get(key) or not_led(services, key)
 
 
 def _answer(
@@ -450,7 +372,7 @@ def _encode(services: Services, client: _Client, produced: list[TopicProduced]) 
     )
 
 
-def _produced(services: Services, version: int, appends: _Appends, outcome: AppendOutcome) -> PartitionProduced:
+def _produced(services: Services, version: int, appends: Appends, outcome: AppendOutcome) -> PartitionProduced:
     if isinstance(outcome, MillraceError):
         return _failed(services, version, appends, outcome)
     return PartitionProduced(
@@ -458,7 +380,7 @@ def _produced(services: Services, version: int, appends: _Appends, outcome: Appe
     )
 
 
-def _failed(services: Services, version: int, appends: _Appends, error: MillraceError) -> PartitionProduced:
+def _failed(services: Services, version: int, appends: Appends, error: MillraceError) -> PartitionProduced:
     count_errors(services, ApiKey.PRODUCE, [error.code])
     record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
     tells_leader = version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NotLeaderError)
@@ -482,7 +404,9 @@ API = Api(
     VersionRange(0, 13),
     handle,
     refuses="batches of a transaction without a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); "
-    "what grows above 64 MiB, or 8 max.message.bytes, where its records have to be read (MESSAGE_TOO_LARGE)",
+    "a batch that is not what its header says, as below (INVALID_RECORD); one that holds more than 512 MiB once "
+    "decompressed, or more than 64 MiB and 8 max.message.bytes where it is compressed again or comes before v3 "
+    "(MESSAGE_TOO_LARGE)",
     handle_all=handle_all,
     guards=(GUARD, TRANSACTION_GUARD),
 )

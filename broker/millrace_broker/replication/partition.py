@@ -15,9 +15,8 @@ from millrace.records.batch import Buffer
 from millrace.records.control import EndTransactionMarker
 from millrace_broker.replication.epoch_ends import Entries
 from millrace_broker.replication.in_sync_replicas import InSyncReplicas, ReadReplica
-from millrace_broker.replication.produced import PRODUCER_CODEC, in_codec_of_topic
 from millrace_broker.replication.replica import Replica
-from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo
+from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, Prepared
 
 
 class Partition(Replica):
@@ -109,14 +108,11 @@ class Partition(Replica):
             raise outcome
         return outcome
 
-    def append_all(self, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
+    def append_all(self, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
         """Appends what came together, and returns the outcome of each as `Log.append_all` does."""
         log = self.log
         end_offset = log.log_end_offset
-        if log.config.compression_type == PRODUCER_CODEC:
-            outcomes: Sequence[AppendOutcome] = log.append_all(appends, leader_epoch=self.leader_epoch)
-        else:
-            outcomes = [self._append_recompressed(batches) for batches in appends]
+        outcomes = log.append_all(appends, leader_epoch=self.leader_epoch)
         self._grown()
         appended_bytes = 0
         for batches, outcome in zip(appends, outcomes, strict=True):
@@ -144,12 +140,6 @@ class Partition(Replica):
         )
         self._grown()
         return info
-
-    def _append_recompressed(self, batches: Buffer) -> AppendOutcome:
-        try:
-            return self.log.append(in_codec_of_topic(batches, self.log.config), leader_epoch=self.leader_epoch)
-        except MillraceError as error:
-            return error
 
     @property
     def _epochs(self) -> Entries:

@@ -1,4 +1,4 @@
-"""Converts what a producer sent to the form that a log takes: v2 batches, in the topic's codec.
+"""Converts what a producer sent to the form that a log takes: v2 batches.
 
 | Produce | rule | error |
 |---|---|---|
@@ -7,10 +7,8 @@
 | v3-v6 | no zstd (KIP-110) | UnsupportedCodecError |
 | v3 on | base offset 0 (`check_base_offset`) | InvalidRecordError |
 
-Where the topic's `compression.type` is not `producer`, a batch of another codec is compressed again, at the topic's
-level; its producer, sequence and records stay the same. All of this runs on the event loop, because a producer's
-batches must reach the log in the order in which they came. The formats are in docs/formats/message-set.md and
-docs/formats/segment.md.
+What becomes of the batches then, before they are appended, is `storage.batches.preparation`. The formats are in
+docs/formats/message-set.md and docs/formats/segment.md.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from millrace.errors import (
     CorruptRecordError,
     InvalidRecordError,
     RecordError,
-    RecordTooLargeError,
     UnsupportedCodecError,
     UnsupportedMagicError,
 )
@@ -34,17 +31,14 @@ from millrace.records.batch import (
     MAGIC_V2,
     TRANSACTIONAL_FLAG,
     Buffer,
-    walk,
 )
 from millrace.records.compression import Codec
 from millrace.records.convert import BATCH_BYTES, up_convert
-from millrace.records.recompress import recompressed
-from millrace_broker.storage import LogConfig, uncompressed_limit_bytes
+from millrace_broker.storage import LogConfig, codec_of_topic, uncompressed_limit_bytes
 
 FIRST_VERSION_OF_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
-PRODUCER_CODEC = "producer"
-UNCOMPRESSED = "uncompressed"
+IN_PLACE_BYTES = 4 << 20  # half a million records at most
 LENGTH_POSITION = 8
 _LENGTH = struct.Struct(">I")
 _BASE_OFFSET_0 = bytes(8)
@@ -52,9 +46,9 @@ _PLAIN = struct.Struct(">qI4xb4xh")  # base offset, batch length, magic, attribu
 
 
 def is_plain_batch(records: Buffer) -> bool:
-    """Returns whether Produce from v7 on takes the records as they are, outside of any transaction.
+    """Returns whether Produce from v7 on takes the records as they are, outside of any transaction and codec.
 
-    Plain records need none of the other functions here, and no check of a transaction.
+    Plain records need none of the other functions here, no check of a transaction, and none on another thread.
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
@@ -64,7 +58,18 @@ def is_plain_batch(records: Buffer) -> bool:
         magic == MAGIC_V2
         and length + LOG_OVERHEAD_BYTES == size_bytes
         and not base_offset
-        and not attributes & TRANSACTIONAL_FLAG
+        and not attributes & (TRANSACTIONAL_FLAG | CODEC_MASK)
+        and size_bytes <= IN_PLACE_BYTES
+    )
+
+
+def is_checked_in_place(records: Buffer, config: LogConfig) -> bool:
+    """Returns whether the log may check a batch while it appends it: it is not compressed, and not large."""
+    return (
+        len(records) <= IN_PLACE_BYTES
+        and len(records) >= HEADER_BYTES
+        and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
+        and codec_of_topic(config) is None
     )
 
 
@@ -89,44 +94,6 @@ def check_base_offset(version: int, batches: Buffer) -> None:
     """Raises InvalidRecordError for a batch with a base offset; those that were made of messages may have one."""
     if version >= FIRST_VERSION_OF_BATCHES and batches[:8] != _BASE_OFFSET_0:
         raise InvalidRecordError("the base offset of a produced batch must be 0: the log assigns the offsets")
-
-
-def in_codec_of_topic(batches: Buffer, config: LogConfig) -> Buffer:
-    """Returns the batches in the codec that the topic asks for.
-
-    RecordTooLargeError for a batch that exceeds `max.message.bytes` as it came, another RecordError for one that can't
-    be read.
-    """
-    name = config.compression_type
-    codec = Codec.NONE if name == UNCOMPRESSED else Codec[name.upper()]
-    limit_bytes = uncompressed_limit_bytes(config)
-    view = memoryview(batches)
-    out: list[Buffer] = []
-    end = 0
-    for position, header in walk(view):
-        end = position + header.size_bytes
-        if header.size_bytes > config.max_message_bytes:
-            raise RecordTooLargeError(
-                f"a batch of {header.size_bytes} bytes is above max.message.bytes={config.max_message_bytes}"
-            )
-        batch = view[position:end]
-        has_codec = header.codec_id == codec
-        out.append(batch if has_codec else recompressed(batch, header, codec, _level(config, codec), limit_bytes))
-    if end != len(view):
-        raise CorruptRecordError(f"{len(view) - end} bytes are not a whole batch")
-    return b"".join(out)
-
-
-def _level(config: LogConfig, codec: Codec) -> int | None:
-    match codec:
-        case Codec.GZIP:
-            return config.compression_gzip_level
-        case Codec.LZ4:
-            return config.compression_lz4_level
-        case Codec.ZSTD:
-            return config.compression_zstd_level
-        case _:
-            return None
 
 
 def _single_batch(version: int, records: Buffer) -> Buffer:

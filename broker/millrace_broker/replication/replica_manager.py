@@ -30,7 +30,7 @@ from millrace_broker.replication.partition_changes import PartitionChanges
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.roles import Hosted, Leadership
-from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, TopicPartition
+from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, Prepared, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -331,7 +331,7 @@ class ReplicaManager:
         except KeyError:
             raise UnknownTopicError(f"{topic_partition} is not led by this broker") from None
 
-    def append_all(self, partition: Partition, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
+    def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
         """Appends what came together and completes the waiting fetches; returns as `Log.append_all` does."""
         outcomes = partition.append_all(appends)
         self._isr.appended(partition)

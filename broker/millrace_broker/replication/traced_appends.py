@@ -18,7 +18,7 @@ from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import AppendOutcome, LogManager, TopicPartition
+from millrace_broker.storage import AppendOutcome, LogManager, Prepared, TopicPartition
 
 NAME = HEADER.encode()
 LIMIT_BYTES = 16 << 20  # of a batch's decompressed records; a larger batch has no span
@@ -34,13 +34,13 @@ class TracedReplicaManager(ReplicaManager):
         self._tracing = tracing
         self._clock = clock
 
-    def append_all(self, partition: Partition, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
+    def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
         """Appends as `ReplicaManager` does, and records what came with a trace."""
         started_ns = self._clock.now_ns()
         outcomes = super().append_all(partition, appends)
         ended_ns = self._clock.now_ns()
         for batches, outcome in zip(appends, outcomes, strict=True):
-            contexts = contexts_of(batches)
+            contexts = contexts_of(batches.view if isinstance(batches, Prepared) else batches)
             if contexts:
                 self._tracing.record(_span(partition, outcome, started_ns, ended_ns), contexts)
         return outcomes

@@ -22,7 +22,8 @@ the leader, `FollowerAppend`, then `SegmentWriter` and `LogSegment`; a read pass
 from __future__ import annotations
 
 from millrace_broker.storage.batches.placement import LogAppendInfo
-from millrace_broker.storage.batches.validation import uncompressed_limit_bytes
+from millrace_broker.storage.batches.preparation import Prepared, Steps, finished, finished_within, prepare
+from millrace_broker.storage.batches.topic_codec import codec_of_topic, uncompressed_limit_bytes
 from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dirs.new_log import NewLog
@@ -63,12 +64,18 @@ __all__ = [
     "LogRecovery",
     "LogSlice",
     "NewLog",
+    "Prepared",
     "RecoveryReport",
     "RetentionReport",
     "SegmentReport",
+    "Steps",
     "TopicPartition",
     "VerifiedSegment",
     "VerifyReport",
     "by_topic",
+    "codec_of_topic",
+    "finished",
+    "finished_within",
+    "prepare",
     "uncompressed_limit_bytes",
 ]

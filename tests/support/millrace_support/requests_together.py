@@ -10,6 +10,7 @@ import asyncio
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -38,6 +39,7 @@ IDEMPOTENT_IDS = (7000, 8000)
 FIRST_SEQUENCE = MAX_INT - 4  # sequences begin again at 0 on the way
 DATA_DIR = "/data"
 EPOCH = 3
+WORKERS = ThreadPoolExecutor(1)
 
 
 class Sent(NamedTuple):
@@ -158,6 +160,7 @@ class ProducingBroker:
                 authorizer=None,
                 admission=home.admission,
                 produced_in_order=self._in_order,
+                workers=WORKERS,
             ),
         )
 

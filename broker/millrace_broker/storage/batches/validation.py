@@ -2,7 +2,7 @@
 
 | rule | error |
 |---|---|
-| magic 2, possible sizes and counts | UnsupportedMagicError, CorruptRecordError (`read_header`) |
+| magic 2, a possible size | UnsupportedMagicError, CorruptRecordError (`read_header`) |
 | at most max.message.bytes | RecordTooLargeError |
 | CRC-32C matches | CorruptRecordError |
 | a known codec | UnsupportedCodecError |
@@ -12,24 +12,17 @@
 | with a producer id: alone in its append, with an epoch and a sequence (KIP-98) | InvalidRecordError |
 | transactional only with a producer id | InvalidRecordError |
 | nothing behind the last whole batch, at least one batch | CorruptRecordError |
-| in a compacted topic: every record has a key | RejectedRecordsError (`check_records`) |
-| with CreateTime: every time within message.timestamp.before.max.ms and .after.max.ms | InvalidTimestampError (same) |
 
-The base offset that the producer wrote means nothing. The records inside are read for the last two rules only;
-otherwise the broker keeps what it was given.
+The base offset that the producer wrote means nothing. The rules for what is inside are in `preparation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from millrace.config import MAX_LONG
 from millrace.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
-    RejectedRecordsError,
 )
 from millrace.records.batch import (
     ATTRIBUTES_POSITION,
@@ -40,7 +33,6 @@ from millrace.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,
@@ -48,14 +40,8 @@ from millrace.records.batch import (
     read_header,
 )
 from millrace.records.checksum import crc32c
-from millrace.records.compression import Codec, codec_of, decompress
-from millrace_broker.storage.batches.record_slices import record_slices
-from millrace_broker.storage.config import CREATE_TIME, LogConfig
+from millrace.records.compression import Codec, codec_of
 
-UNCOMPRESSED_LIMIT_BYTES = 64 << 20
-UNCOMPRESSED_LIMIT_FACTOR = 8
-
-NO_KEY = "Compacted topic cannot accept message without key"
 LOG_SETS_TYPE = "Invalid timestamp type: a producer may not set it to LogAppendTime"
 MAX_CODEC_ID = max(Codec)
 LEAST_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
@@ -72,16 +58,16 @@ def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple
         _, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = fields
         header = tuple.__new__(BatchHeader, fields)
         # What nearly all batches are is checked in place: a call costs more than the check.
-        if magic != MAGIC_V2 or length < LEAST_LENGTH or last_offset_delta < 0 or count < 0:
+        if magic != MAGIC_V2 or length < LEAST_LENGTH:
             read_header(batches, position)
         size_bytes = LOG_OVERHEAD_BYTES + length
         if size_bytes > end - position:
             break
         if size_bytes > max_message_bytes:
-            raise RecordTooLargeError(f"a batch of {size_bytes} bytes is above max.message.bytes={max_message_bytes}")
+            check_size(size_bytes, max_message_bytes)
         if crc32c(batches[position + ATTRIBUTES_POSITION : position + size_bytes]) != crc:
             check_crc(batches, position, header)
-        if attributes & _RARE_FLAGS or count != last_offset_delta + 1:
+        if attributes & _RARE_FLAGS or count <= 0 or count != last_offset_delta + 1:
             _check_header(header)
         if producer_id != NO_PRODUCER_ID and (size_bytes != end or producer_id < 0 or epoch < 0 or sequence < 0):
             _check_producer(header)
@@ -98,62 +84,16 @@ def _check_header(header: BatchHeader) -> None:
         codec_of(attributes & CODEC_MASK)
     if attributes & _SPECIAL_FLAGS:
         _check_flags(header)
-    if header.record_count != header.last_offset_delta + 1:
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecordError(
             f"a batch of {header.record_count} records that spans {header.last_offset_delta + 1} offsets"
         )
 
 
-def looks_at_records(config: LogConfig) -> bool:
-    """Returns whether `check_records` has a rule to check."""
-    limited = min(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) < MAX_LONG
-    return config.is_compacted or (limited and config.message_timestamp_type == CREATE_TIME)
-
-
-def check_records(
-    batches: memoryview, found: Sequence[tuple[int, BatchHeader]], config: LogConfig, now_ms: int
-) -> None:
-    """Raises RejectedRecordsError or InvalidTimestampError for the first batch with records that the rules forbid.
-
-    Raises another RecordError for a record that can't be read.
-    """
-    earliest, latest = _allowed_times(config, now_ms)
-    limit_bytes = uncompressed_limit_bytes(config)
-    for position, header in found:
-        block = batches[position + HEADER_BYTES : position + header.size_bytes]
-        body = decompress(codec_of(header.codec_id), block, limit_bytes)
-        keyless: list[tuple[int, str]] = []
-        untimely: list[tuple[int, str]] = []
-        for index, record in enumerate(record_slices(header, body)):
-            timestamp = header.base_timestamp + record.timestamp_delta
-            if record.key is None and config.is_compacted:
-                keyless.append((index, NO_KEY))
-            elif not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
-                untimely.append((index, f"timestamp {timestamp} is not in {earliest}..{latest}"))
-        _reject(keyless, untimely)
-
-
-def uncompressed_limit_bytes(config: LogConfig) -> int:
-    """Returns how many bytes a produced batch may hold, uncompressed, where the broker has to read its records.
-
-    Kafka sets no limit. Here a block of 1 MiB that grows a thousandfold would keep all other requests waiting.
-    """
-    return max(UNCOMPRESSED_LIMIT_BYTES, UNCOMPRESSED_LIMIT_FACTOR * config.max_message_bytes)
-
-
-def _allowed_times(config: LogConfig, now_ms: int) -> tuple[int, int]:
-    if config.message_timestamp_type != CREATE_TIME:
-        return -MAX_LONG, MAX_LONG
-    return now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
-
-
-def _reject(keyless: list[tuple[int, str]], untimely: list[tuple[int, str]]) -> None:
-    errors = tuple(sorted([*keyless, *untimely]))
-    if untimely:
-        index, message = untimely[0]
-        raise InvalidTimestampError(f"record {index}: {message}, and its topic limits the difference", errors)
-    if keyless:
-        raise RejectedRecordsError(f"record {keyless[0][0]} has no key, and the topic is compacted by key", errors)
+def check_size(size_bytes: int, max_message_bytes: int) -> None:
+    """Raises RecordTooLargeError for a batch above `max.message.bytes`."""
+    if size_bytes > max_message_bytes:
+        raise RecordTooLargeError(f"a batch of {size_bytes} bytes is above max.message.bytes={max_message_bytes}")
 
 
 def _check_flags(header: BatchHeader) -> None:

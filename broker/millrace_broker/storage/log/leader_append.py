@@ -16,11 +16,15 @@ from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import MillraceError, RecordTooLargeError
 from millrace.fs import Buffer
-from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
+from millrace.records.batch import CODEC_MASK, NO_PRODUCER_ID, NO_TIMESTAMP, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
+from millrace.records.record_check import check_in_place
 from millrace_broker.storage.batches.append_time import stamped
-from millrace_broker.storage.batches.placement import Append, LogAppendInfo, only_place, place
-from millrace_broker.storage.batches.validation import check_records, looks_at_records, validate_produced
+from millrace_broker.storage.batches.placement import Append, Batches, LogAppendInfo, only_place, place
+from millrace_broker.storage.batches.preparation import Prepared, finished, prepare_found
+from millrace_broker.storage.batches.record_rules import asks_of_records
+from millrace_broker.storage.batches.topic_codec import codec_of_topic
+from millrace_broker.storage.batches.validation import validate_produced
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.log_segments import LogSegments
@@ -35,8 +39,8 @@ class LeaderAppend:
     """Appends to one log what producers and coordinators send."""
 
     __slots__ = (
-        "_clock", "_config", "_flushing", "_looks_at_records", "_producers", "_segments", "_stamps_append_time",
-        "_syncs_by_count", "_writer",
+        "_clock", "_config", "_flushing", "_producers", "_segments", "_stamps_append_time", "_syncs_by_count",
+        "_takes_any_record", "_writer",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
@@ -58,11 +62,11 @@ class LeaderAppend:
     def reconfigure(self, config: LogConfig) -> None:
         """Takes other settings, from the next append on."""
         self._config = config
-        self._looks_at_records = looks_at_records(config)
+        self._takes_any_record = codec_of_topic(config) is None and not asks_of_records(config)
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
         self._syncs_by_count = config.flush_messages < MAX_LONG
 
-    def append_all(self, appends: Sequence[Buffer], leader_epoch: int) -> Sequence[AppendOutcome]:
+    def append_all(self, appends: Sequence[Buffer | Prepared], leader_epoch: int) -> Sequence[AppendOutcome]:
         """Appends what came together, in order; returns the place of each, or the error that it failed with."""
         outcomes: list[AppendOutcome] = []
         run: list[Append] = []
@@ -72,10 +76,11 @@ class LeaderAppend:
             try:
                 if health.reason is not None or segments.is_closed:
                     segments.check_writable()
-                view = memoryview(batches)
-                found = validate_produced(view, max_message_bytes)
-                if self._looks_at_records:
-                    check_records(view, found, self._config, self._clock.now_ms())
+                if isinstance(batches, Prepared):
+                    view, found = batches.view, batches.found
+                else:
+                    view = memoryview(batches)
+                    view, found = self._checked(view, validate_produced(view, max_message_bytes))
             except MillraceError as error:
                 outcomes += [*self._append_run(run, leader_epoch, turn), error]
                 run, turn = [], None
@@ -96,6 +101,18 @@ class LeaderAppend:
         outcomes += self._append_run(run, leader_epoch, turn)
         return outcomes
 
+    def _checked(self, view: memoryview, found: Batches) -> Append:
+        """Returns the batches as they are to be appended; plain ones of a topic without rules are checked in place."""
+        for position, header in found:
+            if (
+                header.attributes & CODEC_MASK
+                or not self._takes_any_record
+                or check_in_place(view, position, header) != header.max_timestamp
+            ):
+                prepared = finished(prepare_found(view, found, self._config, self._clock.now_ms()))
+                return prepared.view, prepared.found
+        return view, found
+
     def _append_run(self, run: Sequence[Append], leader_epoch: int, turn: Turn | None) -> Sequence[AppendOutcome]:
         """Appends what is valid, together if the active segment takes it all; `turn` is its producer's next."""
         if not run:
@@ -108,7 +125,8 @@ class LeaderAppend:
         if placement.size_bytes > self._config.segment_bytes and len(run) == 1:
             return [_too_large(placement.size_bytes, self._config)]
         if len(run) > 1 and not self._writer.takes(placement):
-            return [outcome for batches, _ in sent for outcome in self.append_all((batches,), leader_epoch)]
+            one_by_one = [Prepared(view, found, len(view)) for view, found in sent]
+            return [outcome for batches in one_by_one for outcome in self.append_all((batches,), leader_epoch)]
         try:
             self._writer.write(placement, leader_epoch)
             if turn is not None:

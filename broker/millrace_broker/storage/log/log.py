@@ -38,6 +38,7 @@ from millrace.errors import OffsetOutOfRangeError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.control import EndTransactionMarker
 from millrace_broker.storage.batches.placement import LogAppendInfo, only_place
+from millrace_broker.storage.batches.preparation import Prepared
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
@@ -221,7 +222,7 @@ class Log:
         """
         return only_place(self._leader.append_all((batches,), leader_epoch))
 
-    def append_all(self, appends: Sequence[Buffer], *, leader_epoch: int) -> Sequence[AppendOutcome]:
+    def append_all(self, appends: Sequence[Buffer | Prepared], *, leader_epoch: int) -> Sequence[AppendOutcome]:
         """Appends what came together, in order; returns for each its place, or the error that `append` would raise.
 
         One write takes as many as the active segment has room for, and fails them all; what is invalid fails alone.

@@ -6,14 +6,13 @@ from millrace.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
-    RecordTooLargeError,
     UnsupportedCodecError,
 )
-from millrace.records.batch import HEADER_BYTES, read_header, walk
-from millrace.records.compression import Codec, compress, decompress
+from millrace.records.batch import HEADER_BYTES, walk
+from millrace.records.compression import Codec
 from millrace.records.message_set import encode_message_set
-from millrace.records.record import BatchProducer, NewRecord, Record, decode_records, encode_batch
-from millrace_broker.replication.produced import batches_of, in_codec_of_topic
+from millrace.records.record import NewRecord, Record, encode_batch
+from millrace_broker.replication.produced import batches_of
 from millrace_broker.storage import LogConfig
 from millrace_broker.storage.batches.validation import validate_produced
 
@@ -68,36 +67,3 @@ def test_a_message_of_no_known_format_is_corrupt():
     damaged[16] = 5
     with pytest.raises(CorruptRecordError):
         batches_of(2, bytes(damaged), CONFIG)
-
-
-@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
-@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_a_batch_in_another_codec_keeps_all_but_the_codec(codec, target):
-    records = [NewRecord(b"value" * 50, b"key", 1000 + index, (("h", b"x"),)) for index in range(5)]
-    batch = encode_batch(records, codec=codec, producer=BatchProducer(9, 2, 30))
-    stored = bytes(in_codec_of_topic(batch, LogConfig(compression_type=target)))
-    before, after = read_header(batch), read_header(stored)
-    assert after.codec_id == (0 if target == "uncompressed" else Codec[target.upper()])
-    assert before[6:] == after[6:]
-    assert list(decode_records(stored)) == list(decode_records(batch))
-    assert after.codec_id != codec or stored == batch
-
-
-def test_what_is_too_large_as_it_comes_is_refused_though_it_would_shrink():
-    batch = encode_batch([NewRecord(bytes(5000))])
-    with pytest.raises(RecordTooLargeError):
-        in_codec_of_topic(batch, LogConfig(compression_type="gzip", max_message_bytes=1000))
-    damaged = bytearray(batch)
-    damaged[-1] ^= 1
-    with pytest.raises(CorruptRecordError):
-        in_codec_of_topic(bytes(damaged), LogConfig(compression_type="gzip"))
-
-
-@pytest.mark.parametrize(
-    ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 9, 12), (Codec.ZSTD, 1, 19), (Codec.ZSTD, -5, 3)]
-)
-def test_levels_are_obeyed(codec, low, high):
-    data = b"".join(b"record %d of many;" % (index * index) for index in range(20_000))
-    sizes = [len(compress(codec, data, level)) for level in (low, high)]
-    assert sizes[0] > sizes[1]
-    assert decompress(codec, compress(codec, data, high)) == data

@@ -3,10 +3,11 @@
 import pytest
 
 from millrace.errors import ErrorCode, InvalidTimestampError, RejectedRecordsError
-from millrace.records.batch import NO_TIMESTAMP, walk
+from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
-from millrace_broker.storage.batches.validation import NO_KEY, check_records, looks_at_records
+from millrace_broker.storage.batches.preparation import finished, prepare
+from millrace_broker.storage.batches.record_rules import NO_KEY, asks_of_records
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 
 NOW_MS = 1_700_000_000_000
@@ -14,11 +15,11 @@ NOW_MS = 1_700_000_000_000
 
 def check(config, *records, codec=Codec.NONE):
     batch = memoryview(encode_batch([NewRecord(b"v", key, timestamp) for key, timestamp in records], codec=codec))
-    check_records(batch, list(walk(batch)), config, NOW_MS)
+    finished(prepare(batch, config, NOW_MS))
 
 
 @pytest.mark.parametrize(
-    ("settings", "looks"),
+    ("settings", "asks"),
     [
         ({}, False),
         ({"cleanup_policy": "compact"}, True),
@@ -27,8 +28,8 @@ def check(config, *records, codec=Codec.NONE):
         ({"message_timestamp_after_max_ms": 5, "message_timestamp_type": LOG_APPEND_TIME}, False),
     ],
 )
-def test_records_are_looked_at_only_where_a_rule_asks_for_it(settings, looks):
-    assert looks_at_records(LogConfig(**settings)) is looks
+def test_records_are_looked_at_only_where_a_rule_asks_for_it(settings, asks):
+    assert asks_of_records(LogConfig(**settings)) is asks
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])

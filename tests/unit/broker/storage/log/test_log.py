@@ -198,9 +198,10 @@ def test_a_time_beyond_64_bits_is_told_as_the_largest(open_log: OpenLog) -> None
 
 def test_batches_that_only_say_that_they_are_new_are_not_all_opened(open_log: OpenLog, monkeypatch) -> None:
     log, opened = open_log(segment_bytes=10 * SIZE), []
-    for _ in range(50):
+    for offset in range(50):
         sent = batch(5)
-        log.append(sealed_batch(read_header(sent)._replace(max_timestamp=900), sent[HEADER_BYTES:]), leader_epoch=0)
+        header = read_header(sent)._replace(base_offset=offset, max_timestamp=900, partition_leader_epoch=0)
+        log.append_as_follower(sealed_batch(header, sent[HEADER_BYTES:]), leader_epoch=0)
     records = timestamps._records
     monkeypatch.setattr(timestamps, "_records", lambda *batch: opened.append(batch) or records(*batch))
     assert log.offset_for_timestamp(700) == log.offset_of_max_timestamp() == (900, 0)

@@ -1,0 +1,63 @@
+"""Checks the records of Produce before it is their turn to be appended, and what takes long on a worker thread.
+
+How long a check takes depends on what a batch holds once it is decompressed: some kilobytes can hold gigabytes. A batch
+of up to `LONG_BYTES` is begun on the event loop. If it holds more than `AT_ONCE_BYTES`, or is larger, the whole request
+waits for a thread, and all later ones of its connection wait behind it (`handlers.in_order`). Plain batches are not
+prepared: the log checks them while it appends, at some nanoseconds a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from millrace.errors import MillraceError, RecordError
+from millrace.records.batch import Buffer
+from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.produced import FIRST_VERSION_OF_BATCHES, batches_of, is_checked_in_place
+from millrace_broker.storage import Prepared, Steps, finished, finished_within, prepare
+
+LONG_BYTES = 64 << 10
+AT_ONCE_BYTES = 256 << 10
+
+Preparation = Steps[Prepared] | None  # None: there is nothing to prepare
+Outcome = Prepared | MillraceError | None
+
+
+def preparation(partition: Partition, version: int, records: Buffer, now_ms: int) -> Preparation:
+    """Returns the preparation of a partition's records; what is no batch is left to what refuses it."""
+    if version < FIRST_VERSION_OF_BATCHES or is_checked_in_place(records, partition.log.config):
+        return None
+    try:
+        return prepare(batches_of(version, records, partition.log.config), partition.log.config, now_ms)
+    except RecordError:
+        return None
+
+
+def prepared_at_once(steps: Preparation, size_bytes: int) -> tuple[bool, Outcome]:
+    """Returns whether the preparation does not take long, and then its outcome."""
+    if steps is None:
+        return True, None
+    if size_bytes > LONG_BYTES:
+        return False, None
+    try:
+        prepared = finished_within(steps, AT_ONCE_BYTES)
+    except MillraceError as error:
+        return True, error
+    return prepared is not None, prepared
+
+
+async def prepared_in_thread(executor: Executor, preparations: Sequence[Preparation]) -> list[Outcome]:
+    """Returns the outcomes of all preparations, however long they take."""
+    if all(steps is None for steps in preparations):
+        return [None] * len(preparations)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(executor, lambda: [_outcome(steps) for steps in preparations])
+
+
+def _outcome(steps: Preparation) -> Outcome:
+    try:
+        return None if steps is None else finished(steps)
+    except MillraceError as error:
+        return error
