@@ -144,6 +144,7 @@ class TableDeclaration(_Declared):
         owners: Who is responsible: addresses of people, or `team:NAME`.
         tags: Tags of the assets.
         asset_group: Dagster's group of the assets; by default the beginning of the topic's name.
+        checksum_in_keys: Whether the assets keep the keys of earlier versions that end with a checksum.
     """
 
     topic: Name | None = None
@@ -166,6 +167,7 @@ class TableDeclaration(_Declared):
     owners: tuple[Owner, ...] = ()
     tags: Tags = {}
     asset_group: Identifier | None = None
+    checksum_in_keys: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -96,7 +96,6 @@ def declared_cluster(
     named = {table.topic for table in declaration.tables if table.topic is not None}
     chosen = {topic: _chosen(declaration, topic) for topic in sorted(named | known)}
     shown = {topic: declared for topic, declared in chosen.items() if declared is not None or _shows(declaration)}
-    keys = asset_keys(declaration.cluster, shown)
     is_loaded = declaration.undeclared_topics is Undeclared.LOAD
     return DeclaredCluster(
         name=declaration.cluster,
@@ -108,7 +107,7 @@ def declared_cluster(
                 location=_location(topic, declared or RAW) if declared is not None or is_loaded else None,
                 schema=_schema(topic, declared or RAW, directory, schema_dir),
                 asset_group=(declared or RAW).asset_group or default_group(topic),
-                keys=keys[topic],
+                keys=asset_keys(declaration.cluster, topic, with_checksum=(declared or RAW).checksum_in_keys),
             )
             for topic, declared in shown.items()
         ),

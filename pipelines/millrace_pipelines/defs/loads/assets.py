@@ -14,6 +14,7 @@ import dagster as dg
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.keys import step_keys, under_own_keys
 from millrace_pipelines.defs.loads.attempts import noting_attempts
 from millrace_pipelines.defs.loads.checks import report_checks
 from millrace_pipelines.defs.loads.child_process import run_jobs
@@ -54,10 +55,11 @@ def _topic_spec(table: DeclaredTable) -> dg.AssetSpec:
 
 
 def _table_spec(table: DeclaredTable) -> dg.AssetSpec:
+    keys = step_keys(table.keys)
     records = "typed columns beside the raw envelope" if table.schema else "the raw envelope"
     return dg.AssetSpec(
-        table.keys.table,
-        deps=[table.keys.topic],
+        keys.table,
+        deps=[keys.topic],
         group_name=table.asset_group,
         kinds={"spark", "deltalake", "table"},
         owners=table.declared.owners,
@@ -122,4 +124,4 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
             report_checks(context, millrace, loaded)
             raise
 
-    return load_tables
+    return under_own_keys(load_tables, [key for table in cluster.loaded for key in table.keys])

@@ -15,6 +15,7 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.keys import step_key
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, Bounds, CheckedTable, check_specs, evaluate
@@ -27,7 +28,7 @@ def table_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
 
 def _checks_of_table(cluster: str, table: DeclaredTable) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
-        name=f"{table.keys.table.to_python_identifier()}__checks",
+        name=f"{step_key(table.keys.table).to_python_identifier()}__checks",
         specs=check_specs(table.keys.table, table.declared.blocking_checks),
         can_subset=True,
         required_resource_keys={cluster},

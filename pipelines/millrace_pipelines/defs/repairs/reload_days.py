@@ -11,6 +11,7 @@ import dagster as dg
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.keys import step_key, under_own_keys
 from millrace_pipelines.defs.loads.assets import SPARK_POOL
 from millrace_pipelines.defs.loads.child_process import run_jobs
 from millrace_pipelines.defs.loads.events import Event, asset_events
@@ -63,12 +64,12 @@ def reloads_by_day(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
                 reloaded = dg.AssetMaterialization(table.keys.table, metadata=event.metadata)
                 report_mended(context, millrace, table, reloaded)
 
-    return [reload_days]
+    return [under_own_keys(reload_days, by_key)]
 
 
 def _spec(cluster: str, table: DeclaredTable) -> dg.AssetSpec:
     return dg.AssetSpec(
-        table.keys.reload,
+        step_key(table.keys.reload),
         group_name=f"{cluster}_reload",
         kinds={"spark", "deltalake", "reload"},
         owners=table.declared.owners,

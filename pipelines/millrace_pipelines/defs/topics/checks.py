@@ -9,6 +9,7 @@ import dagster as dg
 from millrace.client import Cluster
 from millrace.errors import MillraceError
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.keys import marks_of
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.defs.topics.declared import declared_settings, differences, says
@@ -25,13 +26,16 @@ def checked_topics(cluster: DeclaredCluster) -> list[DeclaredTable]:
 
 
 def topic_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
-    """Returns the check of each of these topics, none where there are none."""
-    topics = checked_topics(cluster)
-    if not topics:
-        return []
+    """Returns the check of each of these topics, in few steps; Dagster tells the names of a step's topics apart."""
+    by_marks: dict[str, list[DeclaredTable]] = {}
+    for table in checked_topics(cluster):
+        by_marks.setdefault(marks_of(table.topic), []).append(table)
+    return [_checks(cluster.name, marks, topics) for marks, topics in by_marks.items()]
 
+
+def _checks(cluster: str, marks: str, topics: Sequence[DeclaredTable]) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
-        name=f"{cluster.name}_topic_checks",
+        name=f"{cluster}_topic_checks" + (f"__{marks}" if marks else ""),
         specs=[
             dg.AssetCheckSpec(
                 AS_DECLARED, asset=table.keys.topic, description="The topic has its declared partitions and settings."
@@ -39,17 +43,17 @@ def topic_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
             for table in topics
         ],
         can_subset=True,
-        required_resource_keys={cluster.name},
+        required_resource_keys={cluster},
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         """Compares the topics whose checks are selected."""
         selected = {key.asset_key for key in context.selected_asset_check_keys}
-        with failures_in_words(), resource_of(context, cluster.name).cluster() as client:
+        with failures_in_words(), resource_of(context, cluster).cluster() as client:
             for table in topics:
                 if table.keys.topic in selected:
                     yield _result(client, table)
 
-    return [checks]
+    return checks
 
 
 def stale_checks(

@@ -7,7 +7,6 @@ import yaml
 
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.declaration.cluster import declared_cluster, default_group
-from millrace_pipelines.declaration.keys import asset_keys
 
 HERE = Path("/lake")
 
@@ -34,6 +33,20 @@ def test_a_pattern_fits_whole_names():
     assert tables("tables: [{pattern: 'orders'}]", "orders-eu")["orders-eu"].location is None
 
 
+def test_the_keys_of_a_topic_depend_on_no_other_topic():
+    alone = tables("undeclared_topics: load", "shop.orders")["shop.orders"].keys
+    among = tables("undeclared_topics: load", "shop.orders", "shop_orders", "shop-orders", "Shop.orders")
+    assert among["shop.orders"].keys == alone
+    assert alone.table.path == ["millrace", "table", "shop.orders"]
+
+
+def test_a_declaration_keeps_the_keys_with_a_checksum():
+    text = "tables: [{topic: shop.orders, checksum_in_keys: true}, {pattern: '.*'}]"
+    found = tables(text, "shop.orders", "shop_orders")
+    assert found["shop.orders"].keys.table.path == ["millrace", "table", "shop.orders_2a9200f3"]
+    assert found["shop_orders"].keys.table.path == ["millrace", "table", "shop_orders"]
+
+
 def test_the_topic_stands_in_the_path_of_table_and_schema():
     text = "tables: [{pattern: 'a.*', table: 's3://lake/{topic}/t', schema: '{topic}.json'}]"
     found = tables(text, "ab")["ab"]
@@ -53,11 +66,3 @@ def test_undeclared_topics(choice, location):
 )
 def test_related_topics_share_a_group(topic, group):
     assert default_group(topic) == group
-
-
-def test_names_that_dagster_can_not_tell_apart_get_keys_that_it_can():
-    keys = asset_keys("lake", ["a.b", "a-b", "c"])
-    identifiers = {key.to_python_identifier() for each in keys.values() for key in each}
-    assert len(identifiers) == 12
-    assert keys["c"].table.path == ["lake", "table", "c"]
-    assert keys["a.b"].table.path[2].startswith("a.b_")

@@ -158,3 +158,18 @@ def test_the_groups_of_a_zookeeper_have_a_check():
 def test_a_cluster_without_tables_has_its_topics_and_its_maintenance():
     graph = definitions_of(cluster_of("cluster: lake", "orders"), millrace()).resolve_asset_graph()
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {"lake/topic/orders"} | MAINTENANCE
+
+
+def test_topics_whose_names_dagster_holds_equal_have_assets_and_checks_of_their_own():
+    names = ["shop.orders", "shop_orders", "shop-orders", "Shop.orders"]
+    declared = "\n".join(["tables:", *(f"  - {{topic: {name}, partitions: 1}}" for name in names)])
+    defs = definitions_of(cluster_of(declared), millrace())
+    dg.Definitions.validate_loadable(defs)
+    graph = defs.resolve_asset_graph()
+    for name in names:
+        keys = [dg.AssetKey(["millrace", kind, name]) for kind in ("topic", "table", "reload")]
+        assert {*keys} <= graph.get_all_asset_keys()
+        assert graph.get(keys[1]).parent_keys == {keys[0]}
+        checks = {key.name for key in graph.asset_check_keys if key.asset_key == keys[1]}
+        assert checks == {check.value for check in Check}
+        assert dg.AssetCheckKey(keys[0], "as_declared") in graph.asset_check_keys
