@@ -87,6 +87,17 @@ def by_client(broker):
         return [(record.offset, record.value) for record in consumer.messages(TOPIC, 0)]
 
 
+def by_accepting_client(broker):
+    with SimpleConsumer(broker.bootstrap, accept_missing_offsets=True) as consumer:
+        return [(record.offset, record.value) for record in consumer.messages(TOPIC, 0)]
+
+
+def by_accepting_load(broker, spark, table):
+    options = LoadOptions(topic=TOPIC, table=str(table), bootstrap=broker.bootstrap, accept_lost_offsets=True)
+    load_topic(options, spark=spark)
+    return rows_of(table)
+
+
 def by_command(broker):
     result = CommandRunner().invoke(app, ["consume", TOPIC, "--bootstrap", broker.bootstrap, "--format", "%o %s\\n"])
     if result.exit_code:
@@ -103,6 +114,10 @@ def by_source(broker, spark):
 
 def by_load(broker, spark, table):
     load_topic(LoadOptions(topic=TOPIC, table=str(table), bootstrap=broker.bootstrap), spark=spark)
+    return rows_of(table)
+
+
+def rows_of(table):
     rows = ds.dataset(Table.load(str(table), OsFileSystem()).files(), format="parquet").to_table(["offset", "value"])
     return sorted(zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True))
 
@@ -140,3 +155,22 @@ def test_a_flipped_bit_gives_the_right_records_or_an_error(broker, spark, tmp_pa
     for reader, count in refused.items():
         record_property(f"refused by {reader}", count)
     assert refused["verify"] > 0
+
+
+@pytest.mark.parametrize("bit", [0, 3, 8, 9, 12, 20, 40, 62])
+def test_what_is_accepted_as_missing_is_no_record_behind_a_damaged_base_offset(broker, spark, tmp_path, bit):
+    """The last batch of a closed segment says a later offset: what is accepted must not be the records behind it."""
+    segment = closed_segments(broker)[3]
+    content = segment.read_bytes()
+    position, header = list(walk(content))[-1]
+    with segment.open("r+b") as file:
+        file.seek(position)
+        file.write((header.base_offset ^ 1 << bit).to_bytes(8, "big", signed=True))
+    try:
+        found = [outcome(lambda: by_accepting_client(broker))]
+        found.append(outcome(lambda: by_accepting_load(broker, spark, tmp_path / "table")))
+    finally:
+        segment.write_bytes(content)
+    damaged = set(range(header.base_offset, header.next_offset))
+    for records in found:
+        assert records is None or set(EXPECTED) - set(records) <= {EXPECTED[offset] for offset in damaged}

@@ -137,7 +137,7 @@ class TopicReader:
             found = False
             for partition, offset in list(positions.items()):
                 limit = sys.maxsize if ends is None else ends[partition]
-                chunk = self._chunk(partition, offset, limit, wait_ms)
+                chunk = self._chunk(partition, offset, limit, wait_ms, goes_on=offset > offsets[partition])
                 positions[partition] = chunk.next_offset
                 found = found or chunk.next_offset > offset
                 if chunk.next_offset >= limit:
@@ -145,11 +145,11 @@ class TopicReader:
                 yield chunk
             wait_ms = 0 if found else FOLLOW_WAIT_MS // max(len(positions), 1)
 
-    def _chunk(self, partition: int, offset: int, limit: int, wait_ms: int) -> Chunk:
+    def _chunk(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Chunk:
         fetched = self._consumer.fetch(self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation)
         records: list[Record] = []
         next_offset = offset
-        for batch in self._consumer.batches(self._topic, partition, fetched, limit):
+        for batch in self._consumer.batches(self._topic, partition, fetched, limit, goes_on=goes_on):
             records += [one for one in batch.records() if offset <= one.offset < limit]
             next_offset = batch.header.next_offset
         if self._consumer.reaches(self._topic, partition, fetched, limit, self._isolation):

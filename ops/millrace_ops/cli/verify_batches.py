@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from millrace.errors import RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, compute_crc, walk
 
+MOST_OF_A_BATCH = 8  # findings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -80,8 +82,10 @@ class PartitionCheck:
         self._is_at_start = True
 
     def find(self, offset: int, reason: str) -> None:
-        """Adds a finding."""
-        self._findings.append(Finding(offset=offset, reason=reason))
+        """Adds a finding; a batch that is fetched again is not told twice."""
+        finding = Finding(offset=offset, reason=reason)
+        if finding not in self._findings[-MOST_OF_A_BATCH:]:
+            self._findings.append(finding)
 
     def report(self) -> PartitionReport:
         """Returns what was found so far."""

@@ -17,8 +17,10 @@ from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel
 from millrace.client.log_offsets import LogOffsets as LogOffsets  # noqa: PLC0414  part of this door
 from millrace.client.log_offsets import read_log_offsets
 from millrace.client.metadata import ClusterMetadata
+from millrace.client.simple_consumer import serves
 from millrace.errors import MillraceError
 from millrace.records.batch import walk
+from millrace.records.intervals import Interval
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.choices import Isolation
 
@@ -126,6 +128,10 @@ class Brokers:
     def is_compacted(self, topic: str) -> bool:
         """Returns whether compaction removes records of the topic now."""
         return is_compacted(self._connected(), topic)
+
+    def serves(self, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
+        """Returns whether the log has something in an interval that a read passed over, or can't be read there."""
+        return serves(self._connected(), topic, partition, Interval(from_offset, until_offset))
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Returns the first offset whose record is not older than the time; None where all are older."""

@@ -105,16 +105,16 @@ def _fetch_range(
         position = from_offset
         while position < until_offset:
             data = brokers.fetch(source.topic, partition, position)
-            found = _extent(source, partition, data, until_offset)
+            found = _extent(source, partition, data, until_offset, goes_on=position > from_offset)
             yield _Fetched(data, found)
             position = found.next_offset
 
 
-def _extent(source: TopicSource, partition: int, data: FetchedData, until_offset: int) -> Extent:
+def _extent(source: TopicSource, partition: int, data: FetchedData, until_offset: int, *, goes_on: bool) -> Extent:
     """Returns how far an answer goes; one that is empty, though the log goes on, goes up to until_offset."""
     position = data.asked_offset
     with _named(source, partition, position):
-        found = extent(data.records, position)
+        found = extent(data.records, position, goes_on=goes_on)
     if found.next_offset > position:
         return found
     if not data.records and data.end_offset(IsolationLevel[source.isolation.name]) >= until_offset:

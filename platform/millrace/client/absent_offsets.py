@@ -7,6 +7,9 @@
 A log that nobody compacts has each offset up to its end. So where one is absent, a batch was lost or says wrong
 offsets, and whoever went on would take a log without these records for a whole one. The topic is asked for at its first
 gap only, and the log's end where a gap reaches beyond what is known of it.
+
+Missing offsets may be accepted, but only those that are: a damaged base offset makes good batches look like a gap. So
+the log is asked for the gap's last offset, and has to answer with what comes later.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ class AbsentOffsets:
     Args:
         cluster: Returns the cluster, for as long as the context.
         log_end: Returns where a partition's log ends.
+        serves: Returns whether a partition's leader has records in an interval after all.
         accept: Whether to go on past offsets that are missing, with a warning.
     """
 
@@ -48,23 +52,31 @@ class AbsentOffsets:
         self,
         cluster: Callable[[], AbstractContextManager[Cluster]],
         log_end: Callable[[Cluster, str, int], int],
+        serves: Callable[[Cluster, str, int, Interval], bool],
         *,
         accept: bool = False,
     ) -> None:
         self._cluster = cluster
         self._log_end = log_end
+        self._serves = serves
         self._accept = accept
         self._compacted: set[str] = set()
         self._known_ends: dict[tuple[str, int], int] = {}
 
-    def check(self, topic: str, partition: int, gap: Interval) -> None:
-        """Raises MissingOffsetsError unless compaction explains the gap, or missing offsets are accepted."""
+    def check(self, topic: str, partition: int, gap: Interval, *, is_inside: bool = False) -> None:
+        """Raises MissingOffsetsError for a gap that compaction does not explain, unless it is one and accepted.
+
+        `is_inside` says that some offsets of a batch are missing, of which the gap has all.
+        """
         reason = self._unexplained(topic, partition, gap)
         if reason is None:
             return
         message = f"{topic}-{partition}: offsets among {gap} are missing, and {reason}"
         if not self._accept:
             raise MissingOffsetsError(message)
+        with self._cluster() as cluster:
+            if not is_inside and self._serves(cluster, topic, partition, gap):
+                raise MissingOffsetsError(f"{message}; the log has some of them: a batch's base offset is wrong")
         logger.warning("%s", message)
 
     def _unexplained(self, topic: str, partition: int, gap: Interval) -> str | None:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
+from millrace.errors import RecordError
 from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
 from millrace.records.committed import AbortedTransactions
 from millrace.records.intervals import Interval, rising
@@ -39,7 +40,7 @@ class FetchedData(NamedTuple):
     """Batches of one partition, and where its log ends and begins.
 
     `aborted` names the aborted transactions among the batches where only committed ones were asked for;
-    `asked_offset` is the offset that the fetch asked for.
+    `asked_offset` is the offset that the fetch asked for, and `subject` names the fetch in errors.
     """
 
     records: bytes
@@ -48,24 +49,28 @@ class FetchedData(NamedTuple):
     log_start_offset: int
     aborted: tuple[AbortedTransaction, ...] = ()
     asked_offset: int = 0
+    subject: str = "a fetch"
 
     def end_offset(self, isolation: IsolationLevel) -> int:
         """Returns the offset after the last readable record: the high watermark, or the last stable offset."""
         return self.last_stable_offset if isolation == IsolationLevel.READ_COMMITTED else self.high_watermark
 
-    def batches(self) -> Iterator[FetchedBatch]:
+    def batches(self, *, goes_on: bool = False) -> Iterator[FetchedBatch]:
         """Yields each whole batch; a tail that is cut short is left out.
 
         Control and aborted batches have no records. CorruptRecordError where the offsets of batches do not rise from
-        the one that was asked for.
+        the one that was asked for; `goes_on` says that a batch that was read before ends there.
         """
         filter_ = AbortedTransactions(self.aborted)
         view, expected = memoryview(self.records), self.asked_offset
-        for position, header in rising(walk(view), expected):
-            batch = view[position : position + header.size_bytes]
-            is_aborted = filter_.has_aborted(header, batch)
-            yield FetchedBatch(header, batch, is_aborted or header.is_control, _absent(header, expected))
-            expected = header.next_offset
+        try:
+            for position, header in rising(walk(view), expected, goes_on=goes_on):
+                batch = view[position : position + header.size_bytes]
+                is_passed_over = filter_.has_aborted(header, batch) or header.is_control
+                yield FetchedBatch(header, batch, is_passed_over, _absent(header, expected), self.subject)
+                expected = header.next_offset
+        except RecordError as error:
+            raise _named(self.subject, error) from error
 
     def messages(self, from_offset: int = 0) -> Iterator[Record]:
         """Yields the records from an offset on, batch by batch; RecordError for damaged ones."""
@@ -78,26 +83,38 @@ class FetchedData(NamedTuple):
 class FetchedBatch(NamedTuple):
     """A batch as it was fetched, decoded when asked for.
 
-    `absent` has the offsets that are missing before it; where some are missing inside, it goes on to the batch's end.
+    `absent` has the offsets that are missing before it or, where some are missing inside, all of the batch.
     """
 
     header: BatchHeader
     data: memoryview
     is_passed_over: bool
     absent: Interval | None = None
+    subject: str = "a fetch"
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether the offsets that are absent are some of its own."""
+        return self.absent is not None and self.absent.until_offset == self.header.next_offset
 
     def records(self) -> list[Record]:
         """Returns its records, the CRC checked; none for a batch that readers pass over."""
-        check_crc(self.data, 0, self.header)
-        if self.is_passed_over:
-            return []
-        return records_of(self.header, decompress_body(self.header, self.data))
+        try:
+            check_crc(self.data, 0, self.header)
+            return [] if self.is_passed_over else records_of(self.header, decompress_body(self.header, self.data))
+        except RecordError as error:
+            raise _named(self.subject, error) from error
+
+
+def _named(subject: str, error: RecordError) -> RecordError:
+    return type(error)(f"{subject}: {error}")
 
 
 def _absent(header: BatchHeader, expected: int) -> Interval | None:
+    if header.base_offset > expected:
+        return Interval(expected, header.base_offset)
     lacks_some = not header.is_control and header.record_count <= header.last_offset_delta
-    until = header.next_offset if lacks_some else header.base_offset
-    return Interval(expected, until) if until > expected else None
+    return Interval(header.base_offset, header.next_offset) if lacks_some else None
 
 
 def starts_with_cut_batch(records: bytes) -> bool:
@@ -117,4 +134,5 @@ def fetched_data(partition: PartitionData, subject: str, asked_offset: int) -> F
         int(partition.log_start_offset),
         tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()),
         asked_offset,
+        subject,
     )

@@ -22,7 +22,14 @@ from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel, f
 from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
 from millrace.config import MAX_INT, MAX_LONG
-from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
+from millrace.errors import (
+    ClientError,
+    InvalidRequestError,
+    MillraceError,
+    OffsetOutOfRangeError,
+    RecordError,
+    RecordTooLargeError,
+)
 from millrace.records.batch import NO_OFFSET
 from millrace.records.intervals import Interval
 from millrace.records.record import Record
@@ -92,7 +99,7 @@ class SimpleConsumer:
     ) -> None:
         self._owns_cluster = isinstance(cluster, str)
         self._cluster = Cluster(cluster, security=security) if isinstance(cluster, str) else cluster
-        self._absent = AbsentOffsets(lambda: nullcontext(self._cluster), log_end, accept=accept_missing_offsets)
+        self._absent = AbsentOffsets(lambda: nullcontext(self._cluster), log_end, serves, accept=accept_missing_offsets)
 
     def __enter__(self) -> Self:
         return self
@@ -179,9 +186,11 @@ class SimpleConsumer:
             offset = self._offset(topic, partition, offset, isolation)
         if until_offset is None and offset > end:
             self.fetch(topic, partition, offset, isolation=isolation)  # raises where the log has no such offset
+        goes_on = False
         while offset < end:
             fetched = self.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
-            for batch in self.batches(topic, partition, fetched, end):
+            for batch in self.batches(topic, partition, fetched, end, goes_on=goes_on):
+                goes_on = True
                 for record in batch.records():
                     if offset <= record.offset < end:
                         yield record
@@ -191,12 +200,21 @@ class SimpleConsumer:
                 return
 
     def batches(
-        self, topic: str, partition: int, fetched: FetchedData, until_offset: int = MAX_LONG
+        self,
+        topic: str,
+        partition: int,
+        fetched: FetchedData,
+        until_offset: int = MAX_LONG,
+        *,
+        goes_on: bool = False,
     ) -> Iterator[FetchedBatch]:
-        """Yields the batches of a fetch; MissingOffsetsError where one is missing before them, below `until_offset`."""
-        for batch in fetched.batches():
+        """Yields the batches of a fetch; MissingOffsetsError where one is missing before them, below `until_offset`.
+
+        `goes_on` says that a batch that was read before ends where this fetch begins.
+        """
+        for batch in fetched.batches(goes_on=goes_on):
             if batch.absent is not None and batch.absent.from_offset < until_offset:
-                self._absent.check(topic, partition, batch.absent)
+                self._absent.check(topic, partition, batch.absent, is_inside=batch.lacks_records)
             yield batch
 
     def reaches(
@@ -418,3 +436,15 @@ class SimpleConsumer:
 def log_end(cluster: Cluster, topic: str, partition: int) -> int:
     """Returns a partition's high watermark."""
     return SimpleConsumer(cluster).latest(topic, partition)
+
+
+def serves(cluster: Cluster, topic: str, partition: int, interval: Interval) -> bool:
+    """Returns whether a log that is asked for an interval's last offset has something in it, or can't be read there."""
+    try:
+        fetched = SimpleConsumer(cluster).fetch(topic, partition, interval.until_offset - 1)
+        batch = next(fetched.batches(), None)
+        if batch is None or batch.is_passed_over:
+            return batch is None or batch.header.base_offset < interval.until_offset
+        return any(interval.from_offset <= record.offset < interval.until_offset for record in batch.records())
+    except (RecordError, OffsetOutOfRangeError):
+        return True

@@ -36,14 +36,17 @@ class Extent(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
 
 
-def rising(batches: Iterable[tuple[int, BatchHeader]], asked_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+def rising(
+    batches: Iterable[tuple[int, BatchHeader]], asked_offset: int, *, goes_on: bool = False
+) -> Iterator[tuple[int, BatchHeader]]:
     """Yields what `walk` does; CorruptRecordError for a batch that ends before it can, or begins before the last end.
 
     Args:
         batches: The batches of one answer.
         asked_offset: The offset that was asked for, which the first batch has, or comes after.
+        goes_on: Whether a batch that was read before ends there, so that the first one can't begin below it.
     """
-    least_base_offset, end_offset = 0, asked_offset
+    least_base_offset, end_offset = asked_offset if goes_on else 0, asked_offset
     for position, header in batches:
         base_offset, next_offset = header.base_offset, header.next_offset
         if base_offset < least_base_offset or next_offset <= end_offset:
@@ -59,21 +62,23 @@ def _does_not_rise(position: int, header: BatchHeader, end_offset: int) -> Corru
     )
 
 
-def extent(records: Buffer, asked_offset: int) -> Extent:
-    """Returns how far an answer goes; `asked_offset` for one without a whole batch.
+def extent(records: Buffer, asked_offset: int, *, goes_on: bool = False) -> Extent:
+    """Returns how far an answer goes; `asked_offset` for one without a whole batch. `goes_on` is as in `rising`.
 
     Raises:
         CorruptRecordError: Its batches, or messages, do not rise from the asked offset on.
     """
     found = Extent(asked_offset)
     for magic, run in runs(records):
-        found = _extent_of_batches(run, found) if magic == MAGIC_V2 else _extent_of_messages(run, found)
+        found = _extent_of_batches(run, found, goes_on) if magic == MAGIC_V2 else _extent_of_messages(run, found)
+        goes_on = True
     return found
 
 
-def _extent_of_batches(run: memoryview, before: Extent) -> Extent:
+def _extent_of_batches(run: memoryview, before: Extent, goes_on: bool) -> Extent:
     """Does what `rising` says, without its cost for each of many small batches."""
-    least_base_offset, (end_offset, leader_epoch) = 0, before
+    end_offset, leader_epoch = before
+    least_base_offset = end_offset if goes_on else 0
     for position, header in walk(run):
         base_offset, leader_epoch = header.base_offset, header.partition_leader_epoch
         next_offset = base_offset + header.last_offset_delta + 1

@@ -51,13 +51,17 @@ def envelope(records: pa.RecordBatch, span: Span, columns: pa.Schema) -> pa.Reco
 
 
 def _check_absent(span: Span, absent: Intervals, options: SourceOptions) -> None:
-    if not len(absent) or not options.fail_on_data_loss or is_topic_compacted(options.source(span.topic)):
+    if not len(absent) or is_topic_compacted(options.source(span.topic)):
         return
-    raise OffsetsLostError(
+    message = (
         f"topic {span.topic}, partition {span.partition}: the log has no record at offsets among "
-        f"{absent[0][0]}-{absent[-1][1] - 1}, and the topic is not compacted: batches are lost or damaged; "
-        "failOnDataLoss=false goes on without them"
+        f"{absent[0][0]}-{absent[-1][1] - 1}, and the topic is not compacted: batches are lost or damaged"
     )
+    if options.fail_on_data_loss:
+        raise OffsetsLostError(f"{message}; failOnDataLoss=false goes on without them")
+    with options.brokers() as brokers:
+        if any(brokers.serves(span.topic, span.partition, int(first), int(end)) for first, end in absent):
+            raise OffsetsLostError(f"{message}; the log has some of them, so that a batch's base offset is wrong")
 
 
 def _after_loss(span: Span, position: int, options: SourceOptions) -> int:

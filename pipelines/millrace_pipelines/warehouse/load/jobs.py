@@ -18,6 +18,7 @@ from pyspark import Accumulator, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.errors import RecordError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.session import is_remote
 from millrace_pipelines.warehouse.errors import LoadFailedError
@@ -54,7 +55,7 @@ def run_tasks(
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in map(int, batch.column(0).to_numpy()):
-                result = load_range(tasks[task], spec, read, task=task, fs=OsFileSystem())
+                result = _load_or_damage(tasks[task], spec, read, task)
                 if records is not None:
                     records.add(result.records)
                 yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
@@ -66,13 +67,28 @@ def run_tasks(
     return results
 
 
+def _load_or_damage(span: OffsetRange, spec: LoadSpec, read: ReadRange, task: int) -> TaskResult:
+    """Loads a range; a damaged log is an answer, for another attempt would find the same, and Spark tells it at length.
+
+    The files of the attempt are the load's, which removes them.
+    """
+    try:
+        return load_range(span, spec, read, task=task, fs=OsFileSystem())
+    except RecordError as error:
+        return TaskResult(range=span, records=0, damage=str(error))
+
+
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     """Runs the job of a frame of RESULT and returns what its tasks answer; raises LoadFailedError where it fails."""
     try:
         rows = frame.collect()
     except (PySparkException, Py4JError) as error:
         raise LoadFailedError(f"loading {topic}: {_cause(error)}") from error
-    return [TaskResult.from_json(row.result) for row in rows]
+    results = [TaskResult.from_json(row.result) for row in rows]
+    for result in results:
+        if result.damage:
+            raise LoadFailedError(result.damage)
+    return results
 
 
 def _followed(

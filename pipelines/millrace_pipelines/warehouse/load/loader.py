@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace.tracing import Tracing
-from millrace_pipelines.spark.brokers import TopicDescription, is_topic_compacted
+from millrace_pipelines.spark.brokers import TopicDescription, brokers_of, is_topic_compacted
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.spark.read import read_range
@@ -39,7 +39,7 @@ from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.errors import LoadFailedError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger
 from millrace_pipelines.warehouse.ledger.ledger import check_ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import LostRange, RangePlan, records_per_task, shown, split_ranges
@@ -168,6 +168,7 @@ class RangeLoader:
         Raises:
             LoadFailedError: A task failed at all of its attempts, or offsets are not accounted for.
             OffsetsLostError: The log has lost offsets, and that is not accepted.
+            LoadFailedError: Offsets seem lost and are not.
             TopicRecreatedError, LogTruncatedError: The tasks read another log than the plan was made for.
         """
         with self._files_removed_on(BaseException, opened.tables):
@@ -185,6 +186,14 @@ class RangeLoader:
         if missing and not (may_accept and self.options.accept_lost_offsets):
             option = Accept.LOST_OFFSETS if may_accept else None
             raise OffsetsLostError(_missing_message(source.topic, missing, option), option)
+        with brokers_of(source) as brokers:
+            hidden = [span for span in missing if brokers.serves(source.topic, *span[:3])]
+        if hidden:
+            raise LoadFailedError(
+                f"topic {source.topic}: the log has records at offsets that a read from before passed over "
+                f"({shown(hidden)}): a batch's base offset is damaged, and what is behind it would be lost; "
+                "`millrace verify` on the broker's folder names the byte"
+            )
         return Written(tuple(results), tuple(ranges), tuple(missing))
 
     def commit(self, tables: LoadTables, commit: Commit) -> Committed:

@@ -67,7 +67,8 @@ class TaskResult:
     `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `is_proven` says whether the
     reader can tell all these apart (`kafka_reader` can't). `dead_letters` counts the letters that were read, whether
     written now or before; `late` counts the rows and letters whose event time was late; `leader_epoch` is that of the
-    last batch; `traces` are headers `traceparent` (`traces`).
+    last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the log can't be read, if anything,
+    and then nothing was written.
     """
 
     range: OffsetRange
@@ -84,6 +85,7 @@ class TaskResult:
     files: tuple[DataFile, ...] = ()
     dead_letter_files: tuple[DataFile, ...] = ()
     traces: tuple[str, ...] = ()
+    damage: str = ""
 
     @property
     def rows(self) -> int:

@@ -28,7 +28,7 @@ from millrace.client.consumer.config import ERROR, SMALLEST, ConsumerConfig
 from millrace.client.consumer.streams import Chunk, Feed
 from millrace.client.fetched import FetchedData, fetched_data, starts_with_cut_batch
 from millrace.client.metadata import ClusterMetadata
-from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer, log_end
+from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer, log_end, serves
 from millrace.clock import Clock
 from millrace.errors import (
     ErrorCode,
@@ -79,7 +79,7 @@ class Fetchers:
         self._fetchers: dict[Address, _Fetcher] = {}
         self.is_closed = False
         self._finder = threading.Thread(target=self._find_leaders, name="leader-finder", daemon=True)
-        self.absent = AbsentOffsets(self._cluster, log_end, accept=config.accept_missing_offsets)
+        self.absent = AbsentOffsets(self._cluster, log_end, serves, accept=config.accept_missing_offsets)
 
     def start(self) -> None:
         """Begins to look for leaders."""
@@ -285,7 +285,7 @@ class _Fetcher:
         records: list[Record] = []
         for batch in fetched.batches():
             if batch.absent is not None:
-                self._owner.absent.check(*feed.partition, batch.absent)
+                self._owner.absent.check(*feed.partition, batch.absent, is_inside=batch.lacks_records)
             records += [record for record in batch.records() if record.offset >= offset]
             next_offset = max(next_offset, batch.header.next_offset)
         if next_offset > offset:

@@ -88,3 +88,15 @@ def test_messages_that_do_not_rise_are_damage(buffer):
 
 def test_an_interval_is_shown_by_its_first_and_last_offset():
     assert str(Interval(5, 8)) == "5-7"
+
+
+@pytest.mark.parametrize("asked_offset", [1, 3])
+def test_where_a_batch_that_was_read_ends_no_other_begins_below(asked_offset):
+    assert taken(batch(0) + batch(4), asked_offset) == [(0, 4), (4, 8)]
+    assert extent(batch(4), 4, goes_on=True) == Extent(8)
+    for read in (
+        lambda: list(rising(walk(batch(0)), asked_offset, goes_on=True)),
+        lambda: extent(batch(0), asked_offset, goes_on=True),
+    ):
+        with pytest.raises(CorruptRecordError, match="or later ones are expected"):
+            read()
