@@ -1,19 +1,28 @@
 """What the short ways of an append decide is what the long ways decide: plain batches, one batch that comes alone."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace import kernel
 from millrace.errors import RecordError
-from millrace.records.batch import HEADER, HEADER_BYTES, PLACE, is_transactional, read_header
-from millrace.records.record import NewRecord, encode_batch
+from millrace.records.batch import HEADER, HEADER_BYTES, PLACE, TRANSACTIONAL_FLAG, is_transactional, read_header
+from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
+from millrace.records.record_check import is_valid_batch
 from millrace_broker.replication.produced import batches_of, check_base_offset, is_plain_batch
 from millrace_broker.storage import LogConfig
 from millrace_broker.storage.batches.placement import _place_batches, place
+from millrace_broker.storage.batches.preparation import finished, prepare
 from millrace_broker.storage.batches.validation import validate_produced
+from millrace_support.lying_batches import BASE_TIMESTAMP_MS, LIES, PRODUCER_LIES, lying_batches
 
 CONFIG = LogConfig()
 VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=3)
 DAMAGE = st.lists(st.tuples(st.integers(0, HEADER_BYTES - 1), st.integers(0, 255)), max_size=2)
+PRODUCERS = (NO_PRODUCER, BatchProducer(5, 0, 0), BatchProducer(5, -1, 0), BatchProducer(-3, 0, 0))
+FLAGS = (0, TRANSACTIONAL_FLAG)
 TIMES = st.integers(-1, 2**62)
 
 
@@ -66,3 +75,19 @@ def test_a_header_is_read_alike_in_place(values, damage):
         assert validated == header or ("negative" in header and isinstance(validated, str))
     elif not isinstance(validated, str):
         assert validated == header == HEADER.unpack_from(data)
+
+
+@pytest.mark.skipif(not hasattr(kernel.native, "is_valid_batch"), reason="the kernel has no CRC-32C here")
+@given(lying_batches(LIES | PRODUCER_LIES), st.sampled_from(PRODUCERS), st.sampled_from(FLAGS), DAMAGE, st.booleans())
+def test_a_batch_is_valid_if_there_is_nothing_to_be_done_with_it(lying, producer, flags, damage, has_tail):
+    draft = replace(lying.draft, producer=producer, flags=lying.draft.flags | flags)
+    data = bytearray(draft.sealed() + bytes(has_tail))
+    for position, byte in damage:
+        data[position] = byte
+    batch = bytes(data)
+    try:
+        prepared = finished(prepare(batch, CONFIG, BASE_TIMESTAMP_MS))
+        is_valid = prepared.view == batch and not prepared.found[0][1].codec_id
+    except RecordError:
+        is_valid = False
+    assert is_valid_batch(batch) == is_valid

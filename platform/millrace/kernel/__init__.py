@@ -6,6 +6,7 @@
     batches.c        record bytes of v2 batches → records      ┐
     messages.c       message sets of v0 and v1 → records       │
     record_check.c   whether bytes are the records of a batch  │
+    valid_batch.c    whether a leader has nothing to object to  │
     columns.c        records → buffers of Arrow columns        ├ know no Python
     json_text.c      the grammar of plain JSON                 │
     json_types.c     values of JSON → values of columns        │

@@ -54,6 +54,9 @@ def read_json(
     bounds: Octets, data: Octets, fields: tuple[JsonField, ...], /
 ) -> tuple[int, Memory, list[JsonColumn]]: ...
 
+# Whether the bytes are one batch, without a codec, that a leader has nothing to object to. Only where `crc32c` is.
+def is_valid_batch(batch: Octets, /) -> bool: ...
+
 # A check of a batch's records, which are fed in chunks cut anywhere: record count, base timestamp, whether every record
 # needs a key, earliest and latest timestamp. InvalidRecordError for bytes that are not these records.
 class RecordCheck:

@@ -5,6 +5,7 @@
 #include "json_objects.h"
 #include "messages.h"
 #include "objects.h"
+#include "valid_batch.h"
 #include "pymemory.h"
 #include "record_check_object.h"
 
@@ -288,9 +289,19 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *is_valid_batch_python(PyObject *Py_UNUSED(module), PyObject *batch) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    bool is_valid = is_valid_batch(view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(is_valid);
+}
+
 /* Where the processor has a way to it. */
 static PyMethodDef crc32c_methods[] = {
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, NULL},
+    {"is_valid_batch", is_valid_batch_python, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -82,8 +82,9 @@ static inline int64_t timestamp_of(const record_check_t *check, int64_t delta) {
     return timestamp;
 }
 
-static inline bool is_timely(const record_rules_t *rules, int64_t timestamp) {
-    return (rules->earliest <= timestamp && timestamp <= rules->latest) || timestamp == NO_TIMESTAMP;
+static inline bool is_refused(const record_rules_t *rules, int64_t timestamp, bool has_key) {
+    bool is_timely = (rules->earliest <= timestamp && timestamp <= rules->latest) || timestamp == NO_TIMESTAMP;
+    return !is_timely || (rules->needs_keys && !has_key);
 }
 
 static inline bool read_timestamp(record_check_t *check, chunk_t *chunk) {
@@ -110,13 +111,11 @@ static bool refuse(record_check_t *check, bool has_key) {
 }
 
 static inline bool read_key_length(record_check_t *check, chunk_t *chunk) {
-    const record_rules_t *rules = &check->rules;
     int64_t length;
     if (!read_length(check, chunk, &length, NULL_LENGTH))
         return false;
-    if (rules->needs_keys && length == NULL_LENGTH)
-        return refuse(check, false);
-    return is_timely(rules, check->timestamp) || refuse(check, true);
+    bool has_key = length != NULL_LENGTH || !check->rules.needs_keys;
+    return !is_refused(&check->rules, check->timestamp, has_key) || refuse(check, has_key);
 }
 
 /* The record is whole where it has no more headers. */
@@ -134,7 +133,7 @@ static inline bool end_header(record_check_t *check, const chunk_t *chunk) {
 static inline bool read_header_count(record_check_t *check, chunk_t *chunk) {
     if (!read_number(check, chunk, &check->headers, INT_LAST_SHIFT))
         return false;
-    if (check->headers < 0 || check->headers > (check->record_end - position_of(chunk)) / MIN_HEADER_BYTES)
+    if (check->headers < 0 || MIN_HEADER_BYTES * check->headers > check->record_end - position_of(chunk))
         return fail(check, chunk, "a record can't have so many headers");
     return end_header(check, chunk);
 }
@@ -210,46 +209,42 @@ static inline bool read_short_number(const uint8_t **at, int32_t *number) {
     return true;
 }
 
-static inline bool skip_short_field(const uint8_t **at, const uint8_t *end, int32_t *length) {
-    if (end - *at < SHORT_NUMBER_BYTES || !read_short_number(at, length) || *length < NULL_LENGTH || *length > end - *at)
-        return false;
-    *at += *length > 0 ? *length : 0;
-    return true;
-}
-
-/* Past a record as nearly all are: whole in the chunk, of short numbers, without headers, and not refused. False for
-   any other, which is then read part by part. */
-static inline bool skip_plain_record(record_check_t *check, cursor_t *cursor) {
+/* Past records as nearly all are: whole in the chunk, of short numbers, without headers, and not refused. Any other is
+   left to be read part by part. */
+static void skip_plain_records(record_check_t *check, cursor_t *cursor) {
+    const record_rules_t rules = check->rules;
+    const bool has_rules = rules.needs_keys || rules.earliest > INT64_MIN || rules.latest < INT64_MAX;
     const uint8_t *at = cursor->at, *end = cursor->end;
-    int32_t length, delta, offset_delta, key_length, value_length;
-    if (end - at < PLAIN_HEAD_BYTES || !read_short_number(&at, &length) || length < 0 || length > end - at)
-        return false;
-    const uint8_t *record_end = at + length;
-    at++; /* attributes */
-    if (!read_short_number(&at, &delta) || !read_short_number(&at, &offset_delta) || offset_delta != check->index)
-        return false;
-    if (!skip_short_field(&at, end, &key_length) || !skip_short_field(&at, end, &value_length))
-        return false;
-    if (at + 1 != record_end || *at != 0)
-        return false;
-    int64_t timestamp = timestamp_of(check, delta);
-    if ((key_length == NULL_LENGTH && check->rules.needs_keys) || !is_timely(&check->rules, timestamp))
-        return false;
-    if (timestamp > check->max_timestamp)
-        check->max_timestamp = timestamp;
-    check->index++;
-    cursor->at = record_end;
-    return true;
+    int64_t index = check->index;
+    int32_t length, delta, offset_delta, key_length, value_length, largest = INT32_MIN;
+    for (; index < rules.record_count && end - at >= PLAIN_HEAD_BYTES; index++) {
+        if (!read_short_number(&at, &length) || length > end - at)
+            break;
+        const uint8_t *value_end = at + length - 1; /* the count of headers */
+        at++;                                       /* attributes */
+        if (!read_short_number(&at, &delta) || !read_short_number(&at, &offset_delta) || offset_delta != index ||
+            !read_short_number(&at, &key_length) || key_length < NULL_LENGTH || key_length > value_end - at)
+            break;
+        at += key_length > 0 ? key_length : 0;
+        if (end - at < SHORT_NUMBER_BYTES || !read_short_number(&at, &value_length) || value_length < NULL_LENGTH ||
+            at + (value_length > 0 ? value_length : 0) != value_end || *value_end != 0)
+            break;
+        if (has_rules && is_refused(&rules, timestamp_of(check, delta), key_length != NULL_LENGTH))
+            break;
+        largest = delta > largest ? delta : largest;
+        cursor->at = at = value_end + 1;
+    }
+    if (index > check->index && timestamp_of(check, largest) > check->max_timestamp)
+        check->max_timestamp = timestamp_of(check, largest);
+    check->index = index;
 }
 
 bool record_check_feed(record_check_t *check, const uint8_t *data, size_t size) {
     chunk_t chunk = {{data, data + size}, check->position + (int64_t)size};
     record_part_t part;
     do {
-        if (check->next == NEXT_LENGTH)
-            while (check->shift == 0 && check->index < check->rules.record_count &&
-                   skip_plain_record(check, &chunk.cursor))
-                ;
+        if (check->next == NEXT_LENGTH && check->shift == 0)
+            skip_plain_records(check, &chunk.cursor);
         part = check->next;
     } while (read_part(check, &chunk, part));
     if (check->what != NULL || check->lacks_memory)

@@ -14,7 +14,7 @@ it (`record_check.c`), and Python where there is none.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import NamedTuple, Protocol
 
 from millrace.config import MAX_LONG
@@ -80,6 +80,17 @@ def check_in_place(batches: Buffer, position: int, header: BatchHeader) -> int:
     return check.end()[0]
 
 
+def _cannot_tell(_: Buffer, /) -> bool:
+    return False
+
+
+is_valid_batch: Callable[[Buffer], bool] = getattr(native, "is_valid_batch", _cannot_tell)
+"""Whether bytes are one batch, without a codec, to which a leader has nothing to object, but for what a topic asks.
+
+False says nothing: where the kernel has no CRC-32C for this processor, it is false of all.
+"""
+
+
 class PlainRecordCheck:
     """The check by Python alone."""
 
@@ -143,7 +154,7 @@ class PlainRecordCheck:
 
     def _skip_headers(self, end: int) -> Steps:
         count = yield from self._number(INT_BYTES)
-        if not 0 <= count <= (end - self._position) // MIN_HEADER_BYTES:
+        if count < 0 or MIN_HEADER_BYTES * count > end - self._position:
             raise self._wrong("a record can't have so many headers")
         for _ in range(count):
             yield from self._skip_field(end, 0)

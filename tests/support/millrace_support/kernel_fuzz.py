@@ -19,6 +19,7 @@ import pyarrow as pa
 from crc32c import crc32c as packaged_crc32c
 
 from millrace import kernel
+from millrace.config import MAX_LONG
 from millrace.errors import RecordError, SetupError
 from millrace.records.arrow import COMPILED, MAX_OFFSET, PLAIN, BlockDecoders, decode_to_arrow
 from millrace.records.batch import BatchHeader, walk
@@ -31,6 +32,7 @@ from millrace.records.record import (
     encode_bodies_plainly,
     records_of,
 )
+from millrace.records.record_check import MIN_LONG, PlainRecordCheck, RecordCheck, RecordRules, Refused
 from millrace_support.hostile_json import FIELDS, HostileJson
 from millrace_support.hostile_records import HostileRecords
 
@@ -39,6 +41,7 @@ DECODED = "decoded"
 PLAIN_JSON = "plain JSON"
 JSON_VALUES = 4
 LARGEST_TIME = 2**63
+HALF = 0.5
 
 
 class DisagreementError(AssertionError):
@@ -82,6 +85,34 @@ def compare_records(batch: bytes) -> None:
         return
     if encode_bodies(placed, 0) != encode_bodies_plainly(placed, 0):
         raise DisagreementError(f"records encoded of {batch.hex()}")
+
+
+def compare_checks(batch: bytes, chance: Random) -> None:
+    """Compares the checks of a batch's records, which are fed in two chunks; raises DisagreementError."""
+    try:
+        ((_, header),) = walk(batch)
+        body = decompress_body(header, memoryview(batch))
+    except (RecordError, ValueError):
+        return
+    rules = RecordRules(chance.random() < HALF, chance.choice((MIN_LONG, 0)), chance.choice((MAX_LONG, 2**41)))
+    place = chance.randrange(len(body) + 1)
+    compiled, plain = (
+        _checked(made(header.record_count, header.base_timestamp, *rules), body[:place], body[place:])
+        for made in (kernel.native.RecordCheck, PlainRecordCheck)
+    )
+    if compiled != plain:
+        raise DisagreementError(f"{compiled} and {plain} of {batch.hex()}, cut at {place}")
+    if hasattr(kernel.native, "is_valid_batch"):
+        kernel.native.is_valid_batch(batch)
+
+
+def _checked(check: RecordCheck, *chunks: bytes) -> tuple[int, Refused] | str:
+    try:
+        for chunk in chunks:
+            check.feed(chunk)
+        return check.end()
+    except RecordError as error:
+        return str(error)
 
 
 def compare_crc(buffer: bytes, chance: Random) -> None:
@@ -128,6 +159,7 @@ def fuzz(rounds: int, seed: int) -> Counter[str]:
         ends[compare(buffer, from_offset, until_offset)] += 1
         compare_crc(buffer, chance)
         compare_records(hostile.batch())
+        compare_checks(hostile.batch(), chance)
         ends[PLAIN_JSON] += compare_json(hostile_json.values(JSON_VALUES))
     return ends
 

@@ -16,9 +16,9 @@ from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import MillraceError, RecordTooLargeError
 from millrace.fs import Buffer
-from millrace.records.batch import CODEC_MASK, NO_PRODUCER_ID, NO_TIMESTAMP, read_header
+from millrace.records.batch import CODEC_MASK, HEADER, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
-from millrace.records.record_check import check_in_place
+from millrace.records.record_check import check_in_place, is_valid_batch
 from millrace_broker.storage.batches.append_time import stamped
 from millrace_broker.storage.batches.placement import Append, Batches, LogAppendInfo, only_place, place
 from millrace_broker.storage.batches.preparation import Prepared, finished, prepare_found
@@ -72,6 +72,7 @@ class LeaderAppend:
         run: list[Append] = []
         turn: Turn | None = None  # of the batch that goes on with the run; a run without a producer has none
         segments, health, max_message_bytes = self._segments, self._segments.health, self._config.max_message_bytes
+        takes_any_record = self._takes_any_record
         for batches in appends:
             try:
                 if health.reason is not None or segments.is_closed:
@@ -80,7 +81,11 @@ class LeaderAppend:
                     view, found = batches.view, batches.found
                 else:
                     view = memoryview(batches)
-                    view, found = self._checked(view, validate_produced(view, max_message_bytes))
+                    if takes_any_record and len(view) <= max_message_bytes and is_valid_batch(view):
+                        # As nearly all are: nothing more needs to be looked at.
+                        found = [(0, tuple.__new__(BatchHeader, HEADER.unpack_from(view)))]
+                    else:
+                        view, found = self._checked(view, validate_produced(view, max_message_bytes))
             except MillraceError as error:
                 outcomes += [*self._append_run(run, leader_epoch, turn), error]
                 run, turn = [], None
