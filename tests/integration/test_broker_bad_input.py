@@ -12,7 +12,8 @@ from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
 from millrace.errors import ErrorCode, RecordTooLargeError
-from millrace.records.batch import CRC_POSITION, TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG
+from millrace.records.batch import CRC_POSITION, TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG, compute_crc
+from millrace.records.compression import Codec
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
@@ -192,10 +193,25 @@ def test_a_batch_above_the_limit_is_refused_and_nothing_is_stored(broker):
         assert SimpleConsumer(cluster).latest("small", 0) == 1
 
 
-def test_a_failed_produce_without_acks_closes_the_connection(broker, raw):
-    raw.send(ApiKey.PRODUCE, 9, produce_fields("nowhere", encode_batch([NewRecord(b"v")]), acks=0))
+@pytest.mark.parametrize("topic", ["nowhere", "small"])
+@pytest.mark.parametrize(
+    "batch",
+    [encode_batch([NewRecord(b"v")]), encode_batch([NewRecord(bytes(1 << 20))], codec=Codec.GZIP)],
+    ids=["checked at once", "checked on a thread"],
+)
+def test_a_failed_produce_without_acks_closes_the_connection(broker, raw, topic, batch):
+    lying = batch if topic == "nowhere" else with_a_wrong_count(batch)
+    raw.send(ApiKey.PRODUCE, 9, produce_fields(topic, lying, acks=0))
     assert raw.is_closed_by_peer()
     assert still_serves(broker)
+
+
+def with_a_wrong_count(batch):
+    lying = bytearray(batch)
+    struct.pack_into(">i", lying, 23, 4)  # the last offset delta
+    struct.pack_into(">i", lying, 57, 5)
+    struct.pack_into(">I", lying, CRC_POSITION, compute_crc(lying, 0, len(lying)))
+    return bytes(lying)
 
 
 def fetch_fields(topic, offset, partition=0):

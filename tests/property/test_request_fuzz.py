@@ -95,6 +95,9 @@ class Driver:
 
     def _learn(self, frame, header, reply):
         error = reply.exception()
+        if isinstance(error, WireError):
+            self.outcomes["refused"] += 1
+            return
         if error is not None:
             error.add_note(f"the input: {frame.hex()}")
             raise error

@@ -367,6 +367,11 @@ class Connection(asyncio.BufferedProtocol):
         if done.cancelled():
             return
         error = done.exception()
+        if isinstance(error, WireError):  # as where a request is refused at once
+            slot.answered, slot.parts = self._now_s(), []
+            self._pending_bytes -= slot.bytes_in
+            self._refuse(error)
+            return
         if error is not None:
             logger.error("a request of %s failed", self.peer, exc_info=error)
             self._transport.abort()
