@@ -238,6 +238,8 @@ def _maps() -> Iterator[Sample]:
         ('{"a": 1, "a": 2}', LETTER),
         ('{"a": 1, "\\u0061": 2}', LETTER),
         ('{"\\ud800": 1}', LETTER),
+        ('{"\\ud800": 1, "\\ud800": 1}', LETTER),
+        ('{"\\ud800": "x"}', LETTER),
         ("[]", LETTER),
     ):
         yield Sample(f'{{"long_map": {text}}}'.encode(), "long_map", expected)
@@ -261,6 +263,8 @@ def _documents() -> Iterator[Sample]:
         yield Sample(value, "long", LETTER)
     yield from (
         Sample(b'{"long":1,"long":1}', "long", LETTER),
+        Sample(rb'{"\ud800":1,"\ud800":1}', "long", LETTER),
+        Sample(rb'{"long":1,"\ud800":1}', "long", LETTER),
         Sample(b"\r\n\t {} ", "long", None),
         Sample(None, "long", None),
     )

@@ -32,10 +32,10 @@ class Reason(StrEnum):
 
 
 class UnfitError(Exception):
-    """A value that does not pass, with the reason."""
+    """A value that does not pass, with the reason; half a surrogate pair of the value is escaped in the message."""
 
     def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message.encode(errors="backslashreplace").decode())
         self.reason = reason
 
 
