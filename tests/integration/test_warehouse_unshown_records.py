@@ -30,6 +30,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_support.broker_properties import KEEPS_ALL
@@ -135,6 +136,19 @@ def test_a_load_makes_letters_that_a_replay_makes_rows_of(spark, options):
     assert [row["offset"] for row in rows] == list(range(len(KEYS) + len(TIMES) + len(SHOWN_TIMES)))
     assert [row["headers"] for row in rows[: len(KEYS)]] == [shown_headers(key) for key in KEYS]
     assert [row["timestamp"] for row in rows[len(KEYS) :][: len(TIMES)]] == [None] * len(TIMES)
+    assert audit(options.table, bootstrap=options.bootstrap) == []
+
+
+def test_a_load_that_stops_between_its_commits_makes_no_letter_twice(spark, options):
+    class Stop(SilentListener):
+        def reached(self, step):
+            if step is Step.DEAD_LETTERS_COMMITTED:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_topic(options, spark=spark, listener=Stop())
+    assert load_topic(options, spark=spark).rows == len(SHOWN_TIMES)
+    check_letters(stored(dead_letters_dir(options.table)))
     assert audit(options.table, bootstrap=options.bootstrap) == []
 
 
