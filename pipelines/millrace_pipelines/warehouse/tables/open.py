@@ -209,12 +209,12 @@ def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
     rows = found.rows or _made(found, fs)
     check_mode(rows, found.mode)
     _choose_compression(rows, found.compression)
-    wanted = found.wanted
+    wanted, letters = found.wanted, found.dead_letters
     if wanted is None:
-        return LoadTables(rows, None, found.dead_letters)
+        return LoadTables(rows, None, None if letters is None else _with_columns_of_today(letters))
     if found.rows is not None:  # a table that was made just now has its columns
         apply_evolution(rows, wanted.payload.schema, wanted.evolution, fs)
-    letters = found.dead_letters or _letters_table(found.location, _topic_properties(found), fs)
+    letters = letters or _letters_table(found.location, _topic_properties(found), fs)
     return LoadTables(rows, wanted.payload, _with_columns_of_today(letters))
 
 
