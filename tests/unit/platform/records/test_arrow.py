@@ -36,7 +36,7 @@ new_records = st.builds(
     NewRecord,
     value=octets,
     key=octets,
-    timestamp_ms=st.one_of(st.just(-1), st.integers(0, 2**42), st.integers(-(2**62), 2**62)),
+    timestamp_ms=st.one_of(st.just(-1), st.integers(0, 2**42), st.integers(-(2**62), 2**62 - 1)),
     headers=st.lists(st.tuples(st.text(max_size=5), octets), max_size=3).map(tuple),
 )
 batches = st.lists(st.tuples(st.lists(new_records, min_size=1, max_size=80), st.sampled_from(Codec)), max_size=4)
