@@ -71,3 +71,7 @@ class LoadFailedError(WarehouseError):
     """
 
     retriable = True
+
+
+NOT_COMMITTED = (StaleLedgerError, TableRefusedError)
+"""The errors of a commit after which it is certain that it was not made."""

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,9 +23,12 @@ from millrace.java import find_java
 STOP_TIMEOUT_S = 60.0
 READY = "ready"
 PROGRAM = """
-import json, sys
+import json, os, sys
 from pyspark.sql import SparkSession
+from millrace_pipelines.warehouse import spark_table
 
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what the JVM prints is no answer
 settings = {
     "spark.jars": sys.argv[1],
     "spark.ui.enabled": "false",
@@ -39,13 +43,15 @@ settings = {
     "spark.sql.warehouse.dir": sys.argv[2],
 }
 spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
-print("ready", flush=True)
+print("ready", file=answers, flush=True)
 for line in sys.stdin:
     try:
-        answer = [list(row) for row in spark.sql(json.loads(line)).collect()]
-        print(json.dumps({"rows": answer}, default=str), flush=True)
+        kind, text, columns = json.loads(line)
+        rows = spark.sql(text) if kind == "sql" else spark_table(spark, text).select(*columns)
+        answer = [list(row) for row in rows.collect()]
+        print(json.dumps({"rows": answer}, default=str), file=answers, flush=True)
     except Exception as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        print(json.dumps({"error": str(error)}), file=answers, flush=True)
 """
 
 
@@ -76,8 +82,15 @@ class SparkDelta:
 
     def sql(self, statement: str) -> list[list[Any]]:
         """Runs a statement and returns its rows; raises SparkDeltaError where Spark refuses it."""
+        return self._answer("sql", statement, [])
+
+    def table(self, location: str, columns: Sequence[str]) -> list[list[Any]]:
+        """Returns some columns of what Millrace's `spark_table` reads; raises SparkDeltaError where that refuses."""
+        return self._answer("table", location, columns)
+
+    def _answer(self, kind: str, text: str, columns: Sequence[str]) -> list[list[Any]]:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(statement).encode() + b"\n")
+        self._process.stdin.write(json.dumps([kind, text, columns]).encode() + b"\n")
         self._process.stdin.flush()
         answer = json.loads(self._read())
         if "error" in answer:

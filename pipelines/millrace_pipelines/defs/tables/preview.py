@@ -82,4 +82,8 @@ def _last_rows(table: Table, name: str, rows: int) -> pa.Table:
             return schema.empty_table()
         columns = [column for column in schema.names if column in file.schema_arrow.names]
         group = file.read_row_group(last, columns=columns, use_threads=False)
+        first = file.metadata.num_rows - group.num_rows
+    kept = table.kept_rows().get(name)
+    if kept is not None:
+        group = group.filter(pa.array(kept[first : first + group.num_rows]))
     return as_schema(group.slice(max(0, group.num_rows - rows)), schema)

@@ -20,6 +20,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import TableRefusedError
 
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"
@@ -49,6 +50,11 @@ class Contents:
     """The files that one version of a table names, or those of them that have one of the given names."""
 
     def __init__(self, table: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
+        if table.kept_rows():
+            raise TableRefusedError(
+                f"{table.location} has deletion vectors, by which other engines delete rows, which an audit does not "
+                "read yet. Way on: `REORG TABLE … APPLY (PURGE)`. Nothing was changed"
+            )
         self._filesystem = table.filesystem
         self._store: Store = store_at(table.location, fs)
         self.row_groups: list[RowGroup] = []

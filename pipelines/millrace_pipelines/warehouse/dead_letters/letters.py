@@ -43,8 +43,13 @@ def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) ->
     with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
         file = pq.ParquetFile(source, page_checksum_verification=True)
         there = [one for one in wanted if one in file.schema_arrow.names]
+        kept, place = table.kept_rows().get(name), 0
         for batch in row_blocks(file, BATCH_ROWS, there):
-            yield completed(table, pa.table(batch), wanted)
+            letters = pa.table(batch)
+            if kept is not None:
+                letters = letters.filter(pa.array(kept[place : place + batch.num_rows]))
+            place += batch.num_rows
+            yield completed(table, letters, wanted)
 
 
 def completed(table: Table, letters: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
 
 REWRITE_ATTEMPTS = 5
 BATCH_ROWS = 1 << 16
@@ -65,6 +66,8 @@ class Rewrite:
     expected: Mapping[str, int | None] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
 
+
+Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 MakeRewrite = Callable[[Table, str], Rewrite | None]
 """Writes the files of a rewrite under an operation id, and returns the rewrite; None where nothing is to be done."""
@@ -96,7 +99,7 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = A
             made = make(table, operation_id)
         if made is None:
             return None
-        with files_removed_on(StaleLedgerError, [location], operation_id, fs):
+        with files_removed_on(NOT_COMMITTED, [location], operation_id, fs):
             return commit_rewrite(table, made)
 
 
@@ -138,9 +141,7 @@ class _OvertakenError(StaleLedgerError):
 
 
 @contextmanager
-def files_removed_on(
-    kind: type[BaseException], locations: Iterable[str], operation_id: str, fs: FileSystem
-) -> Iterator[None]:
+def files_removed_on(kind: Errors, locations: Iterable[str], operation_id: str, fs: FileSystem) -> Iterator[None]:
     """Removes an operation's files from some tables on an error after which it surely commits none of them."""
     try:
         yield

@@ -12,11 +12,14 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from millrace.errors import WarehouseError
+from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.dataset import dataset_of
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.lineage_files import kept_lineage
@@ -48,6 +51,7 @@ class Snapshot:
         self._store = store
         self._delta = delta
         self._transactions: dict[tuple[int, str], int | None] = {}
+        self._kept: tuple[int, Mapping[str, Flags]] = -1, {}
 
     @property
     def location(self) -> str:
@@ -86,17 +90,34 @@ class Snapshot:
 
     def facts(self) -> TableFacts:
         """Returns what this version says of itself, for Delta's protocol."""
-        protocol, readers = self._delta.protocol(), self._delta.protocol().reader_features or ()
+        protocol = self._delta.protocol()
         return TableFacts(
             reader_version=protocol.min_reader_version,
             writer_version=protocol.min_writer_version,
-            reader_features=frozenset(readers),
+            reader_features=frozenset(protocol.reader_features or ()),
             writer_features=frozenset(protocol.writer_features or ()),
             properties=self.configuration,
             schema=self._delta.schema().to_json(),
-            has_deletion_vectors=DELETION_VECTORS in readers
-            and any(b.num_rows for b in self._delta.deletion_vectors()),
+            has_deletion_vectors=bool(self.kept_rows()),
         )
+
+    def kept_rows(self) -> Mapping[str, Flags]:
+        """Returns, by file name, which rows of a file are left, for the files that have a deletion vector."""
+        if self._kept[0] != self.version:
+            vectors = self._vectors() if DELETION_VECTORS in (self._delta.protocol().reader_features or ()) else []
+            kept = {self._name_of(one["filepath"]): np.array(one["selection_vector"], np.bool_) for one in vectors}
+            self._kept = self.version, kept
+        return self._kept[1]
+
+    def _vectors(self) -> list[dict[str, Any]]:
+        try:
+            return pa.table(self._delta.deletion_vectors()).to_pylist()
+        except (DeltaError, OSError) as error:
+            raise WarehouseError(f"{self.location}: its deletion vectors can't be read: {error}") from error
+
+    def _name_of(self, address: str) -> str:
+        """Returns the name of a file by its whole address."""
+        return unquote(address).removeprefix("file://").removeprefix(f"{self.location}/")
 
     def check_access(self, access: Access) -> None:
         """Raises TableRefusedError where this version uses something of Delta's protocol that an access can't obey."""
@@ -116,7 +137,7 @@ class Snapshot:
     def dataset(self) -> ds.Dataset:
         """Returns the rows of this version, for pyarrow and all that reads its datasets."""
         if self._delta.protocol().reader_features:  # delta-rs has a list of its own here, which lacks some
-            return dataset_of(self.add_actions(), self.schema, self.filesystem, self._store.path)
+            return dataset_of(self.add_actions(), self.schema, self.filesystem, self._store.path, self.kept_rows())
         dataset: ds.Dataset = self._delta.to_pyarrow_dataset()
         return dataset
 
@@ -151,7 +172,15 @@ class Snapshot:
                 f"{self.location} names files outside of its folder, such as {elsewhere[0]}, as a shallow clone does; "
                 "make a deep copy of the table, or use the table that has the files; nothing was changed"
             )
-        return actions
+        return self._without_deleted(actions) if self.kept_rows() else actions
+
+    def _without_deleted(self, actions: pa.Table) -> pa.Table:
+        """Returns add actions whose numbers of records are those of the rows that deletion vectors leave."""
+        kept, place = self.kept_rows(), actions.column_names.index("num_records")
+        said = zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True)
+        names = [(unquote(str(path)), rows) for path, rows in said]
+        rows = [int(kept[name].sum()) if name in kept else rows for name, rows in names]
+        return actions.set_column(place, "num_records", pa.array(rows, pa.int64()))
 
     def partition_values(self) -> dict[str, dict[str, str | None]]:
         """Returns the values of the partition columns as Delta writes them, by file name."""

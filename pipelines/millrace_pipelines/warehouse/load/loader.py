@@ -36,10 +36,10 @@ from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.leases import Lease, Progress, lease
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
+from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import LoadFailedError, StaleLedgerError
+from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger
 from millrace_pipelines.warehouse.ledger.ledger import check_ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import LostRange, RangePlan, records_per_task, shown, split_ranges
@@ -202,10 +202,10 @@ class RangeLoader:
         if dead_letters is None and commit.has_dead_letters:
             dead_letters = dead_letters_of(tables.rows, self.fs)
         if dead_letters is not None:
-            with self._files_removed_on(StaleLedgerError, tables):
+            with self._files_removed_on(NOT_COMMITTED, tables):
                 commit.commit_dead_letters(dead_letters)
             self._listener.reached(Step.DEAD_LETTERS_COMMITTED)
-        with files_removed_on(StaleLedgerError, [tables.rows.location], self.load_id, self.fs):
+        with files_removed_on(NOT_COMMITTED, [tables.rows.location], self.load_id, self.fs):
             committed = commit.commit_rows()
         self._listener.reached(Step.COMMITTED)
         return committed
@@ -252,7 +252,7 @@ class RangeLoader:
             )
         return run_tasks(spark, tasks, spec, partial(read_range, options.source), on_progress)
 
-    def _files_removed_on(self, kind: type[BaseException], tables: LoadTables) -> AbstractContextManager[None]:
+    def _files_removed_on(self, kind: Errors, tables: LoadTables) -> AbstractContextManager[None]:
         """Removes this load's files from both tables where it is certain that it commits nothing to them any more."""
         locations = [tables.rows.location, dead_letters_dir(tables.rows.location)]
         return files_removed_on(kind, locations, self.load_id, self.fs)

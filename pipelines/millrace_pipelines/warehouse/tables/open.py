@@ -21,7 +21,7 @@ from millrace_pipelines.warehouse.delta.compression import COMPRESSION_PROPERTY,
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError, TableNotFoundError, TableRefusedError
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -45,6 +45,7 @@ from millrace_pipelines.warehouse.tables.evolve import (
 from millrace_pipelines.warehouse.tables.mode import check_mode, mode_of, mode_properties
 
 COMPRESSION_KIND = "compression"
+NEVER_NULL = frozenset({"topic", "partition", "offset"})
 
 
 class LoadTables(NamedTuple):
@@ -182,6 +183,7 @@ def look_at_tables(
         check_mode(rows, mode)
         is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
         rows.check_access(Access.REMOVE if is_replaced else access)
+        _check_nulls(rows)
         check_rows_have_ledger(rows)
     if dead_letters is not None:
         dead_letters.check_access(access)
@@ -197,6 +199,16 @@ def look_at_tables(
         ledger=Ledger(topic, topic_id, {}) if rows is None else ledger_of(rows),
         wanted=wanted,
     )
+
+
+def _check_nulls(table: Table) -> None:
+    """Raises TableRefusedError where another engine made a column `NOT NULL` that a load may leave empty."""
+    for column in table.schema:
+        if not column.nullable and column.name not in NEVER_NULL:
+            raise TableRefusedError(
+                f"{table.location}: the column {column.name} takes no nulls, and a load may have to write one. Way on: "
+                f"`ALTER TABLE … ALTER COLUMN {column.name} DROP NOT NULL`. Nothing was changed"
+            )
 
 
 def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.extras import require
@@ -31,7 +32,15 @@ def spark_table(spark: SparkSession, location: str) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema).option("basePath", table.location)
-    return reader.parquet(*paths).select(*schema.fieldNames())
+    rows = reader.parquet(*paths)
+    deleted = [
+        (os.path.basename(name), int(row)) for name, kept in table.kept_rows().items() for row in np.flatnonzero(~kept)
+    ]
+    if deleted:
+        gone = spark.createDataFrame(deleted, "file_name string, row_index long")
+        rows = rows.select("*", "_metadata.file_name", "_metadata.row_index")
+        rows = rows.join(gone, ["file_name", "row_index"], "left_anti")
+    return rows.select(*schema.fieldNames())
 
 
 @contextmanager

@@ -88,7 +88,7 @@ DOORS = [
 ]  # fmt: skip
 
 
-def change(location, *, features=(), properties=None, column=None, protocol=None, added=None):
+def change(location, *, features=(), properties=None, column=None, protocol=None, added=None, required=None):
     """Makes a commit as another engine does: of a protocol, of metadata."""
     delta = DeltaTable(location)
     readers = sorted(READERS & set(features))
@@ -97,6 +97,8 @@ def change(location, *, features=(), properties=None, column=None, protocol=None
     metadata, schema = delta.metadata(), json.loads(delta.schema().to_json())
     if "delta.columnMapping.mode" in (properties or {}):
         map_columns(schema, count(1))
+    for one in schema["fields"]:
+        one["nullable"] = one["name"] != required
     if added:
         schema["fields"].append({"name": "added", "type": added, "nullable": True, "metadata": {}})
     if column:
@@ -257,8 +259,19 @@ def test_deletion_vectors_are_in_use_where_a_file_has_one():
     for access in Access:
         assert refusal(facts, access) is None
         refused = refusal(facts._replace(has_deletion_vectors=True), access)
-        assert refused is not None
-        assert refused.rule.name == "deletionVectors"
+        assert (refused is None) == (access in (Access.READ, Access.APPEND))
+
+
+@pytest.mark.parametrize("name", ["offset", "key"])
+def test_a_column_without_nulls_is_refused_by_what_may_write_one(location, name):
+    change(location, features={"invariants"}, required=name)
+    for what, _, act in DOORS:
+        if name == "offset" or what in ("look", "query"):
+            act(location)
+        if name == "offset" or what not in ("load", "reload"):
+            continue
+        with pytest.raises(TableRefusedError, match=f"the column {name} takes no nulls"):
+            act(location)
 
 
 def test_files_outside_of_the_folder_are_refused(location, tmp_path):
