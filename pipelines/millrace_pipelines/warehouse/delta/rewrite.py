@@ -154,20 +154,26 @@ def files_removed_on(kind: Errors, locations: Iterable[str], operation_id: str, 
 def current_files(table: Table) -> list[CurrentFile]:
     """Returns the data files of this version with what the log says of them, by name."""
     values = table.partition_values()
-    files = [_current_file(action, values) for action in table.add_actions().to_pylist()]
+    files = [_current_file(table, action, values) for action in table.add_actions().to_pylist()]
     return sorted(files, key=lambda file: file.name)
 
 
-def _current_file(action: AddedFile, values: Mapping[str, Mapping[str, str | None]]) -> CurrentFile:
+def _current_file(table: Table, action: AddedFile, values: Mapping[str, Mapping[str, str | None]]) -> CurrentFile:
     name = unquote(action["path"])
     return CurrentFile(
         name=name,
         size_bytes=action["size_bytes"],
-        rows=action["num_records"],
+        rows=_rows_in(table, name) if action["num_records"] is None else action["num_records"],
         offsets=_bounds(action, "offset"),
         partitions=_bounds(action, "partition"),
         partition_values=values[name],
     )
+
+
+def _rows_in(table: Table, name: str) -> int:
+    """Returns how many rows a file has, where the log does not say so: a checkpoint may be without statistics."""
+    with open_file(table, name) as file:
+        return file.metadata.num_rows
 
 
 def _bounds(action: AddedFile, column: str) -> tuple[int, int] | None:
