@@ -51,7 +51,7 @@ for line in sys.stdin:
         answer = [list(row) for row in rows.collect()]
         print(json.dumps({"rows": answer}, default=str), file=answers, flush=True)
     except Exception as error:
-        print(json.dumps({"error": str(error)}), file=answers, flush=True)
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
 """
 
 
