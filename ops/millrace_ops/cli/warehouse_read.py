@@ -35,19 +35,22 @@ def tables(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List all tables of topics below a folder, and whose loads fail; with --bootstrap also how far each lags."""
+    """List all tables below a folder, and whose loads fail; with --bootstrap also how far each lags.
+
+    Tables of other programs and those that can't be read are listed apart, with the reason.
+    """
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.delta.table import Table
     from millrace_pipelines.warehouse.load.history import newest_load
     from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable, write_textfile
-    from millrace_pipelines.warehouse.tables.find import describe_table, find_tables
+    from millrace_pipelines.warehouse.tables.find import describe_all
 
-    found = [describe_table(location, bootstrap, client_config) for location in find_tables(directory)]
+    found, others = describe_all(directory, bootstrap, client_config)
     if textfile is not None:
         told = [ToldTable(one, newest_load(Table.load(one.location, OsFileSystem()))) for one in found]
         write_textfile(textfile, TableCollector(told))
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([asdict(one) for one in found] + [asdict(one) for one in others])
         return
     rows = [
         (
@@ -65,6 +68,7 @@ def tables(
     columns = ("table", "topic", "rows", "dead letters", "files", "bytes", "version")
     print_table(columns if bootstrap is None else (*columns, "lag"), rows)
     _print_failing({os.path.relpath(one.location, directory): one.failed_loads for one in found})
+    _print_others([(os.path.relpath(one.location, directory), one.state, one.reason) for one in others])
 
 
 def ledger(
@@ -153,6 +157,13 @@ def _print_failing(by_table: Mapping[str, FailedLoads | None]) -> None:
     if rows:
         print()
         print_table(("table", "failed loads", "since", "newest", "error"), rows)
+
+
+def _print_others(rows: list[tuple[str, str, str]]) -> None:
+    """Prints one more table, of the tables that are not Millrace's or can't be read, if there are any."""
+    if rows:
+        print()
+        print_table(("no table of Millrace", "state", "reason"), rows)
 
 
 def _time(at_ms: int | None) -> str:

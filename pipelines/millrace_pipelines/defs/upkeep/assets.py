@@ -13,6 +13,7 @@ from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
 from millrace_pipelines.warehouse.tables.find import table_locations
+from millrace_pipelines.warehouse.tables.places import State, unreadable
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
 
 
@@ -68,6 +69,9 @@ def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str])
     except TableNotFoundError as error:
         context.log.warning("%s", error)
     except (MillraceError, pa.ArrowException, OSError) as error:
+        if unreadable(table, error).state is State.FOREIGN:
+            context.log.warning("%s is another program's table, which can't be read: %s", table, error)
+            return []
         context.log.exception("%s could not be maintained", table)
         failed[table] = str(error)
     return []

@@ -1,23 +1,19 @@
-"""The tables of Millrace below a folder: what each holds, and how far it is behind its topic."""
+"""The tables below a folder: what each of Millrace's holds, and how far it is behind its topic; and all others."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pyarrow.fs as pafs
 
 from millrace.errors import UnknownTopicError
 from millrace.fs import OsFileSystem
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
-from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, bucket_at
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads, read_failed_loads
+from millrace_pipelines.warehouse.tables.places import CANT_BE_READ, Place, State, places_below, places_of, unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +37,35 @@ class TableFacts:
 
 def find_tables(directory: str) -> list[str]:
     """Returns the locations of all tables of topics in or below a folder or a bucket, without those of dead letters."""
-    return [location for location in table_locations(directory) if _is_loaded(location)]
+    return [place.location for place in places_below(directory) if place.state is State.LOADED]
 
 
 def table_locations(directory: str) -> list[str]:
-    """Returns where tables lie in or below a folder or a bucket, without those of dead letters; reads none of them."""
-    bucket = bucket_at(directory)
-    if bucket is None:
-        return sorted(_tables_below(os.path.abspath(directory)))
-    filesystem, root = bucket
-    return sorted(_tables_in_bucket(filesystem, root))
+    """Returns where Delta tables lie, of Millrace and of others, in or below a folder or a bucket; reads none of them.
+
+    Those of dead letters, and folders that can't be listed, are left out.
+    """
+    return [place.location for place in places_of(directory) if place.state is State.LOADED]
+
+
+def describe_all(
+    directory: str, bootstrap: str | None = None, client_config: str | None = None
+) -> tuple[list[TableFacts], list[Place]]:
+    """Describes all tables in or below a folder or a bucket, and returns the places that are none of Millrace's.
+
+    Raises ClientError where the cluster can't be asked, and OSError where the folder itself can't be listed.
+    """
+    facts: list[TableFacts] = []
+    others: list[Place] = []
+    for place in places_below(directory):
+        try:
+            if place.state is State.LOADED:
+                facts.append(describe_table(place.location, bootstrap, client_config))
+            else:
+                others.append(place)
+        except CANT_BE_READ as error:
+            others.append(unreadable(place.location, error))
+    return facts, others
 
 
 def describe_table(location: str, bootstrap: str | None = None, client_config: str | None = None) -> TableFacts:
@@ -100,36 +115,6 @@ def lag_of(ledger: Ledger, bootstrap: str, client_config: str | None = None) -> 
 def sum_of(lag: dict[int, int] | None) -> int | None:
     """Adds up the lag of all partitions; None where it is unknown."""
     return None if lag is None else sum(max(0, offsets) for offsets in lag.values())
-
-
-def _tables_below(directory: str) -> Iterator[str]:
-    if os.path.isdir(os.path.join(directory, LOG_DIRECTORY)):
-        if not directory.endswith(DEAD_LETTERS_SUFFIX):
-            yield directory
-        return
-    with os.scandir(directory) as entries:
-        folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    for folder in folders:
-        yield from _tables_below(folder)
-
-
-def _tables_in_bucket(filesystem: pafs.FileSystem, path: str) -> Iterator[str]:
-    found = filesystem.get_file_info(pafs.FileSelector(path))
-    folders = [info.path for info in found if info.type is pafs.FileType.Directory]
-    if f"{path}/{LOG_DIRECTORY}" in folders:
-        if not path.endswith(DEAD_LETTERS_SUFFIX):
-            yield f"s3://{path}"
-        return
-    for folder in folders:
-        yield from _tables_in_bucket(filesystem, folder)
-
-
-def _is_loaded(directory: str) -> bool:
-    try:
-        ledger_of(Table.load(directory, OsFileSystem()))
-    except TableNotFoundError:
-        return False
-    return True
 
 
 def _totals(table: Table) -> tuple[int, int, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain, count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
-from millrace_pipelines.warehouse.tables.find import find_tables
+from millrace_pipelines.warehouse.tables.places import State, places_below
+from millrace_pipelines.warehouse.tables.sql_names import sql_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,8 +49,9 @@ def spark_table(spark: SparkSession, location: str) -> DataFrame:
 def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
     """Runs SQL over a table, or over all tables below a folder, in DuckDB, and gives the result as it is read.
 
-    A table has the name of its folder, its dead letters the name `<name>__dead_letters`. Of columns with the same name
-    the later ones get a number: `id`, `id_1`.
+    A table has the name of its folder, its dead letters the name `<name>__dead_letters` (`sql_names` has the rule for
+    names that are not unique). Times are in UTC, whatever zone the machine is in. Of columns with the same name the
+    later ones get a number: `id`, `id_1`.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location or below.
@@ -58,14 +61,17 @@ def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
     require("a query", "query")
     import duckdb  # noqa: PLC0415
 
-    with duckdb.connect() as connection:
-        for name, table in _tables(location):
+    # DuckDB would take a name that is no table for a variable of this program.
+    with duckdb.connect(config={"python_enable_replacements": False}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        found = _tables(location)
+        for name, table in found.tables.items():
             connection.register(name, table.dataset())
         try:
             result = connection.sql(sql)
             yield _columns_apart(pa.RecordBatchReader.from_stream(pa.table({}) if result is None else result))
         except duckdb.Error as error:
-            raise QueryError(str(error)) from error
+            raise QueryError(found.refused(str(error))) from error
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -86,23 +92,39 @@ def _columns_apart(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, (batch.rename_columns(names) for batch in rows))
 
 
-def _tables(location: str) -> Iterator[tuple[str, Table]]:
-    locations = find_tables(location)
-    if not locations:
-        raise TableNotFoundError(f"{location}: no table of Millrace here or below")
-    for one in _named_apart(locations):
-        for place in (one, dead_letters_dir(one)):
-            try:
-                yield os.path.basename(place.rstrip("/")), Table.load(place, OsFileSystem())
-            except TableNotFoundError:
-                if place == one:
-                    raise
+class _Found(NamedTuple):
+    """The tables by their names in SQL, and a sentence for each name that is refused."""
+
+    tables: Mapping[str, Table]
+    not_tables: Mapping[str, str]
+
+    def refused(self, error: str) -> str:
+        """Returns the sentence for the first refused name that DuckDB's error misses; else the error."""
+        missed = error.partition("\n")[0]
+        for name, sentence in self.not_tables.items():
+            if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", missed, re.ASCII | re.IGNORECASE):
+                return sentence
+        return error
 
 
-def _named_apart(locations: Sequence[str]) -> Sequence[str]:
-    names: dict[str, str] = {}
+def _tables(location: str) -> _Found:
+    places = places_below(location)
+    tables = dict(_loaded(place.location for place in places if place.state is State.LOADED))
+    others = [place for place in places if place.state is not State.LOADED]
+    if not tables:
+        reasons = "".join(f"; {place.location} is {place.state}: {place.reason}" for place in others)
+        raise TableNotFoundError(f"{location}: no table of Millrace here or below{reasons}")
+    root = location if "://" in location else os.path.abspath(location)
+    names = sql_names(root, tables)
+    sentences = {
+        os.path.basename(place.location): f"{place.location} is {place.state}: {place.reason}" for place in others
+    }
+    return _Found({names.by_location[one]: table for one, table in tables.items()}, sentences | dict(names.refused))
+
+
+def _loaded(locations: Iterable[str]) -> Iterator[tuple[str, Table]]:
     for location in locations:
-        other = names.setdefault(os.path.basename(location), location)
-        if other != location:
-            raise QueryError(f"{other} and {location} have the same name; query a folder that has one of them")
-    return locations
+        yield location, Table.load(location, OsFileSystem())
+        with suppress(TableNotFoundError):
+            letters = dead_letters_dir(location)
+            yield letters, Table.load(letters, OsFileSystem())

@@ -1,0 +1,29 @@
+"""Tables of one row, as a load leaves them, without a broker."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.delta.files import write_file
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.tables.open import open_tables
+
+LATE = datetime(2024, 1, 1, 23, 30, tzinfo=UTC)
+
+
+def make_table(location: str, topic: str) -> str:
+    """Makes a table with one row, whose value is the topic's name and whose timestamp is late on a day in UTC."""
+    fs = OsFileSystem()
+    table = open_tables(location, topic, f"id of {topic}", None, fs).rows
+    columns = {name: pa.nulls(1, table.schema.field(name).type) for name in table.schema.names}
+    columns |= {
+        "partition": pa.array([0], pa.int32()),
+        "offset": pa.array([0], pa.int64()),
+        "timestamp": pa.array([LATE], table.schema.field("timestamp").type),
+        "value": pa.array([topic.encode()], table.schema.field("value").type),
+    }
+    file = write_file(table.location, "load0", pa.table(columns, table.schema), fs)
+    expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, 1)})
+    table.commit([file], expected=expected, transactions=transactions, lineage={})
+    return location
