@@ -34,7 +34,7 @@ from millrace_pipelines.warehouse.payload.sources import (
     plain_decoder,
     registered_decoder,
     registry_at,
-    source_fields,
+    version_fields,
 )
 from millrace_pipelines.warehouse.payload.types import children
 
@@ -106,8 +106,8 @@ class Payload:
             return
         payloads = unframed(values)
         if schema.format is Format.JSON:
-            declared = self.schema.fields  # the writer's schema may have what no column can, then
-            fields = declared or source_fields(PayloadSchema(registry=self.schema.registry), [schema])
+            # The writer's schema may have what no column can, where fields are declared.
+            fields = self.schema.fields or version_fields(schema)
             yield from self._known_fields(fields, payloads, places, self._json().decode, schema.schema_id)
         elif schema.format is Format.AVRO:
             decoder = registered_decoder(schema)
@@ -148,8 +148,12 @@ class Payload:
         decode: Decode,
         schema_id: int,
     ) -> Iterator[Outcome]:
-        """Decodes, unless the writer's schema has fields for which the table has no column yet."""
-        unknown = [] if self.schema.fields else list(_unknown(fields, self.columns, ""))
+        """Decodes, unless the writer's schema has fields for which the table has no column yet.
+
+        Raises SchemaError for a schema whose fields can't be columns side by side.
+        """
+        columns = self.schema.named_version(fields)
+        unknown = [] if self.schema.fields else list(_unknown(columns, self.columns, ""))
         if unknown:
             message = f"schema {schema_id} has field {unknown[0]}, for which the table has no column yet"
             yield from _refused(places, Reason.NEWER_SCHEMA, message, schema_id)
@@ -164,7 +168,7 @@ class Payload:
         for refusal in decoded.refusals:
             yield refusal._replace(place=int(places[refusal.place]), schema_id=schema_id)
         kept = places[decoded.passed(len(values))]
-        table, refusals = conform(decoded.columns, self.columns, self._required)
+        table, refusals = conform(self.schema.names.renamed(decoded.columns), self.columns, self._required)
         if refusals:
             passed = np.ones(len(kept), np.bool_)
             for refusal in refusals:
@@ -175,13 +179,13 @@ class Payload:
 
     @property
     def _required(self) -> list[str]:
-        return [declared.name for declared in self.schema.fields if not declared.nullable]
+        return [column.name for column in self.schema.names.columns(self.schema.fields) if not column.nullable]
 
     def _json(self) -> JsonDecoder:
         """Returns a decoder of the declared fields, or of all that the table has, in the table's types."""
         if not self.schema.fields:
-            return JsonDecoder(list(self.columns))
-        types = {column.name: column.type for column in self.columns}
+            return JsonDecoder(self.schema.names.fields(self.columns))
+        types = {column.name: column.type for column in self.schema.names.fields(self.columns)}
         return JsonDecoder([_in_type(declared, types[declared.name]) for declared in self.schema.fields])
 
 

@@ -4,7 +4,7 @@
      "fields": [{"name": "carrier", "type": "string", "nullable": false}, …],
      "schema": "flight.avsc", "message": "flights.Flight",     for values that are not framed
      "registry": "http://127.0.0.1:8081", "subject": "flights-value",
-     "changed_types": "stop", "event_time": {…}}
+     "columns": {"timestamp": "sent_at", …}, "changed_types": "stop", "event_time": {…}}
 
 `nullable` (default true) says whether a record may lack the field. A column is nullable in any case, for a tombstone
 (a null value) has no fields at all. A table keeps its declaration, with the schema's text in it.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -25,13 +25,25 @@ import pyarrow as pa
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.column_names import ColumnNames, named_columns
 from millrace_pipelines.warehouse.payload.event_time import EventTime, parse_event_time
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
 from millrace_pipelines.warehouse.payload.registry.files import read_text
 from millrace_pipelines.warehouse.payload.registry.registry import Format
 from millrace_pipelines.warehouse.payload.types import column_of, declare_fields, parse_fields
 
-KEYS = {"format", "fields", "schema", "schema_text", "message", "registry", "subject", "changed_types", "event_time"}
+KEYS = {
+    "format",
+    "fields",
+    "schema",
+    "schema_text",
+    "message",
+    "registry",
+    "subject",
+    "columns",
+    "changed_types",
+    "event_time",
+}
 PROTO_SUFFIX = ".proto"
 PARTITION_COLUMNS = ("event_date", "event_hour")
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -55,6 +67,7 @@ class PayloadSchema:
         message: Full name of the Protobuf message type.
         registry: A registry's address, or its directory; values are framed then.
         subject: The registry's subject; None for `<topic>-value`.
+        columns: Paths of fields with the names of their columns, where these differ.
         changed_types: What to do about types that don't fit the table's.
         event_time: How rows find their partition; None where the table has none.
     """
@@ -65,13 +78,36 @@ class PayloadSchema:
     message: str | None = None
     registry: str | None = None
     subject: str | None = None
+    columns: tuple[tuple[str, str], ...] = ()
     changed_types: ChangedTypes = ChangedTypes.STOP
     event_time: EventTime | None = None
 
     @property
     def arrow(self) -> pa.Schema:
         """The columns of the declared fields."""
-        return pa.schema([column_of(field) for field in self.fields])
+        return pa.schema([column_of(field) for field in self.names.columns(self.fields)])
+
+    @property
+    def names(self) -> ColumnNames:
+        """The names of columns that differ from their fields'."""
+        return ColumnNames(dict(self.columns))
+
+    def named(self, versions: Sequence[Sequence[Field]]) -> list[list[Field]]:
+        """Returns the fields of all versions of a schema under the names of their columns.
+
+        Raises:
+            SchemaError: A name can't be that of a column, or is given to a field that no version has.
+        """
+        missing = [
+            path for path in dict(self.columns) if all(path in self.names.without_field(one) for one in versions)
+        ]
+        if missing:
+            raise SchemaError(f"columns: there is no field {', '.join(missing)}")
+        return [self.named_version(fields) for fields in versions]
+
+    def named_version(self, fields: Sequence[Field]) -> list[Field]:
+        """Returns the fields of one version under the names of their columns; SchemaError where these can't be."""
+        return named_columns(fields, self.names, taken_names())
 
     def to_json(self) -> str:
         """Returns the declaration that `parse_payload_schema` reads back."""
@@ -82,6 +118,7 @@ class PayloadSchema:
             "message": self.message,
             "registry": self.registry,
             "subject": self.subject,
+            "columns": dict(self.columns) or None,
             "changed_types": self.changed_types,
             "event_time": self.event_time and self.event_time.to_json(),
         }
@@ -130,13 +167,14 @@ def _parse(declared: Mapping[str, object], directory: str | None) -> PayloadSche
     payload_format = _choice(declared, "format", Format.JSON)
     return PayloadSchema(
         format=payload_format,
-        fields=tuple(_fields(declared["fields"])) if "fields" in declared else (),
+        fields=tuple(parse_fields(declared["fields"])) if "fields" in declared else (),
         text=texts["schema_text"]
         if texts["schema"] is None
         else _schema_text(texts["schema"], directory, payload_format),
         message=texts["message"],
         registry=registry,
         subject=texts["subject"],
+        columns=_columns(declared.get("columns", {})),
         changed_types=_choice(declared, "changed_types", ChangedTypes.STOP),
         event_time=None if event_time is None else parse_event_time(event_time),
     )
@@ -158,8 +196,11 @@ def _choice(declared: Mapping[str, object], name: str, default: Choice) -> Choic
     raise SchemaError(f"{name} {chosen!r} is not one of {', '.join(type(default))}")
 
 
-def _fields(declared: object) -> list[Field]:
-    return parse_fields(declared, taken=taken_names())
+def _columns(declared: object) -> tuple[tuple[str, str], ...]:
+    """Returns the paths of fields with the names of their columns, in one order, which makes equal ones the same."""
+    if not isinstance(declared, dict) or not all(isinstance(name, str) and name for name in declared.values()):
+        raise SchemaError('columns are an object {"path/of/the/field": "name of its column", …}')
+    return tuple(sorted(declared.items()))
 
 
 def taken_names() -> dict[str, str]:
@@ -192,8 +233,8 @@ def _descriptor_set(path: str) -> bytes:
 
 def _check(schema: PayloadSchema) -> None:
     if schema.format is Format.RAW:
-        if schema.fields or schema.text or schema.registry:
-            raise SchemaError("raw values have no fields and no schema")
+        if schema.fields or schema.text or schema.registry or schema.columns:
+            raise SchemaError("raw values have no fields, no columns and no schema")
         if schema.event_time is None or schema.event_time.column != "timestamp":
             raise SchemaError("a schema of raw values declares an event_time of the column timestamp")
     elif schema.format is Format.JSON:
@@ -203,6 +244,8 @@ def _check(schema: PayloadSchema) -> None:
             raise SchemaError("a schema declares at least one field")
     elif (schema.text is None) == (schema.registry is None):
         raise SchemaError(f"{schema.format} values have either a schema or a registry")
+    if schema.fields:
+        schema.named([schema.fields])
     _check_event_time(schema)
 
 

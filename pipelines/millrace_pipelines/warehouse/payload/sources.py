@@ -20,8 +20,7 @@ from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_pr
 from millrace_pipelines.warehouse.payload.registry.files import FileRegistry
 from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry
 from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema, SchemaRegistry
-from millrace_pipelines.warehouse.payload.schema import PayloadSchema, check_event_column, taken_names
-from millrace_pipelines.warehouse.payload.types import check_names
+from millrace_pipelines.warehouse.payload.schema import PayloadSchema, check_event_column
 
 MAX_CACHED = 256
 MAIN_PROTO = "main.proto"
@@ -72,24 +71,25 @@ def compiled(schema: RegisteredSchema) -> bytes:
 
 
 def source_fields(schema: PayloadSchema, versions: Sequence[RegisteredSchema]) -> list[Field]:
-    """Returns the fields that a table's columns are to have: those declared, or those of all versions of the schema.
+    """Returns the fields of a table's columns, by their names: those declared, or those of all versions of the schema.
 
     Raises:
         SchemaError: A field has no column type, or the name of a column of the envelope; or the schema is not valid.
         SchemaChangedError: Versions of the schema contradict one another.
     """
     if schema.fields:
-        return list(schema.fields)
+        return schema.named([schema.fields])[0]
     if schema.format is Format.RAW:
         return []
-    fields = reduce(merged, map(_version_fields, versions)) if versions else _own_fields(plain_decoder(schema))
-    check_names([field.name for field in fields], taken_names())
+    fields = [*map(version_fields, versions)] if versions else [_own_fields(plain_decoder(schema))]
+    columns = reduce(merged, schema.named(fields))
     if schema.event_time is not None:
-        check_event_column(schema.event_time, pa.schema(fields))
-    return fields
+        check_event_column(schema.event_time, pa.schema(columns))
+    return columns
 
 
-def _version_fields(schema: RegisteredSchema) -> list[Field]:
+def version_fields(schema: RegisteredSchema) -> list[Field]:
+    """Returns the fields of one version of a schema; SchemaError where one has no column type."""
     if schema.format is Format.JSON:
         return json_schema_fields(schema.text)
     return _own_fields(registered_decoder(schema))

@@ -33,17 +33,15 @@ PRIMITIVES: Mapping[str, pa.DataType] = {
 NAMES = {data_type: name for name, data_type in PRIMITIVES.items()}
 DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
 MAX_DECIMAL_PRECISION = 38
-FORBIDDEN_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 FIELD_KEYS = {"name", "type", "nullable"}
 MAX_DEPTH = 32
 
 
-def parse_fields(declared: object, *, taken: Mapping[str, str] | None = None, depth: int = 0) -> list[Field]:
+def parse_fields(declared: object, *, depth: int = 0) -> list[Field]:
     """Returns the fields of a declaration.
 
     Args:
         declared: The JSON value, a list of objects.
-        taken: Names that are not free, in lower case, with what has them.
         depth: How many types stand around these fields.
 
     Raises:
@@ -53,20 +51,15 @@ def parse_fields(declared: object, *, taken: Mapping[str, str] | None = None, de
         raise SchemaError("a schema declares at least one field")
     if depth > MAX_DEPTH:
         raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
-    fields = [_parse_field(number, entry, depth) for number, entry in enumerate(declared, start=1)]
-    check_names([field.name for field in fields], taken or {})
-    return fields
+    return [_parse_field(number, entry, depth) for number, entry in enumerate(declared, start=1)]
 
 
-def check_names(names: Iterable[str], taken: Mapping[str, str]) -> None:
-    """Raises SchemaError for names that Delta can't have, or that differ in case only, which Spark holds equal."""
-    seen = dict(taken)
-    for name in names:
-        if FORBIDDEN_IN_NAMES.search(name):
-            raise SchemaError(f"field {name!r}: a column's name has no space and none of ,;{{}}()=")
-        if (other := seen.get(name.casefold())) is not None:
-            raise SchemaError(f"field {name} has the name of {other}")
-        seen[name.casefold()] = f"field {name}"
+def named_field(name: str, data_type: pa.DataType, nullable: bool) -> Field:
+    """Returns a field; SchemaError for a name that is no text, of which JSON's escapes can make one."""
+    try:
+        return pa.field(name, data_type, nullable)
+    except UnicodeEncodeError:
+        raise SchemaError(f"field {name!r}: half of a surrogate pair is no character of a name") from None
 
 
 def _parse_field(number: int, entry: object, depth: int) -> Field:
@@ -78,7 +71,7 @@ def _parse_field(number: int, entry: object, depth: int) -> Field:
     if unknown := entry.keys() - FIELD_KEYS - {"metadata"}:
         raise SchemaError(f"field {name}: {', '.join(sorted(unknown))} is not known")
     try:
-        return pa.field(name, parse_type(entry.get("type"), depth), nullable)
+        return named_field(name, parse_type(entry.get("type"), depth), nullable)
     except SchemaError as error:
         raise SchemaError(f"field {name}: {error}") from None
 

@@ -47,7 +47,7 @@ def drift_of(table: Table, schema_file: str | None) -> Drift:
         raise
     except SchemaError as error:
         return Drift(refused=str(error))
-    declared = {field.name for field in schema.fields}
+    declared = {*schema.arrow.names}
     undeclared = [name for name in payload_columns(table).names if declared and name not in declared]
     return Drift(evolution.added, evolution.widened, tuple(undeclared))
 

@@ -22,7 +22,7 @@ from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.avro import nested, values
 from millrace_pipelines.warehouse.payload.avro.block import Block
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, joined
-from millrace_pipelines.warehouse.payload.types import MAX_DECIMAL_PRECISION, MAX_DEPTH, check_names
+from millrace_pipelines.warehouse.payload.types import MAX_DECIMAL_PRECISION, MAX_DEPTH
 
 AvroSchema: TypeAlias = "str | list[AvroSchema] | ComplexSchema"
 """A parsed schema: the name of a type, a union, or a type with its parts."""
@@ -76,7 +76,6 @@ class AvroDecoder:
         self._root = root
         self.fields: list[Field] = list(root.columns)
         self.without_column = [name for name, node in root.fields if node.type is None]
-        check_names([field.name for field in self.fields], {})
 
     def decode(self, binary: pa.BinaryArray) -> Decoded:
         """Decodes a binary array without nulls."""

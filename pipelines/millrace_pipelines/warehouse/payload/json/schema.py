@@ -22,7 +22,7 @@ from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.json.schema_parts import Document, Parts, Schema
-from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of
+from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, list_of, map_of, named_field
 
 FORMATS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP_TYPE, "date": pa.date32()}
 PRIMITIVES: Mapping[str, pa.DataType] = {
@@ -43,11 +43,9 @@ def json_schema_fields(text: str) -> list[Field]:
     if not isinstance(root, dict):
         raise SchemaError("the JSON Schema is not that of an object")
     try:
-        fields = _Columns(Document(root)).of_root(root)
+        return _Columns(Document(root)).of_root(root)
     except RecursionError:
         raise SchemaError("the JSON Schema is nested too deep, or holds itself") from None
-    check_names([field.name for field in fields], {})
-    return fields
 
 
 class _Columns:
@@ -80,7 +78,7 @@ class _Columns:
             data_type, nullable = self._type(schemas, depth + 1)
         except SchemaError as error:
             raise SchemaError(f"field {name}: {error}") from None
-        return pa.field(name, data_type, nullable or not required)
+        return named_field(name, data_type, nullable or not required)
 
     def _type(self, schemas: Sequence[Json], depth: int) -> tuple[pa.DataType, bool]:
         """Returns the type of values that obey all these schemas, and whether null is one of the values."""

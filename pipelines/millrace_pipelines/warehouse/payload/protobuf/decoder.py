@@ -34,7 +34,7 @@ from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.calendar import BEYOND, FIRST_MICROSECOND, LAST_MICROSECOND
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
-from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of
+from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, list_of, map_of
 
 FieldValue: TypeAlias = Any
 """A field of a message: Protobuf's classes are made at run time, so no type says what theirs are."""
@@ -87,7 +87,6 @@ class ProtobufDecoder:
         self.without_column = [field.name for field in descriptor.fields if _is_recursive(field, ())]
         if not self.fields:
             raise SchemaError(f"message {descriptor.full_name} has no field that can be a column")
-        check_names([field.name for field in self.fields], {})
         self._has_required = _has_required(descriptor, ())
         self._checks = any(column.check is not None for column in self._columns)
 
