@@ -8,6 +8,7 @@ from millrace.records.record import NewRecord
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.alerts.sensor import alerts_sensor
 from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.warehouse.tables.query import query
 from millrace_support.dagster_checks import counts_now
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, ticked
 
@@ -57,3 +58,22 @@ def test_a_topic_keeps_its_history_when_one_with_a_similar_name_comes(broker, tm
         assert run(instance, millrace, after, OLD, NEW).success
         assert (materialized(instance, OLD), materialized(instance, NEW)) == (2, 1)
         assert {key.path[-1] for key in instance.all_asset_keys()} == {OLD, NEW}
+
+
+def test_columns_get_the_names_that_a_declaration_gives(broker, tmp_path):
+    (tmp_path / "schema.json").write_text(
+        '{"fields": [{"name": "timestamp", "type": "long"}, {"name": "in", "type": '
+        '{"type": "struct", "fields": [{"name": "zip code", "type": "string"}]}}], "columns": {"in/zip code": "zip"}}'
+    )
+    declared = "tables: [{topic: shop, schema: schema.json, columns: {timestamp: sent_at}}]"
+    cluster = cluster_of(declared, "shop", directory=str(tmp_path))
+    millrace = MillraceResource(
+        bootstrap=broker.bootstrap, admin_url="", warehouse_dir=str(tmp_path), schema_dir="", master="local[1,3]"
+    )
+    with dg.DagsterInstance.ephemeral() as instance, Cluster(broker.bootstrap) as client:
+        Admin(client).create_topic("shop", 1)
+        SyncProducer(client).send("shop", 0, [NewRecord(b'{"timestamp": 5, "in": {"zip code": "x"}}')])
+        assert run(instance, millrace, cluster, "shop").success
+        assert counts_now(instance, table("shop"), Check.SCHEMA_DRIFT.value)
+    with query(str(tmp_path), 'SELECT sent_at, "in".zip AS zip FROM shop') as rows:
+        assert rows.read_all().to_pylist() == [{"sent_at": 5, "zip": "x"}]

@@ -35,6 +35,13 @@ SchemaFile = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Declared schema of the values (docs/warehouse-schemas.md), for typed columns."),
 ]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option("--column", metavar="FIELD=NAME", help="Another name for the column of a field; repeatable."),
+]
+MaxRecordsPerRun = Annotated[
+    int | None, typer.Option(min=1, help="Offsets that this load takes at most; the rest is for the next.")
+]
 IsolationOption = Annotated[Isolation, typer.Option(help="Whether to leave open and aborted transactions out.")]
 ReaderOption = Annotated[Reader, typer.Option(help="Who fetches: Millrace's client, or Spark's Kafka connector.")]
 GroupOption = Annotated[
@@ -88,14 +95,13 @@ def load(
     ] = None,
     conf: Settings = None,
     schema: SchemaFile = None,
+    column: ColumnOption = None,
     isolation: IsolationOption = Isolation.READ_COMMITTED,
     reader: ReaderOption = Reader.MILLRACE,
     max_records_per_task: Annotated[
         int, typer.Option(min=1, help="Offsets that one Spark task reads at most.")
     ] = 1_000_000,
-    max_records_per_run: Annotated[
-        int | None, typer.Option(min=1, help="Offsets that this load takes at most; the rest is for the next.")
-    ] = None,
+    max_records_per_run: MaxRecordsPerRun = None,
     accept_lost_offsets: AcceptLost = False,
     accept_recreated_topic: AcceptRecreated = False,
     accept_truncated_log: AcceptTruncated = False,
@@ -122,6 +128,7 @@ def load(
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,
+        columns=column_names(column),
         isolation=isolation,
         reader=reader,
         max_records_per_task=max_records_per_task,
@@ -149,6 +156,20 @@ def load(
 
 for command in warehouse_read.COMMANDS:
     app.command()(command)
+
+
+def column_names(column: Iterable[str] | None) -> dict[str, str]:
+    """Returns the names of columns that `--column` gives, by the paths of their fields, which may have a `=`.
+
+    Raises typer.BadParameter for what is no pair.
+    """
+    names = {}
+    for text in column or ():
+        path, equals, name = text.rpartition("=")
+        if not path or not equals or not name:
+            raise typer.BadParameter(f"{text!r} is not FIELD=NAME", param_hint="--column")
+        names[path] = name
+    return names
 
 
 def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:

@@ -130,6 +130,7 @@ class TableDeclaration(_Declared):
         config: The topic's settings, such as `retention.ms`.
         table: The table's folder, or s3://bucket/path, by default WAREHOUSE/TOPIC; `{topic}` stands for the name.
         schema_file: The payload's schema, a path beside the `defs.yaml`; by default the table has raw records.
+        columns: Names of columns by the paths of their fields, beside those that the schema's file gives.
         mode: A row for each record, or for each key; by default what the table has.
         isolation: Whether records of open and aborted transactions are left out.
         compression: The codec of the files written; by default what the table has.
@@ -153,6 +154,7 @@ class TableDeclaration(_Declared):
     config: Mapping[str, str | int | float | bool] = {}
     table: str | None = Field(default=None, min_length=1)
     schema_file: str | None = Field(default=None, alias="schema", min_length=1)
+    columns: Mapping[str, str] = {}
     mode: Mode | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
     compression: Compression | None = None

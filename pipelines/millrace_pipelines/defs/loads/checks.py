@@ -103,6 +103,7 @@ def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTa
         bootstrap=millrace.bootstrap,
         client_config=millrace.client_config or None,
         schema_file=table.schema or millrace.schema_file(table.topic),
+        columns=declared.columns,
         bounds=Bounds(
             skipped_offsets=declared.max_skipped_offsets,
             dead_letter_share=declared.max_dead_letter_share,

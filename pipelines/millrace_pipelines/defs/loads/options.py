@@ -16,6 +16,7 @@ def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str)
         client_config=millrace.client_config or None,
         table=millrace.table_dir(table.location or table.topic),
         schema=table.schema or millrace.schema_file(table.topic),
+        columns=declared.columns,
         isolation=declared.isolation,
         mode=declared.mode,
         compression=declared.compression,

@@ -20,7 +20,7 @@ from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.ledger.skipped import skipped_location
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.payload.schema import read_payload_schema
+from millrace_pipelines.warehouse.payload.schema import declared_schema
 from millrace_pipelines.warehouse.tables.open import FoundTables, LoadTable, look_at_tables
 
 
@@ -51,7 +51,7 @@ def look(
         WarehouseError: The tables can't be used (`look_at_tables` names the errors).
     """
     location = store_at(options.table, fs).location
-    schema = None if options.schema is None else read_payload_schema(options.schema)
+    schema = declared_schema(options.schema, options.columns)
     description = describe_topic(options.source)
     tables = look_at_tables(
         location, options.topic, description.topic_id, schema, fs,

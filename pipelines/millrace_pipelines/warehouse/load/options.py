@@ -52,6 +52,7 @@ class TargetOptions:
     Attributes:
         table: A folder, or s3://bucket/path; the first load creates the table.
         schema: Path of the payload's declared schema; None for the table's own, or the raw envelope.
+        columns: Names of columns by the paths of their fields, beside those that the schema's file gives.
         mode: A row for each record, or for each key; None for the table's own mode, which is append for a new table.
         compression: The codec of all files that are written from now on; None for the table's own choice, or none.
         commit_group: Whether the table's offsets are committed to the broker too, for tools that show a group's lag.
@@ -60,6 +61,7 @@ class TargetOptions:
 
     table: str
     schema: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     mode: Mode | None = None
     compression: Compression | None = None
     commit_group: bool = True

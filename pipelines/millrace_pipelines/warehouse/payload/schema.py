@@ -16,8 +16,9 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeVar
 
 import pyarrow as pa
@@ -130,21 +131,39 @@ def table_schema(payload: PayloadSchema | None) -> pa.Schema:
     return pa.schema([*ENVELOPE_FIELDS, *payload.arrow]) if payload else ENVELOPE_SCHEMA
 
 
-def read_payload_schema(path: str) -> PayloadSchema:
-    """Reads the declaration in a file; paths in it begin at its directory. SchemaError where it can't be used."""
+def declared_schema(path: str | None, columns: Mapping[str, str]) -> PayloadSchema | None:
+    """Returns the declaration in a file with further names of columns; None where no file is given.
+
+    Raises SchemaError where it can't be used, and where columns have names but there is no file.
+    """
+    if path is None and columns:
+        raise SchemaError("names of columns are given together with a schema file, which the table keeps")
+    return None if path is None else read_payload_schema(path, columns)
+
+
+def read_payload_schema(path: str, columns: Mapping[str, str] = MappingProxyType({})) -> PayloadSchema:
+    """Reads the declaration in a file; paths in it begin at its directory. SchemaError where it can't be used.
+
+    Args:
+        path: The file.
+        columns: Names of columns by the paths of their fields, which go before those of the file.
+    """
     text = read_text(path)
     try:
-        return parse_payload_schema(text, directory=os.path.dirname(os.path.abspath(path)))
+        return parse_payload_schema(text, directory=os.path.dirname(os.path.abspath(path)), columns=columns)
     except SchemaError as error:
         raise SchemaError(f"{path}: {error}") from error
 
 
-def parse_payload_schema(text: str, *, directory: str | None = None) -> PayloadSchema:
+def parse_payload_schema(
+    text: str, *, directory: str | None = None, columns: Mapping[str, str] = MappingProxyType({})
+) -> PayloadSchema:
     """Parses a declaration; SchemaError names what can't be used.
 
     Args:
         text: JSON.
         directory: Where its paths begin; None for a table's own declaration, which has no paths.
+        columns: Names of columns, which go before those of the text.
     """
     try:
         declared = json.loads(text)
@@ -155,6 +174,7 @@ def parse_payload_schema(text: str, *, directory: str | None = None) -> PayloadS
     if unknown := declared.keys() - KEYS:
         raise SchemaError(f"{', '.join(sorted(unknown))} is not known")
     schema = _parse(declared, directory)
+    schema = replace(schema, columns=_columns({**dict(schema.columns), **columns}))
     _check(schema)
     return schema
 

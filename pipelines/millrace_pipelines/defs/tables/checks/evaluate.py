@@ -64,6 +64,7 @@ class CheckedTable:
         bootstrap: HOST:PORT of a broker of its topic's cluster.
         client_config: The file that secures the connection to it.
         schema_file: The path of its declared schema, None where it has none.
+        columns: The names of columns that are declared beside that file.
         bounds: What is allowed.
         asset_key: The table's asset, where results are told apart by it.
     """
@@ -72,6 +73,7 @@ class CheckedTable:
     bootstrap: str
     client_config: str | None = None
     schema_file: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=Bounds)
     asset_key: dg.AssetKey | None = None
 
@@ -150,7 +152,8 @@ def _lag(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
 
 
 def _schema_drift(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    return schema_drift(drift_of(Table.load(checked.location, fs), checked.schema_file), checked.asset_key)
+    drift = drift_of(Table.load(checked.location, fs), checked.schema_file, checked.columns)
+    return schema_drift(drift, checked.asset_key)
 
 
 EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCheckResult]] = {

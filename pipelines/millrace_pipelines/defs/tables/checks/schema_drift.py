@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import dagster as dg
@@ -32,7 +34,7 @@ class Drift(NamedTuple):
     refused: str | None = None
 
 
-def drift_of(table: Table, schema_file: str | None) -> Drift:
+def drift_of(table: Table, schema_file: str | None, columns: Mapping[str, str] = MappingProxyType({})) -> Drift:
     """Returns how a table differs from the schema in a file; without a file, loads keep the table's own schema.
 
     Raises:
@@ -41,7 +43,7 @@ def drift_of(table: Table, schema_file: str | None) -> Drift:
     if schema_file is None:
         return Drift()
     try:
-        schema = read_payload_schema(schema_file)
+        schema = read_payload_schema(schema_file, columns)
         evolution = wanted_columns(schema, table, ledger_of(table).topic).evolution
     except RegistryError:
         raise

@@ -14,7 +14,7 @@ from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
-from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
+from millrace_pipelines.warehouse.payload.schema import declared_schema, parse_payload_schema
 from millrace_pipelines.warehouse.payload.sources import source_fields
 from millrace_pipelines.warehouse.tables.open import open_tables, wanted_columns
 
@@ -268,3 +268,18 @@ def test_versions_of_a_schema_share_the_names(tmp_path):
     schema = parse_payload_schema(given, directory=str(tmp_path))
     assert columns(schema).names == ["id", "upper", "later"]
     assert source_fields(declaration(tmp_path, "json", ["a"]), ())[0].name == "a"
+
+
+def test_names_beside_a_file_go_before_its_own(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text(
+        json.dumps(json_declaration(["key", "value", "a"], "top") | {"columns": {"key": "k", "value": "v"}})
+    )
+    found = declared_schema(str(path), {"value": "its_value", "a": "b"})
+    assert found is not None
+    assert found.arrow.names == ["k", "its_value", "b"]
+    with pytest.raises(SchemaError, match=r"schema.json: columns: there is no field c"):
+        declared_schema(str(path), {"c": "d"})
+    assert declared_schema(None, {}) is None
+    with pytest.raises(SchemaError, match="together with a schema file"):
+        declared_schema(None, {"a": "b"})
