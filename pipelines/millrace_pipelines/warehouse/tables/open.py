@@ -178,7 +178,7 @@ def look_at_tables(
     rows = _existing(location, topic, fs, load)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
-    dead_letters = _existing(dead_letters_dir(location), topic, fs, load)
+    dead_letters = _existing_letters(location, topic, fs, load, may_be_another_topics=wanted is None)
     if rows is not None:
         check_mode(rows, mode)
         is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
@@ -245,6 +245,18 @@ def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Tab
         return None
     _check_topic(table, topic)
     return table
+
+
+def _existing_letters(
+    location: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
+) -> Table | None:
+    """Returns the dead letters beside a table; a table of raw envelopes has them from its first letter on only."""
+    try:
+        return _existing(dead_letters_dir(location), topic, fs, load)
+    except TopicRecreatedError:
+        if may_be_another_topics:
+            return None
+        raise
 
 
 def own_schema(table: Table | None) -> PayloadSchema | None:

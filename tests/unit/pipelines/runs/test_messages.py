@@ -27,6 +27,7 @@ OPTIONS = LoadOptions(
     max_records_per_task=10,
     max_records_per_run=100,
     schema="events.json",
+    columns={"timestamp": "sent_at"},
     mode=Mode.UPSERT,
     compression=Compression.ZSTD,
     commit_group=False,
