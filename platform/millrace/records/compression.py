@@ -152,7 +152,7 @@ def _unzstd(data: Buffer, chunk_bytes: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _unsnap(data: Buffer, _: int) -> Iterator[bytes]:
+def _unsnap(data: Buffer, _: int) -> Iterator[memoryview]:
     view = memoryview(data)
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         yield _unsnap_raw(view)
@@ -167,11 +167,11 @@ def _unsnap(data: Buffer, _: int) -> Iterator[bytes]:
         position += 4 + length
 
 
-def _unsnap_raw(block: memoryview) -> bytes:
+def _unsnap_raw(block: memoryview) -> memoryview:
     length = cramjam.snappy.decompress_raw_len(block)
     if length > SNAPPY_GROWTH_MAX * len(block):
         raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to hold {length}")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    return memoryview(cramjam.snappy.decompress_raw(block))
 
 
 _CHUNKS_OF: Mapping[Codec, Callable[[Buffer, int], Iterator[Buffer]]] = {
