@@ -34,7 +34,7 @@ GZIP_WINDOW_BITS = 31
 LZ4_USUAL_LEVEL, LZ4_FAST = 9, 0  # Kafka's default level stands for the fast compressor
 ZSTD_USUAL_LEVEL = 3
 CHUNK_BYTES = 128 << 10
-INPUT_BYTES = 64 << 10  # given to a decompressor at once: it copies what it can't take yet
+INPUT_BYTES = 64 << 10  # given at once for small chunks: decompressors copy what they can't take yet
 STEP_FACTOR = 8  # of memory taken before it is known how much there is
 SNAPPY_GROWTH_MAX = 22  # three bytes stand for 64 at most
 
@@ -84,6 +84,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
     """Returns the bytes of one block, at most `limit_bytes` of them."""
+    if codec is Codec.NONE and len(data) <= limit_bytes:
+        return bytes(data)
     chunk_bytes = max(CHUNK_BYTES, STEP_FACTOR * len(data))
     chunks = list(decompressed_chunks(codec, data, limit_bytes, chunk_bytes))
     return bytes(chunks[0]) if len(chunks) == 1 else b"".join(chunks)
@@ -124,7 +126,7 @@ def _slices(data: Buffer, chunk_bytes: int) -> Iterator[memoryview]:
 
 def _gunzip(data: Buffer, chunk_bytes: int) -> Iterator[bytes]:
     decompressor = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
-    for piece in _slices(data, INPUT_BYTES):
+    for piece in _slices(data, max(INPUT_BYTES, chunk_bytes // STEP_FACTOR)):
         chunk = decompressor.decompress(piece, chunk_bytes)
         while chunk:
             yield chunk
@@ -136,7 +138,7 @@ def _gunzip(data: Buffer, chunk_bytes: int) -> Iterator[bytes]:
 
 def _unlz4(data: Buffer, chunk_bytes: int) -> Iterator[bytes]:
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    for piece in _slices(data, INPUT_BYTES):
+    for piece in _slices(data, max(INPUT_BYTES, chunk_bytes // STEP_FACTOR)):
         chunk = decompressor.decompress(piece, chunk_bytes)
         while chunk:
             yield bytes(chunk)
