@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.errors import ErrorCode
 from millrace.records.arrow import decode_to_arrow
-from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP, TRANSACTIONAL_FLAG, walk
+from millrace.records.batch import NO_OFFSET, TRANSACTIONAL_FLAG, walk
 from millrace.records.compression import Codec
-from millrace.records.message_set import ENTRY, open_messages, walk_entries
 from millrace.records.record import BatchProducer, decode_records
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
@@ -202,7 +201,7 @@ def test_lies_of_an_idempotent_producer(peers, lying, topic):
 @settings(max_examples=TRANSACTIONS)
 @given(lying_batches(RECORD_LIES | BATCH_LIES | BLOCK_LIES | FLAG_LIES), st.sampled_from(["plain", "compacted"]))
 def test_lies_in_a_transaction(peers, lying, topic):
-    found = []
+    found, topic = [], topic_of(lying, topic)
     for peer in peers:
         draft = replace(lying.draft, producer=peer.begin("t", topic), flags=lying.draft.flags | TRANSACTIONAL_FLAG)
         found.append(peer.produce(topic, draft.sealed(), transactional_id="t"))
@@ -212,15 +211,9 @@ def test_lies_in_a_transaction(peers, lying, topic):
 @settings(max_examples=EXAMPLES)
 @given(st.integers(0, 2**63), st.sampled_from((0, 1, 2)), st.sampled_from(["plain", "compacted"]))
 def test_message_sets_of_old_producers(peers, seed, version, topic):
-    """They become batches, so what we take is right; in what we take and Kafka does not, numbers are below any."""
-    messages = HostileRecords(Random(seed)).hostile_set()
-    theirs, ours = (peer.produce_messages(topic, messages, version) for peer in peers)
-    if ours is NONE and theirs is not NONE:
-        offsets = [ENTRY.unpack_from(entry)[0] for _, entry in walk_entries(messages)]
-        times = [
-            record.timestamp_ms for _, records in open_messages(messages, len(messages) << 10) for record in records
-        ]
-        assert min(offsets) < 0 or min(times) < NO_TIMESTAMP, f"Kafka answers {theirs.name} to {messages.hex()}"
+    """They become batches with offsets of ours, so what we take is right; Kafka minds offsets that come to nothing."""
+    ours = peers[1].produce_messages(topic, HostileRecords(Random(seed)).hostile_set(), version)
+    assert ours is not UNNAMED
 
 
 @pytest.mark.parametrize("topic", sorted(TOPICS))
