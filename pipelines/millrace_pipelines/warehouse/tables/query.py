@@ -112,7 +112,8 @@ def _tables(location: str) -> _Found:
     tables = dict(_loaded(place.location for place in places if place.state is State.LOADED))
     others = [place for place in places if place.state is not State.LOADED]
     if not tables and [place.location for place in others] == [os.path.abspath(location)]:
-        Table.load(location, OsFileSystem())  # says itself why it can't be read
+        with suppress(TableNotFoundError):
+            Table.load(location, OsFileSystem())  # says itself why it can't be read
     if not tables:
         reasons = "".join(f"; {place.location} is {place.state}: {place.reason}" for place in others)
         raise TableNotFoundError(f"{location}: no table of Millrace here or below{reasons}")
