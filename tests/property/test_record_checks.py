@@ -5,11 +5,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from millrace import kernel
-from millrace.errors import InvalidRecordError
+from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.records.batch import HEADER_BYTES, read_header
 from millrace.records.compression import Codec
 from millrace.records.record import decode_body
@@ -44,6 +44,14 @@ def plain(lying):
     return replace(lying.draft, codec=Codec.NONE).sealed()
 
 
+def valid_header(batch):
+    """The header; an example whose header is refused by itself says nothing of records."""
+    try:
+        return read_header(batch)
+    except CorruptRecordError:
+        assume(False)
+
+
 def ended(check, chunks):
     """The answer of a check, or its error in words."""
     try:
@@ -64,7 +72,7 @@ def cut(data, places):
 @given(lying_batches(LIES), RULES, st.lists(st.integers(0, 500), max_size=8))
 def test_kernel_and_python_agree_however_the_bytes_are_cut(lying, rules, places):
     batch = plain(lying)
-    header, body = read_header(batch), batch[HEADER_BYTES:]
+    header, body = valid_header(batch), batch[HEADER_BYTES:]
     whole = ended(kernel.native.RecordCheck(header.record_count, header.base_timestamp, *rules), [body])
     for chunks in ([body], cut(body, places), [body[at : at + 1] for at in range(len(body))]):
         for made in (kernel.native.RecordCheck, PlainRecordCheck):
@@ -82,7 +90,7 @@ def test_kernel_and_python_agree_on_any_bytes(body, count, places):
 @given(lying_batches(LIES))
 def test_what_passes_can_be_read_and_in_place_is_the_same(lying):
     batch = plain(lying)
-    header = read_header(batch)
+    header = valid_header(batch)
     answer = ended(new_record_check(header), [batch[HEADER_BYTES:]])
     view = memoryview(b"xy" + batch)
     if isinstance(answer, str):

@@ -197,16 +197,18 @@ class PlainRecordCheck:
         data, at = self._data, self._at
         try:
             while self._index < self._record_count:
-                length, end = decode_varint(data, at)
-                end += length
-                delta, at = decode_varint(data, end - length + 1)
-                offset_delta, at = decode_varint(data, at)
-                key_length, at = decode_varint(data, at)
-                value_length, at = decode_varint(data, at + max(key_length, 0))
-                at += max(value_length, 0)
+                length, fields_at = decode_varint(data, at)
+                delta, offset_at = decode_varint(data, fields_at + 1)
+                offset_delta, key_at = decode_varint(data, offset_at)
+                key_length, after_key = decode_varint(data, key_at)
+                value_at = after_key + max(key_length, 0)
+                value_length, after_value = decode_varint(data, value_at)
+                most_bytes = max(fields_at - at, key_at - offset_at, after_key - key_at, after_value - value_at)
+                at, end = after_value + max(value_length, 0), fields_at + length
                 timestamp = self._timestamp_of(delta)
                 if (
                     length < 0
+                    or most_bytes > INT_BYTES
                     or offset_delta != self._index
                     or min(key_length, value_length) < NULL_LENGTH
                     or at + 1 != end
