@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from deltalake import DeltaTable
 
 from millrace.client import Admin, Cluster
 from millrace.fs import OsFileSystem
@@ -26,6 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "warehouse.md"
 NOWHERE = "127.0.0.1:1"
 ATTEMPTS = 3
 FINE, QUIET = "fine", "quiet"
+OTHER_TABLE = ("fewer", "mode", "refused", "behind")  # no option goes on
 
 
 class Case(NamedTuple):
@@ -44,6 +46,8 @@ CASES = {
     "fewer": Case("LogTruncatedError", "topic fewer: partition 1 is in the table but not in the topic"),
     "schema": Case("SchemaError", "field id: type 'nonsense' is not one of"),
     "mode": Case("ModeError", "has the newest record of each key"),
+    "refused": Case("TableRefusedError", "delta.setTransactionRetentionDuration"),
+    "behind": Case("LedgerError", "its log was set back"),
     "registry": Case("RegistryError", "Connection refused", attempts=ATTEMPTS),
     "broker": Case("BrokerUnreachableError", f"no broker answers at {NOWHERE}", attempts=ATTEMPTS),
 }
@@ -127,6 +131,10 @@ def _break(broken):
     fewer = Table.load(broken.loads.table("fewer"), FS)
     expected, transactions = swap(ledger_of(fewer), {1: LedgerEntry(0, 1)})
     fewer.commit([], expected=expected, transactions=transactions, lineage={"kind": "other"})
+    retention = {"delta.setTransactionRetentionDuration": "interval 30 days"}
+    DeltaTable(broken.loads.table("refused")).alter.set_table_properties(retention, raise_if_not_exists=False)
+    *_, newest = sorted(Path(broken.loads.table("behind"), "_delta_log").glob("*.json"))
+    newest.unlink()
 
 
 @pytest.fixture(autouse=True)
@@ -182,11 +190,11 @@ def test_errors_stop_no_other_table(broken):
 
 GROWN = """
 verified = loader.verify_results
-def verify_results(ranges, results):
+def verify_results(ranges, results, **how):
     if once():
         while not MARKER.with_suffix(".cut").exists():
             time.sleep(0.05)
-    return verified(ranges, results)
+    return verified(ranges, results, **how)
 loader.verify_results = verify_results
 """
 
@@ -237,7 +245,7 @@ def test_a_load_that_is_overtaken_is_tried_again(broken, play):
 
 MISCOUNTS = """
 from millrace_pipelines.warehouse.errors import LoadFailedError
-def fail(*_):
+def fail(*_, **__):
     raise LoadFailedError("partition 0: tasks end at 2, not at 3")
 if once():
     loader.verify_results = fail
@@ -254,7 +262,7 @@ def test_tasks_that_fail_are_tried_three_times(broken, play):
 def test_the_ways_on_are_green(broken):
     """The options that the sentences named are those of the run; where they named none, another schema or table is."""
     topics = [*CASES, *CASES_ON_THE_WAY]
-    other = {topic: broken.loads.table(f"{topic}-2") for topic in ("fewer", "mode")}
+    other = {topic: broken.loads.table(f"{topic}-2") for topic in OTHER_TABLE}
     options = [case.option for case in (CASES | CASES_ON_THE_WAY).values() if case.option]
     tables = {topic: {"table": table} for topic, table in other.items()}
     run = broken.loads.load(*topics, how=tables, accept=options)

@@ -26,6 +26,7 @@ from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
+from millrace_pipelines.warehouse.delta.lineage_files import LINEAGE_FOLDER
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
@@ -94,7 +95,9 @@ def test_of_two_commits_to_a_bucket_one_is_made(environment):
     assert sorted(rows.column("offset").to_pylist()) == [0, 1]
     remove_files_of_load(location, "load0", FS)
     left = [name for name in table.file_names() if "load1" in name]
-    assert store_at(location, FS).names() == [LEDGER_FILE, *left]
+    names = store_at(location, FS).names()
+    assert [name for name in names if not name.startswith(LINEAGE_FOLDER)] == [LEDGER_FILE, *left]
+    assert sum(name.startswith(LINEAGE_FOLDER) for name in names) == 2
 
 
 def test_a_topic_is_loaded_into_a_bucket(environment, broker):

@@ -42,6 +42,7 @@ from millrace_broker.handlers import (
     k68_consumer_group_heartbeat,
 )
 from millrace_broker.handlers.api import Reply, Request, Services
+from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.controller_fence import ControllerFence
@@ -246,6 +247,7 @@ class SimulatedBroker:
                 leader_quota=quota,
                 quotas=ClientQuotas(),
                 controller=self.controller,
+                produced_in_order=InOrder(),
                 apis={ApiKey.ALTER_PARTITION: k56_alter_partition.API},
             ),
         )
