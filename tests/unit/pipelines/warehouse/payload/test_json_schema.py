@@ -38,7 +38,10 @@ BASES = {
 }
 
 
-@pytest.mark.parametrize(("base", "place"), product(BASES, ["root", "property", "items", "additionalProperties"]))
+PLACES = ("root", "property", "items", "additionalProperties")
+
+
+@pytest.mark.parametrize(("base", "place"), list(product(BASES, PLACES)))
 @pytest.mark.parametrize("has_own", [True, False])
 def test_a_base_gives_its_columns_beside_the_own(base, place, has_own):
     schema = BASES[base] | ({"type": ["object", "null"], "properties": OWN} if has_own else {})
