@@ -154,7 +154,7 @@ def peers(kafka, tmp_path_factory):
 
 
 def answers(peers, topic, records, **options):
-    """What Kafka answers, and what we do."""
+    """Has the answer of Kafka, and that of Millrace."""
     return [peer.produce(topic, records, **options) for peer in peers]
 
 

@@ -4,6 +4,7 @@ import socket
 import struct
 import urllib.request
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -193,13 +194,16 @@ def test_a_batch_above_the_limit_is_refused_and_nothing_is_stored(broker):
         assert SimpleConsumer(cluster).latest("small", 0) == 1
 
 
-@pytest.mark.parametrize("topic", ["nowhere", "small"])
+@pytest.mark.parametrize("topic", ["nowhere", "unheard"])
 @pytest.mark.parametrize(
     "batch",
-    [encode_batch([NewRecord(b"v")]), encode_batch([NewRecord(bytes(1 << 20))], codec=Codec.GZIP)],
+    [encode_batch([NewRecord(b"v")]), encode_batch([NewRecord(Random(0).randbytes(200_000))], codec=Codec.GZIP)],
     ids=["checked at once", "checked on a thread"],
 )
 def test_a_failed_produce_without_acks_closes_the_connection(broker, raw, topic, batch):
+    if topic == "unheard":
+        with Cluster(broker.bootstrap) as cluster:
+            SyncProducer(cluster).send(topic, 0, [NewRecord(b"it is there")])
     lying = batch if topic == "nowhere" else with_a_wrong_count(batch)
     raw.send(ApiKey.PRODUCE, 9, produce_fields(topic, lying, acks=0))
     assert raw.is_closed_by_peer()

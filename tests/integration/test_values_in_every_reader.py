@@ -141,7 +141,7 @@ def on_the_first_day(location):
 
 @pytest.fixture(scope="module")
 def spark_tables(tables):
-    """Where Spark has written what it read of each table."""
+    """Returns the folder in which Spark has written what it read of each table."""
     if not any(DELTA_JARS.glob("*.jar")):
         pytest.skip("`make peers` brings Delta's jars for Spark")
     jars = ",".join(map(str, DELTA_JARS.glob("*.jar")))

@@ -63,7 +63,7 @@ def ended(check, chunks):
 
 
 def cut(data, places):
-    """The same bytes in chunks that end at these places."""
+    """Returns the same bytes in chunks that end at these places."""
     bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     return [data[start:end] for start, end in pairwise(bounds)]
 

@@ -1,4 +1,4 @@
-"""The records that requests of Produce bring to one partition, until all of them are appended together."""
+"""Keeps the records that several Produce requests bring to one partition, and appends them together."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from millrace.records.formats import message_offsets, runs
 
 
 class Interval(NamedTuple):
-    """Offsets from `from_offset` on, up to the one before `until_offset`."""
+    """Names all offsets from `from_offset` to the one before `until_offset`."""
 
     from_offset: int
     until_offset: int

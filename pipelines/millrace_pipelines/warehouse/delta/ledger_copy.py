@@ -32,7 +32,7 @@ OWN_APP_IDS = "millrace/"
 
 
 class LedgerCopy(NamedTuple):
-    """The transactions of a table at one of its versions; `place` is where the file was written."""
+    """Has the transactions of a table at one of its versions; `place` is the folder in which the file was written."""
 
     table_id: str
     version: int

@@ -208,8 +208,9 @@ class Snapshot:
         Commits that were cleaned from the log are told by the table's `lineage_files`.
         """
         in_log = {commit["version"]: commit for commit in self._history()}
-        kept = kept_lineage(self._store, self.id)
-        found = {one: lineage for one, lineage in kept.items() if one <= self.version and one not in in_log}
+        first = min(in_log, default=self.version + 1)
+        kept = kept_lineage(self._store, self.id) if first > 0 else {}
+        found = {one: lineage for one, lineage in kept.items() if one < first}
         found |= {one: self._lineage_of(commit) for one, commit in in_log.items() if LINEAGE_KEY in commit}
         return [{**found[version], "version": version} for version in sorted(found)]
 

@@ -175,7 +175,7 @@ def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[Lost
             yield LostRange(partition, expected, offsets.start_offset, RETENTION)
 
 
-def shown(lost: Iterable[LostRange]) -> str:
+def shown(lost: Iterable[LostRange | OffsetRange]) -> str:
     """Returns the first few ranges as text, for an error."""
     spans = [f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost]
     return ", ".join(spans[:MAX_SHOWN]) + (f" and {len(spans) - MAX_SHOWN} more" if len(spans) > MAX_SHOWN else "")

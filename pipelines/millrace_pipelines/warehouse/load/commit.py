@@ -31,7 +31,7 @@ class Commit(Protocol):
 
     @property
     def has_dead_letters(self) -> bool:
-        """Whether the tasks wrote any."""
+        """Whether the tasks wrote dead letters."""
         ...
 
     def commit_dead_letters(self, dead_letters: Table) -> None:

@@ -53,7 +53,7 @@ from millrace_pipelines.warehouse.load.progress import LoadListener, Step
 from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
-from millrace_pipelines.warehouse.load.verify import Written, missing_ranges, verify_results
+from millrace_pipelines.warehouse.load.verify import Written, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.tables.open import LoadTables, dead_letters_of, make_tables
 
 NO_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
@@ -187,7 +187,7 @@ class RangeLoader:
             option = Accept.LOST_OFFSETS if may_accept else None
             raise OffsetsLostError(_missing_message(source.topic, missing, option), option)
         with brokers_of(source) as brokers:
-            hidden = [span for span in missing if brokers.serves(source.topic, *span[:3])]
+            hidden = [span for span in exact_gaps(results if missing else ()) if brokers.serves(source.topic, *span)]
         if hidden:
             raise LoadFailedError(
                 f"topic {source.topic}: the log has records at offsets that a read from before passed over "

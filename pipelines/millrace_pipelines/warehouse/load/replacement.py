@@ -73,7 +73,7 @@ class Replacement:
 
     @property
     def has_dead_letters(self) -> bool:
-        """Whether the tasks wrote any."""
+        """Whether the tasks wrote dead letters."""
         return bool(self._written.dead_letter_files)
 
     def commit_dead_letters(self, dead_letters: Table) -> None:

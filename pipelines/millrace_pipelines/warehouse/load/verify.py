@@ -108,6 +108,20 @@ def _begins_in(span: OffsetRange, part: OffsetRange) -> bool:
     return part.partition == span.partition and span.from_offset <= part.from_offset < span.until_offset
 
 
+def exact_gaps(results: Sequence[TaskResult]) -> list[OffsetRange]:
+    """Returns those of the missing ranges in which there is no record: a task's last one stands for many, at times."""
+    return [
+        OffsetRange(result.range.partition, from_offset, until_offset)
+        for result in results
+        if result.is_proven
+        for from_offset, until_offset in (result.gaps if _are_all(result) else result.gaps[:-1])
+    ]
+
+
+def _are_all(result: TaskResult) -> bool:
+    return sum(until_offset - from_offset for from_offset, until_offset in result.gaps) == result.absent
+
+
 def _verify_range(span: OffsetRange, results: Sequence[TaskResult], is_compacted: bool) -> LoadedRange:
     position = span.from_offset
     for result in sorted(results, key=lambda result: result.range.from_offset):

@@ -93,7 +93,7 @@ def _columns_apart(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 class _Found(NamedTuple):
-    """The tables by their names in SQL, and a sentence for each name that is refused."""
+    """Has the tables by their names in SQL, and a sentence for each name that is refused."""
 
     tables: Mapping[str, Table]
     not_tables: Mapping[str, str]

@@ -16,7 +16,13 @@ from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.task import TaskResult
-from millrace_pipelines.warehouse.load.verify import LoadedRange, missing_ranges, verify_results, with_epochs
+from millrace_pipelines.warehouse.load.verify import (
+    LoadedRange,
+    exact_gaps,
+    missing_ranges,
+    verify_results,
+    with_epochs,
+)
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 FS = OsFileSystem()
@@ -71,6 +77,13 @@ def test_what_is_absent_in_a_log_that_is_not_compacted_is_missing():
     [loaded] = verify_results([OffsetRange(0, 0, 20)], results, is_compacted=False)
     assert (loaded.compacted, loaded.missing, loaded.absent) == (0, 4, 4)
     assert missing_ranges(results) == [LostRange(0, 9, 10, "missing"), LostRange(0, 17, 20, "missing")]
+
+
+def test_a_gap_that_stands_for_many_is_not_taken_for_one():
+    exact = replace(result(0, 20, rows=16), gaps=((3, 5), (9, 11)))
+    coarse = replace(result(20, 40, rows=16), gaps=((23, 25), (29, 35)))
+    assert exact_gaps([exact, coarse]) == [(0, 3, 5), (0, 9, 11), (0, 23, 25)]
+    assert exact_gaps([replace(exact, is_proven=False)]) == []
 
 
 def test_a_reader_that_can_not_tell_why_leaves_all_to_compaction():
