@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from millrace.addresses import Address, parse_address
 from millrace.errors import ZooKeeperError
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace.zk.operations import Check, Create, Delete, Reason, Refused, SetData, Written
+from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Reason, Refused, SetData, Written
 from millrace_support.relays import Relays
 from millrace_support.zookeeper_sessions import SESSION_TIMEOUT_MS, started
 
@@ -84,6 +84,43 @@ def test_a_refused_operation_is_named_and_nothing_is_done(session, operation, re
     assert session.multi(around) == Refused(1, operation.path, reason), "the first of two that can't be done"
     assert session.transact(around) == operation.path
     assert session.get_many(["/before", "/after", "/set_twice"]) == [None, None, b"2"]
+
+
+def test_a_node_is_put_with_its_data_in_one_step(session):
+    """So that a watcher of its parent never reads it empty."""
+    session.put("/put/here", b"first")
+    [node] = session.nodes(["/put/here"])
+    assert (node.data, node.version) == (b"first", FIRST_VERSION)
+    session.put("/put/here", b"second")
+    assert session.get("/put/here") == b"second"
+
+
+@pytest.mark.parametrize("rivals", [0, 1, 9])
+def test_a_node_that_others_make_and_delete_is_put_at_last(session, monkeypatch, rivals):
+    come_and_go(session, monkeypatch, rivals)
+    session.put("/rival/node", b"ours")
+    assert session.get("/rival/node") == b"ours"
+
+
+def test_a_node_that_others_make_and_delete_again_and_again_is_not_put(session, monkeypatch):
+    come_and_go(session, monkeypatch, 10)
+    with pytest.raises(ZooKeeperError, match="/rival/node is not written: others make and delete it again and again"):
+        session.put("/rival/node", b"ours")
+
+
+def come_and_go(session, monkeypatch, times):
+    """Lets a rival delete the node before it is set and make it before it is created, so many times."""
+    transact = session.transact
+    rivals = iter([Delete("/rival/node"), Create("/rival/node", b"theirs")] * times)
+
+    def after_the_rival(operations):
+        transact([one for one in [next(rivals, None)] if one is not None])
+        return transact(operations)
+
+    session.ensure("/rival/node")
+    if not times:
+        transact([Delete("/rival/node")])
+    monkeypatch.setattr(session, "transact", after_the_rival)
 
 
 def test_what_is_refused_for_another_reason_is_an_error(session):

@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 OnChange = Callable[[frozenset[str] | None], None]
 OnRegistered = Callable[[int], None]
 READS_IN_FLIGHT = 500
+PUTS = 10
 EVERYTHING = ""
 TROUBLES = {
     KazooState.SUSPENDED: "the connection to ZooKeeper at {} is lost, and the session may be",
@@ -279,10 +280,21 @@ class ZooKeeperSession:
         return self.transact([Create(path, data)]) is None
 
     def put(self, path: str, data: bytes) -> None:
-        """Replaces the data of a node; the node and its parents are made if they do not exist."""
-        if self.transact([SetData(path, data)]) is not None:
-            self.ensure(path)
-            self._wait(self._client.set_async(path, data), path)
+        """Replaces the data of a node; the node and its parents are made if they do not exist.
+
+        Nobody sees the node without its data, so a node that somebody else makes or deletes meanwhile is tried again.
+
+        Raises:
+            ZooKeeperError: Whenever it was tried, somebody else made the node or deleted it.
+        """
+        for _ in range(PUTS):
+            if self.transact([SetData(path, data)]) is None:
+                return
+            if parent := paths.parent(path):
+                self.ensure(parent)
+            if self.transact([Create(path, data)]) is None:
+                return
+        raise ZooKeeperError(f"{path} is not written: others make and delete it again and again")
 
     def transact(self, operations: Sequence[Operation]) -> str | None:
         """Does all of the operations or none; returns None when done, else the path of the one that was refused."""
