@@ -42,7 +42,8 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import warm_up
-from millrace_broker.metadata_publisher import MetadataPublisher, NewestView, cleaner_config
+from millrace_broker.metadata_listeners import cleaner_config, listeners_of
+from millrace_broker.metadata_publisher import MetadataPublisher, NewestView
 from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
@@ -298,16 +299,14 @@ class Broker:
         return replace(listener, properties=own)
 
     async def _follow_cluster(self) -> None:
-        publisher = MetadataPublisher(
-            self._services,
-            self._cleaner,
-            self._views,
-            decides_roles=isinstance(self._store, LocalStore),
-            renew_certificates=self._server.renew_certificates,
-        )
-        await publisher.publish(self._views.take_at_once() or self._store.view())
+        decides_roles = isinstance(self._store, LocalStore)
+        renew = self._server.renew_certificates
+        listeners = listeners_of(self._services, self._cleaner, renew, decides_roles=decides_roles)
+        self._vitals.publisher = publisher = MetadataPublisher(listeners, self._views)
+        view = self._views.take_at_once() or self._store.view()
+        await publisher.start(view)
         self._closing.push_async_callback(publisher.stop)
-        publisher.follow()
+        publisher.follow(view)
 
     def _health(self) -> Health:
         return judge(self._vitals.facts())

@@ -1,9 +1,9 @@
-"""Brings each newer view of the cluster to the parts of the broker that act upon it.
+"""Brings each newer view of the cluster to the parts of the broker that act upon it, which are its listeners.
 
 The metadata store tells of views on its own threads. They are acted upon on the event loop, one at a time: the newest
-against the one that was published last (`cluster.view_changes`). Clients are told of a view only after all of it has
-been done. In a cluster, the controller says by LeaderAndIsr and StopReplica which partitions this broker leads and
-follows; a standalone broker derives it from the views.
+against the one that a listener has acted upon last. A view is told to the listeners in their order, and the last ones
+show it to clients. The failure of one keeps it from no other: it is logged, counted, named in the broker's health, and
+the listener is told again after a pause, which grows, or with the next view; what it has missed is in that, too.
 """
 
 from __future__ import annotations
@@ -11,23 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
-from millrace.errors import MillraceError
-from millrace_broker.cluster.config_manager import layers_of
+from millrace.errors import is_unforeseen
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.cluster.view_changes import standalone_roles, view_changes
-from millrace_broker.handlers.api import Services
-from millrace_broker.properties.broker_config import BrokerConfig
-from millrace_broker.storage import CleanerConfig, LogCleaner
 
 logger = logging.getLogger(__name__)
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 
-async def _renew_nothing(_: Mapping[str, str]) -> None:
-    """Leaves a broker without listeners as it is."""
+Take = Callable[[ClusterView, ClusterView], Awaitable[None]]
 
 
 class NewestView:
@@ -37,7 +32,8 @@ class NewestView:
         self._loop = loop
         self._views: deque[ClusterView] = deque(maxlen=1)
         self._changed = asyncio.Event()
-        self._is_closed = False
+        self.is_closed = False
+        """Whether `close` was called."""
 
     def put(self, view: ClusterView) -> None:
         """Takes in a view; for any thread."""
@@ -48,67 +44,84 @@ class NewestView:
         """Returns the view that has not been taken yet; None where there is none."""
         return self._views.pop() if self._views else None
 
+    async def take_within(self, pause_s: float | None) -> ClusterView | None:
+        """Does what `take` does, and returns None if nothing has come after a pause; None stands for no end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                return await self.take()
+        return None
+
     async def take(self) -> ClusterView | None:
         """Waits for a view that has not been taken yet; returns None once there is none and `close` was called."""
-        while (view := self.take_at_once()) is None and not self._is_closed:
+        while (view := self.take_at_once()) is None and not self.is_closed:
             self._changed.clear()
             await self._changed.wait()
         return view
 
     def close(self) -> None:
         """Ends the waiting of `take`."""
-        self._is_closed = True
+        self.is_closed = True
         self._changed.set()
 
 
-class MetadataPublisher:
-    """Does what the changes of the cluster ask of one broker.
+@dataclass(slots=True)
+class Listener:
+    """A part of the broker that acts upon views.
 
-    With `decides_roles` the views say what this broker leads, as there is no controller. `renew_certificates` is given
-    the broker's properties when they have changed.
+    Attributes:
+        name: What it is called in logs and in the broker's health.
+        take: Takes the view that it has acted upon last and a newer one, and acts upon what differs. It may be told
+            the same again if it raises an error.
+        accepted: The view that it has acted upon last.
+        failures: How often it has failed.
+        trouble: Why it has not acted upon the newest view; None if it has.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        cleaner: LogCleaner,
-        views: NewestView,
-        *,
-        decides_roles: bool,
-        renew_certificates: Callable[[Mapping[str, str]], Awaitable[None]] = _renew_nothing,
-    ) -> None:
-        self._renew_certificates = renew_certificates
-        self._services = services
-        self._cleaner = cleaner
+    name: str
+    take: Take
+    accepted: ClusterView
+    failures: int = 0
+    trouble: str | None = None
+
+    async def hear(self, view: ClusterView) -> Exception | None:
+        """Tells it of a view; returns the error by which it failed, if any."""
+        try:
+            await self.take(self.accepted, view)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the other listeners are told
+            self.failures += 1
+            self.trouble = f"{self.name}: {error or type(error).__name__}"
+            return error
+        self.accepted, self.trouble = view, None
+        return None
+
+
+class MetadataPublisher:
+    """Tells the listeners of each newer view, one after the other."""
+
+    def __init__(self, listeners: Iterable[Listener], views: NewestView) -> None:
+        self._listeners = tuple(listeners)
         self._views = views
-        self._decides_roles = decides_roles
-        self._published = replace(services.metadata.view, topics={}, topic_configs={})  # no topic is acted upon yet
         self._following: asyncio.Task[None] | None = None
 
-    async def publish(self, view: ClusterView) -> None:
-        """Acts upon a view and then shows it to clients."""
-        services = self._services
-        changes = view_changes(self._published, view)
-        services.metadata.topic_configs = view.topic_configs
-        if services.authorizer is not None:
-            services.authorizer.take(view.acls)
-        if changes.has_new_configs:
-            self._reconfigure(view)
-            await self._renew_certificates(services.configs.layers.effective())
-        if changes.new_topic_configs:
-            services.replicas.configure(changes.new_topic_configs)
-        services.quotas.set_configs(view.client_configs)
-        if self._decides_roles:
-            await services.roles.in_turn(partial(self._change_roles, self._published, view))
-        services.replicas.take_live_brokers(view.brokers)
-        self._published = view
-        services.metadata.update(view)
-        if changes.removed_topics:
-            services.groups.topics_deleted(changes.removed_topics)  # nothing is committed to them any more
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What keeps listeners from acting upon the newest view, a text for each."""
+        return tuple(one.trouble for one in self._listeners if one.trouble is not None)
 
-    def follow(self) -> None:
-        """Begins to publish every view that comes."""
-        self._following = asyncio.create_task(self._follow())
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """How often each listener has failed, by name."""
+        return {one.name: one.failures for one in self._listeners}
+
+    async def start(self, view: ClusterView) -> None:
+        """Publishes the first view; raises the error of a listener that fails, as the broker can't start then."""
+        for listener in self._listeners:
+            if (error := await listener.hear(view)) is not None:
+                raise error
+
+    def follow(self, view: ClusterView) -> None:
+        """Begins to publish every view that comes after this one."""
+        self._following = asyncio.create_task(self._follow(view))
 
     async def stop(self) -> None:
         """Publishes the view that has come already, if any, and no more; returns when no worker thread is at work."""
@@ -116,37 +129,27 @@ class MetadataPublisher:
         if self._following is not None:
             await self._following
 
-    async def _follow(self) -> None:
-        while (view := await self._views.take()) is not None:
-            try:
-                await self.publish(view)
-            except Exception:  # the next view may be one that can be acted upon
-                logger.exception("a change of the cluster could not be acted upon")
+    async def _follow(self, view: ClusterView) -> None:
+        pause_s: float | None = None
+        while True:
+            newer = await self._views.take_within(pause_s)
+            if newer is None and self._views.is_closed:
+                return
+            failed = await self._publish(view if newer is None else newer, is_again=newer is None)
+            view = view if newer is None else newer
+            pause_s = _next_pause_s(pause_s) if failed else None
 
-    def _reconfigure(self, view: ClusterView) -> None:
-        services = self._services
-        layers = layers_of(view, services.broker_id, services.configs.layers.static)
-        services.configs.set_layers(layers)
-        services.config = layers.broker_config()
-        self._cleaner.reconfigure(cleaner_config(services.config))
-        services.txns.config = layers.transaction_config()
-        services.roles.resize_fetchers(services.config.num_replica_fetchers)
-        try:
-            services.replicas.reconfigure(layers.log_defaults())
-        except MillraceError:
-            logger.exception("not every log has its new settings")
-
-    async def _change_roles(self, before: ClusterView, after: ClusterView) -> None:
-        services = self._services
-        changes = standalone_roles(before, after, services.broker_id, services.replicas.offline)
-        await services.roles.stop(changes.to_stop)
-        await services.roles.set_aside_others(changes.to_lead)
-        await services.roles.become(changes.to_lead)
+    async def _publish(self, view: ClusterView, *, is_again: bool) -> bool:
+        """Tells those listeners that have not acted upon the view; returns whether one failed."""
+        failed = False
+        for listener in self._listeners:
+            if listener.accepted is not view and (error := await listener.hear(view)) is not None:
+                failed = True
+                sentence = "a change of the cluster could not be acted upon, which is tried again: %s"
+                trace = error if is_unforeseen(error) and not is_again else None  # once is enough
+                logger.error(sentence, listener.trouble, exc_info=trace)
+        return failed
 
 
-def cleaner_config(config: BrokerConfig) -> CleanerConfig:
-    """Returns the part of the broker's configuration that its log cleaner obeys."""
-    return CleanerConfig(
-        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
-    )
+def _next_pause_s(pause_s: float | None) -> float:
+    return FIRST_PAUSE_S if pause_s is None else min(2 * pause_s, LONGEST_PAUSE_S)

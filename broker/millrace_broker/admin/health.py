@@ -5,6 +5,8 @@
                         all of them are: a restart opens them again               no     no
     disk                a folder has no room for a batch, or appends are refused  yes    no
     zookeeper           the connection or the session is lost                     yes    no
+    metadata            a part of the broker can't act upon a change of the       yes    no
+                        cluster; it is tried again
     loading             logs are being opened, or coordinators read theirs        yes    no
     stopping            the broker drains its connections                         yes    no
 
@@ -13,6 +15,7 @@ A process that is not live is to be restarted. One that is not ready is sent no 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -30,7 +33,9 @@ class Facts(NamedTuple):
     """A broker at one moment.
 
     `zookeeper_trouble` is None while the session is whole, and where there is no ZooKeeper. `largest_batch_bytes` is
-    the room that an append may need; `loading_partitions` counts the partitions that coordinators have not read yet.
+    the room that an append may need; `unheeded_changes` says which parts of the broker can't act upon the newest change
+    of the cluster, and why; `failed_changes` counts by part how often one could not; `loading_partitions` counts the
+    partitions that coordinators have not read yet.
     """
 
     folders: tuple[Folder, ...]
@@ -39,6 +44,8 @@ class Facts(NamedTuple):
     is_starting: bool
     loading_partitions: int
     is_stopping: bool
+    unheeded_changes: tuple[str, ...] = ()
+    failed_changes: Mapping[str, int] = {}
 
 
 class Check(NamedTuple):
@@ -62,6 +69,7 @@ def judge(facts: Facts) -> Health:
         Check("data directories", tuple(_offline(folder) for folder in facts.folders if folder.offline_reason)),
         Check("disk", tuple(filter(None, (_without_room(each, facts.largest_batch_bytes) for each in facts.folders)))),
         Check("zookeeper", (facts.zookeeper_trouble,) if facts.zookeeper_trouble else ()),
+        Check("metadata", tuple(f"a change of the cluster has no effect yet: {one}" for one in facts.unheeded_changes)),
         Check("loading", _loading(facts)),
         Check("stopping", ("the broker is stopping",) if facts.is_stopping else ()),
     )

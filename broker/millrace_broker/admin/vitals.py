@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Protocol
 
 from millrace.clock import Clock
@@ -27,6 +27,20 @@ class LedPartitions(Protocol):
         ...
 
 
+class Publisher(Protocol):
+    """What brings the changes of the cluster to the parts of the broker."""
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What keeps parts from acting upon the newest change, a text for each."""
+        ...
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """How often each part has failed to act upon a change, by its name."""
+        ...
+
+
 class Vitals:
     """Gathers the facts; the broker sets the attributes as it starts and stops.
 
@@ -36,6 +50,7 @@ class Vitals:
     def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
         self.folders: Sequence[DirHealth] = ()
         self.shards: Sequence[LedPartitions] = ()
+        self.publisher: Publisher | None = None
         self.is_starting = True
         self.is_stopping = False
         self._store = store
@@ -49,6 +64,8 @@ class Vitals:
             folders=tuple(self._folder(one) for one in self.folders),
             largest_batch_bytes=self._largest_batch_bytes(),
             zookeeper_trouble=self._store.trouble(),
+            unheeded_changes=() if self.publisher is None else self.publisher.troubles,
+            failed_changes={} if self.publisher is None else self.publisher.failures,
             is_starting=self.is_starting,
             loading_partitions=sum(len(led.all()) - len(led.loaded()) for led in self.shards),
             is_stopping=self.is_stopping,

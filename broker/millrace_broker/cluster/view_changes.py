@@ -28,14 +28,6 @@ from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
 
-class ViewChanges(NamedTuple):
-    """What differs: configurations of brokers, those of topics by name, and the topics that are gone."""
-
-    has_new_configs: bool
-    new_topic_configs: Mapping[str, Mapping[str, str]]
-    removed_topics: tuple[str, ...]
-
-
 class RoleChanges(NamedTuple):
     """The partitions whose replicas a standalone broker stops first, and those that it leads then."""
 
@@ -43,12 +35,15 @@ class RoleChanges(NamedTuple):
     to_lead: tuple[PartitionState, ...]
 
 
-def view_changes(before: ClusterView, after: ClusterView) -> ViewChanges:
-    """Returns what differs. A topic that is the same object in both views has not changed."""
+def new_topic_configs(before: ClusterView, after: ClusterView) -> dict[str, Mapping[str, str]]:
+    """Returns the configurations of topics that differ, by the topics' names."""
     configs = {} if after.topic_configs is before.topic_configs else after.topic_configs
-    changed = {name: config for name, config in configs.items() if before.topic_configs.get(name, {}) != config}
-    removed = tuple(topic.name for topic in _removed(before, after))
-    return ViewChanges(before.broker_configs != after.broker_configs, changed, removed)
+    return {name: config for name, config in configs.items() if before.topic_configs.get(name, {}) != config}
+
+
+def removed_topics(before: ClusterView, after: ClusterView) -> tuple[str, ...]:
+    """Returns the names of the topics that are gone; one that is the same object in both views is there."""
+    return tuple(topic.name for topic in _removed(before, after))
 
 
 def standalone_roles(

@@ -210,7 +210,7 @@ class ReplicaManager:
     def _apply_config(self, topic_partition: TopicPartition, one: Partition | FollowedPartition) -> None:
         try:
             self._logs.create(topic_partition, one.topic_id, one.config)
-        except InvalidConfigError as error:
+        except (InvalidConfigError, StorageError) as error:
             logger.warning("%s keeps its configuration: %s", topic_partition, error)
         if isinstance(one, Partition) and self._isr.reconfigured(one):
             self._changed(one)

@@ -25,7 +25,9 @@ FRAMES = (  # around the same sentence, which a tool prints several times
     r'Exception in thread "main" ',
 )
 FRAME = re.compile(f"^({'|'.join(FRAMES)})+")
-OF_A_THREAD = re.compile(r"\[kafka-\S+-thread \| ")  # what a client logs meanwhile, before or after the tool's own lines
+OF_A_THREAD = re.compile(
+    r"\[kafka-\S+-thread \| "
+)  # what a client logs meanwhile, before or after the tool's own lines
 EXCEPTION = re.compile(r"(org\.apache\.kafka\.\S+Exception): ")
 NEVER_THE_SAME = (
     (r"\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,:]\d{3}\]?", "TIME"),
@@ -46,7 +48,8 @@ NEVER_THE_SAME = (
 def provoke(run, kafka, bootstrap, command, folder):
     """Returns what a command line prints: each line once, exceptions in lines of their own, and no stack traces.
 
-    What a client's own thread logs comes last. `run` returns the exit status of a main class and what it prints; new files are made in the folder.
+    What a client's own thread logs comes last, as it may come before or after the tool's lines. `run` returns the exit
+    status of a main class and what it prints; new files are made in the folder.
     """
     words, _, text = command.partition(f" {FROM_TEXT} ")
     tool, *arguments = (_in_file(word, folder) for word in shlex.split(words))

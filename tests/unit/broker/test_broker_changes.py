@@ -82,6 +82,38 @@ def test_requests_go_before_the_next_log_of_a_retention_pass(play):
     play(scene)
 
 
+class ForgetfulAuthorizer:
+    """It can't take the first entries that it is told of."""
+
+    def __init__(self):
+        self.takes = 0
+        self.has_taken = asyncio.Event()
+
+    def take(self, _):
+        self.takes += 1
+        if self.takes == 1:
+            raise LookupError("its own store is not there")
+        self.has_taken.set()
+
+
+def test_a_part_that_fails_once_keeps_a_topic_from_nobody_and_is_told_again(play, caplog):
+    async def scene(broker):
+        services = broker._services
+        services.authorizer = authorizer = ForgetfulAuthorizer()
+        await services.topics.create("events")
+        assert "events" in services.metadata.view.topics
+        assert broker._health().not_ready == (
+            "a change of the cluster has no effect yet: access control: its own store is not there",
+        )
+        await authorizer.has_taken.wait()
+        assert broker._health().not_ready == ()
+        assert (authorizer.takes, broker._vitals.facts().failed_changes["access control"]) == (2, 1)
+        [said] = [message for message in caplog.messages if "acted upon" in message]
+        assert "access control: its own store is not there" in said
+
+    play(scene)
+
+
 def test_a_commit_while_its_topic_is_deleted_does_not_outlive_it(play):
     async def scene(broker):
         services, loop = broker._services, asyncio.get_running_loop()

@@ -51,6 +51,9 @@ class MachineCollector:
             yield gauge("zookeeper_session_up", text, facts.zookeeper_trouble is None)
         text = "Partitions that coordinators have not read yet."
         yield gauge("coordinator_partitions_to_load", text, facts.loading_partitions)
+        failures = {(name,): float(times) for name, times in facts.failed_changes.items()}
+        text = "Changes of the cluster that a part of the broker failed to act upon."
+        yield counters("metadata_apply_failures", text, ["listener"], failures)
         yield from self._disks(facts)
         delays = {(): self._machine.loop_delays}
         yield histograms("event_loop_delay_seconds", "How late timers of the event loop fire.", [], delays)

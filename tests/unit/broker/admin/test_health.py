@@ -26,6 +26,11 @@ WELL = Facts((ONE, TWO), 1 << 20, zookeeper_trouble=None, is_starting=False, loa
         ({"folders": (ONE._replace(free_bytes=99),)}, "disk", "the disk of /one is full: 99 bytes are free"),
         ({"folders": (ONE._replace(refuses_appends=True),)}, "disk", "the disk of /one is full: appends are refused"),
         ({"zookeeper_trouble": "the session has expired"}, "zookeeper", "the session has expired"),
+        (
+            {"unheeded_changes": ("quotas: not now",)},
+            "metadata",
+            "a change of the cluster has no effect yet: quotas: not now",
+        ),
         ({"is_starting": True}, "loading", "its logs are being opened and recovered"),
         ({"loading_partitions": 3}, "loading", "coordinators are still loading 3 partitions"),
         ({"is_stopping": True}, "stopping", "the broker is stopping"),
@@ -43,7 +48,14 @@ def test_what_makes_a_broker_not_ready_is_named(changes, name, reason):
 def test_a_broker_that_is_well_is_ready():
     health = judge(WELL)
     assert health.not_live == health.not_ready == ()
-    assert [check.name for check in health.checks] == ["data directories", "disk", "zookeeper", "loading", "stopping"]
+    assert [check.name for check in health.checks] == [
+        "data directories",
+        "disk",
+        "zookeeper",
+        "metadata",
+        "loading",
+        "stopping",
+    ]
 
 
 def test_without_any_folder_left_a_restart_is_all_that_helps():

@@ -6,13 +6,12 @@ from uuid import UUID
 import pytest
 
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
-from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.cluster.view_changes import RoleChanges, ViewChanges, standalone_roles, view_changes
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.view_changes import RoleChanges, new_topic_configs, removed_topics, standalone_roles
 from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
 OWN_ID, OTHER_ID = 1, 2
-NOTHING = ViewChanges(has_new_configs=False, new_topic_configs={}, removed_topics=())
 NO_ROLES = RoleChanges((), ())
 
 
@@ -56,7 +55,8 @@ STOPPED = tuple(StopState(one, EPOCH_DURING_DELETE, deletes=True) for one in BOT
     ],
 )
 def test_what_does_not_concern_a_broker_gives_it_nothing_to_do(before, after):
-    assert (view_changes(before, after), roles(before, after)) == (NOTHING, NO_ROLES)
+    found = new_topic_configs(before, after), removed_topics(before, after), roles(before, after)
+    assert found == ({}, (), NO_ROLES)
 
 
 def test_a_new_topic_is_led_where_this_broker_is_the_leader():
@@ -80,13 +80,13 @@ def test_a_partition_whose_state_changed_is_led_with_it(changed):
 
 def test_another_configuration_of_a_topic_changes_no_role():
     before, after = view(EVENTS), view(topic(**{"retention.ms": "1"}))
-    assert view_changes(before, after) == NOTHING._replace(new_topic_configs={"events": {"retention.ms": "1"}})
+    assert new_topic_configs(before, after) == {"events": {"retention.ms": "1"}}
     assert roles(before, after) == NO_ROLES
 
 
 def test_a_configuration_may_come_before_its_topic():
     after = view(topic_configs={"later": {"retention.ms": "1"}})
-    assert view_changes(view(), after).new_topic_configs == {"later": {"retention.ms": "1"}}
+    assert new_topic_configs(view(), after) == {"later": {"retention.ms": "1"}}
 
 
 def test_a_partition_that_comes_from_another_leader_is_led():
@@ -96,13 +96,13 @@ def test_a_partition_that_comes_from_another_leader_is_led():
 
 def test_the_logs_of_a_topic_that_is_gone_are_deleted():
     before, after = view(EVENTS, topic("kept", number=2)), view(topic("kept", number=2))
-    assert view_changes(before, after) == NOTHING._replace(removed_topics=("events",))
+    assert removed_topics(before, after) == ("events",)
     assert roles(before, after) == NO_ROLES._replace(to_stop=STOPPED)
 
 
 def test_a_topic_that_was_created_again_is_deleted_and_led():
     before, after = view(EVENTS), view(topic("events", partition(0), number=2))
-    assert view_changes(before, after) == NOTHING._replace(removed_topics=("events",))
+    assert removed_topics(before, after) == ("events",)
     changes = roles(before, after)
     assert (changes.to_stop, led(changes)) == (STOPPED, [BOTH[0]])
     assert changes.to_lead[0].topic_id == UUID(int=2)
@@ -114,9 +114,3 @@ def test_a_partition_that_is_offline_is_tried_again_without_any_change():
 
 def test_an_offline_partition_of_a_topic_that_is_gone_is_not():
     assert led(roles(view(EVENTS), view(), {BOTH[1]})) == []
-
-
-@pytest.mark.parametrize("entity", [ALL_BROKERS, str(OWN_ID), str(OTHER_ID)])
-def test_configurations_of_brokers_are_new(entity):
-    changes = view_changes(view(EVENTS), view(EVENTS, broker_configs={entity: {"log.retention.ms": "1"}}))
-    assert changes == NOTHING._replace(has_new_configs=True)
