@@ -19,6 +19,7 @@ from uuid import UUID
 
 from millrace.config import MAX_INT
 from millrace.errors import InvalidRequestError
+from millrace.leader_states import LAST_CHOSEN_LEADER_EPOCH
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 from millrace_broker.admin.request_body import parse_body, shown
 from millrace_broker.cluster.view import PartitionInfo, TopicInfo
@@ -98,7 +99,7 @@ def _partition(index: int, value: object) -> PartitionInfo:
     leader = _number(f"{what}.leader", fields["leader"], MAX_INT)
     if leader not in brokers:
         raise InvalidRequestError(f"{what}.leader: broker {leader} is none of the replicas {list(brokers)}")
-    epoch = _number(f"{what}.leader_epoch", fields["leader_epoch"], MAX_INT)
+    epoch = _number(f"{what}.leader_epoch", fields["leader_epoch"], LAST_CHOSEN_LEADER_EPOCH)
     return PartitionInfo(index, leader, epoch, brokers, (leader,))
 
 

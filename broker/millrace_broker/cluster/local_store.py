@@ -26,6 +26,7 @@ from uuid import UUID
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError, ZooKeeperError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.leader_states import leader_epoch
 from millrace.security.acls import Acl, Acls, PatternType, ResourcePattern, ResourceType
 from millrace.security.sasl.scram import SCRAM_HASHES
 from millrace.zk.acl_codec import acl_fields, acls_of
@@ -342,7 +343,7 @@ def _with_epochs(fields: StoredTopic, raised: Mapping[int, int]) -> StoredTopic:
 
 def _leader_epochs(fields: StoredTopic) -> list[int]:
     """Returns the epoch of each partition: 0 where the file has none."""
-    stored = [int(epoch) for epoch in fields.get("leader_epochs", ())]
+    stored = [leader_epoch(one) for one in fields.get("leader_epochs", ())]
     return [*stored, *(0 for _ in range(int(fields["partitions"]) - len(stored)))]
 
 

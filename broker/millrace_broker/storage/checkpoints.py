@@ -21,8 +21,12 @@ from millrace_broker.storage.filenames import TopicPartition
 VERSION = "0"
 
 
+class DamagedCheckpointError(StorageError):
+    """A file can be read and is no checkpoint, or has entries that can't be."""
+
+
 def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
-    """Returns the entries of a checkpoint as words, none without a file. StorageError for what is no checkpoint."""
+    """Returns the entries of a checkpoint as words, none without a file. StorageError, DamagedCheckpointError."""
     with storage_errors(path):
         try:
             content = read_file(fs, path)
@@ -32,7 +36,7 @@ def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
         return []
     lines = content.decode(errors="replace").splitlines()
     if len(lines) < 2 or lines[0] != VERSION or lines[1] != str(len(lines) - 2):
-        raise StorageError(f"{path}: not a checkpoint of version {VERSION} with as many lines as it says")
+        raise DamagedCheckpointError(f"{path}: not a checkpoint of version {VERSION} with as many lines as it says")
     return [line.split() for line in lines[2:]]
 
 
@@ -44,11 +48,11 @@ def write_lines(fs: FileSystem, path: str, lines: Iterable[str]) -> None:
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Returns offsets by partition, none without a file. StorageError for what is no checkpoint."""
+    """Returns offsets by partition, none without a file. StorageError, DamagedCheckpointError."""
     try:
         return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
     except ValueError as error:
-        raise StorageError(f"{path}: {error}") from error
+        raise DamagedCheckpointError(f"{path}: {error}") from error
 
 
 def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -25,7 +25,7 @@ from uuid import UUID
 
 from millrace.addresses import PLAINTEXT, Endpoint, plaintext_endpoint
 from millrace.errors import ZooKeeperError
-from millrace.leader_states import RECOVERED
+from millrace.leader_states import RECOVERED, leader_epoch
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ def decode_partition_state(data: bytes) -> PartitionState:
         "partition state",
         lambda fields: PartitionState(
             leader=int(fields["leader"]),
-            leader_epoch=int(fields["leader_epoch"]),
+            leader_epoch=leader_epoch(fields["leader_epoch"]),
             isr=tuple(int(replica) for replica in fields["isr"]),
             controller_epoch=int(fields["controller_epoch"]),
             leader_recovery_state=int(fields.get("leader_recovery_state", RECOVERED)),

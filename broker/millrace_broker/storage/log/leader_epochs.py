@@ -7,6 +7,8 @@
 An entry is on the disk before the first batch of its epoch is written. A crash may leave one whose batches are lost;
 `truncate` drops it when the log opens.
 
+A file that is damaged, so that it has no such entries, is made anew of the log's batches, which bear their epochs.
+
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.
 """
@@ -15,12 +17,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
-from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_broker.storage.checkpoints import read_lines, write_lines
+from millrace.leader_states import LAST_LEADER_EPOCH, leader_epoch
+from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader
+from millrace_broker.storage.checkpoints import DamagedCheckpointError, read_lines, write_lines
 from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT
 
 logger = logging.getLogger(__name__)
@@ -31,13 +35,19 @@ class LeaderEpochs:
 
     __slots__ = ("_entries", "_fs", "_is_behind", "_path", "latest", "newest_found")
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, batches: Callable[[], Iterable[BatchHeader]]) -> None:
+        """Reads the file, or else the headers of the log's `batches`. StorageError."""
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         self._is_behind = False  # whether the file has epochs that were dropped
         self.latest = NO_LEADER_EPOCH
         """The newest epoch; -1 if none is known."""
-        self._keep(_parse(self._path, read_lines(fs, self._path)))
+        try:
+            self._keep(_parse(self._path, read_lines(fs, self._path)))
+        except DamagedCheckpointError as error:
+            entries = _epochs_of(batches())
+            logger.warning("%s; the leader epochs are read from the log's batches: %s", error, entries)
+            self._replace_if_possible(entries)
         self.newest_found = self.latest
         """The newest epoch that the file had when it was opened, though nothing of it may be left."""
 
@@ -62,16 +72,7 @@ class LeaderEpochs:
         """
         kept = [entry for entry in self._entries if entry[1] < log_end_offset]
         if kept != self._entries:
-            try:
-                self._replace(kept)
-            except StorageError as error:
-                logger.warning(
-                    "leader epochs from offset %d on stay in their file until it can be written: %s",
-                    log_end_offset,
-                    error,
-                )
-                self._keep(kept)
-                self._is_behind = True
+            self._replace_if_possible(kept)
 
     def catch_up(self) -> None:
         """Writes the file if it could not be written when epochs were dropped. StorageError.
@@ -92,6 +93,14 @@ class LeaderEpochs:
         self._is_behind = False
         self._keep(entries)
 
+    def _replace_if_possible(self, entries: list[tuple[int, int]]) -> None:
+        try:
+            self._replace(entries)
+        except StorageError as error:
+            logger.warning("the leader epochs %s are not written yet, their file has others: %s", entries, error)
+            self._keep(entries)
+            self._is_behind = True
+
     def _keep(self, entries: list[tuple[int, int]]) -> None:
         self._entries = entries
         self.latest = entries[-1][0] if entries else NO_LEADER_EPOCH
@@ -99,6 +108,21 @@ class LeaderEpochs:
 
 def _parse(path: str, lines: list[list[str]]) -> list[tuple[int, int]]:
     try:
-        return [(int(epoch), int(offset)) for epoch, offset in lines]
+        entries = [(leader_epoch(epoch), int(offset)) for epoch, offset in lines]
     except ValueError as error:
-        raise StorageError(f"{path}: {error}") from error
+        raise DamagedCheckpointError(f"{path}: {error}") from error
+    for before, after in pairwise([(NO_LEADER_EPOCH, -1), *entries]):
+        if not (before[0] < after[0] and before[1] < after[1]):
+            raise DamagedCheckpointError(f"{path}: epoch {after[0]} at offset {after[1]} does not follow {before}")
+    return entries
+
+
+def _epochs_of(batches: Iterable[BatchHeader]) -> list[tuple[int, int]]:
+    """Returns where each epoch begins; no checksum covers a batch's epoch, so one that can't be is passed over."""
+    entries: list[tuple[int, int]] = []
+    latest = NO_LEADER_EPOCH
+    for header in batches:
+        if latest < header.partition_leader_epoch <= LAST_LEADER_EPOCH:
+            latest = header.partition_leader_epoch
+            entries.append((latest, header.base_offset))
+    return entries

@@ -17,14 +17,15 @@ that a roll on one thread and a replacement on another both stand.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from threading import Lock
 from weakref import ref
 
 from millrace.clock import Clock
-from millrace.errors import StorageError
+from millrace.errors import RecordError, StorageError
 from millrace.fs import FileSystem
+from millrace.records.batch import BatchHeader
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
@@ -111,6 +112,12 @@ class LogSegments:
             take_room(segment)
             undo.pop_all()
         return segment
+
+    def headers(self) -> Iterator[BatchHeader]:
+        """Yields the header of each batch, of a damaged segment up to the damage. StorageError."""
+        for segment in self.now:
+            with storage_errors(segment.path), suppress(RecordError):
+                yield from (header for _, header in segment.headers(0))
 
     def drop_first(self) -> LogSegment:
         """Takes the oldest segment out and returns it; the log starts at the next one."""

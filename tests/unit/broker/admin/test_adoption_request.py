@@ -71,7 +71,7 @@ def test_a_field_that_is_missing_is_named(name):
             {"partitions": [PARTITION | {"leader": 3}]},
             r"partitions\[0\].leader: broker 3 is none of the replicas",
         ),
-        ({"partitions": [PARTITION | {"leader_epoch": 2**31}]}, r"partitions\[0\].leader_epoch: a number from 0"),
+        ({"partitions": [PARTITION | {"leader_epoch": 2**30 + 1}]}, r"partitions\[0\].leader_epoch: a number from 0"),
         ({"partitions": [PARTITION | {"replicas": "1,2"}]}, r"partitions\[0\].replicas: a list of brokers is expected"),
         ({"partitions": [PARTITION | {"replicas": [2, "1"]}]}, r"partitions\[0\].replicas: a number from 0"),
         ({"config": []}, "config: an object of texts is expected"),

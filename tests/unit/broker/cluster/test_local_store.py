@@ -1,6 +1,7 @@
 """The local store: what it keeps, what it refuses, and a power cut at each of its operations on the disk."""
 
 import errno
+import json
 import threading
 from random import Random
 from uuid import uuid4
@@ -286,3 +287,14 @@ def test_an_access_control_list_that_can_not_be_written_is_not_obeyed():
     with pytest.raises(StorageError):
         store.change_acls(ORDERS, lambda before: before | {READ})
     assert store.view().acls == {}
+
+
+@pytest.mark.parametrize("epoch", [2**31 - 1, 2**31, -1])
+def test_a_leader_epoch_that_can_not_be_is_named(tmp_path, epoch):
+    started(OsFileSystem(), tmp_path).create_topic(topic("a"))
+    file = tmp_path / "metadata.json"
+    document = json.loads(file.read_text())
+    document["topics"]["a"]["leader_epochs"] = [epoch, 0]
+    file.write_text(json.dumps(document))
+    with pytest.raises(StorageError, match=f"metadata.json: leader epoch {epoch} is not between 0 and"):
+        started(OsFileSystem(), tmp_path)

@@ -4,6 +4,8 @@ import pytest
 
 from millrace.errors import InconsistentClusterIdError, StorageError
 from millrace.fs import read_file
+from millrace.records.batch import read_header
+from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir, read_topic_id, write_topic_id
 from millrace_broker.storage.filenames import TopicPartition
@@ -47,30 +49,57 @@ def test_epochs_begin_where_they_were_assigned() -> None:
     fs = CrashFileSystem()
     fs.mkdir("/t-0")
     fs.fsync_dir("/")
-    epochs = LeaderEpochs(fs, "/t-0")
+    epochs = LeaderEpochs(fs, "/t-0", list)
     assert epochs.latest == -1
     epochs.assign(0, 0)
     epochs.assign(3, 42)
     assert read_file(fs, "/t-0/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 42\n"
-    again = LeaderEpochs(fs.after_cut(), "/t-0")
+    again = LeaderEpochs(fs.after_cut(), "/t-0", list)
     assert (again.latest, again.entries) == (3, ((0, 0), (3, 42)))
 
 
 def test_an_epoch_that_wrote_nothing_is_replaced_or_forgotten() -> None:
     fs = CrashFileSystem()
-    epochs = LeaderEpochs(fs, "/")
+    epochs = LeaderEpochs(fs, "/", list)
     epochs.assign(1, 10)
     epochs.assign(2, 10)
     assert epochs.entries == ((2, 10),)
     epochs.truncate(10)
-    assert LeaderEpochs(fs, "/").entries == ()
+    assert LeaderEpochs(fs, "/", list).entries == ()
 
 
-def test_epochs_that_are_no_numbers_are_a_storage_error() -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"0\n1\none 1\n",
+        b"0\n1\n1\n",
+        b"0\n1\n1 2 3\n",
+        b"0\n2\n1 1\n",
+        b"1\n1\n1 1\n",
+        b"\xff",
+        b"0\n1\n2147483647 1\n",
+        b"0\n1\n99999999999 1\n",
+        b"0\n1\n-1 1\n",
+        b"0\n1\n1 -1\n",
+        b"0\n2\n3 1\n2 5\n",
+        b"0\n2\n3 1\n3 5\n",
+        b"0\n2\n3 5\n4 5\n",
+        b"0\n2\n3 6\n4 5\n",
+    ],
+)
+def test_epochs_of_a_damaged_file_are_those_of_the_batches(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     fs = CrashFileSystem()
-    put(fs, "/leader-epoch-checkpoint", b"0\n1\none 1\n")
-    with pytest.raises(StorageError, match="leader-epoch-checkpoint"):
-        LeaderEpochs(fs, "/")
+    put(fs, "/leader-epoch-checkpoint", content)
+    written = [(0, -1), (10, 2), (20, 2), (30, 2**31 - 1), (40, 1), (50, 5)]
+    headers = [
+        read_header(encode_batch([NewRecord(b"v")], base_offset=offset))._replace(partition_leader_epoch=epoch)
+        for offset, epoch in written
+    ]
+    epochs = LeaderEpochs(fs, "/", lambda: headers)
+    assert epochs.entries == ((2, 10), (5, 50))
+    assert epochs.newest_found == 5
+    assert "the leader epochs are read from the log's batches" in caplog.text
+    assert LeaderEpochs(fs, "/", list).entries == epochs.entries, "the file is written anew"
 
 
 def test_a_folder_remembers_its_cluster_and_broker() -> None:

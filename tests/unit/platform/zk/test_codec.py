@@ -101,6 +101,13 @@ def test_a_partition_that_was_led_uncleanly_recovers():
     assert codec.decode_partition_state(codec.encode_partition_state(state)) == state
 
 
+@pytest.mark.parametrize("epoch", [2**31 - 1, 2**31, -1])
+def test_a_leader_epoch_that_can_not_be_is_an_error(epoch):
+    state = codec.PartitionState(leader=1, leader_epoch=epoch, isr=(1,), controller_epoch=3)
+    with pytest.raises(ZooKeeperError, match=f"leader epoch {epoch} is not between 0 and"):
+        codec.decode_partition_state(codec.encode_partition_state(state))
+
+
 def test_cluster_id_and_config():
     assert codec.encode_cluster_id("AAECAwQFBgcICQoLDA0ODw") == b'{"version":"1","id":"AAECAwQFBgcICQoLDA0ODw"}'
     assert codec.decode_cluster_id(codec.encode_cluster_id("x")) == "x"

@@ -1,6 +1,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -337,3 +338,21 @@ def test_the_largest_timestamp_is_that_of_a_record_above_the_start(open_log: Ope
     assert log.offset_of_max_timestamp() == (6, 3)
     log.raise_log_start_offset(4)
     assert log.offset_of_max_timestamp() is None
+
+
+@pytest.mark.parametrize("content", [b"0\n1\n2147483647 0\n", b"noise", b"0\n2\n1 0\n"])
+def test_leader_epochs_of_a_damaged_checkpoint_are_those_of_all_segments(
+    open_log: OpenLog, tmp_path: Path, content: bytes
+) -> None:
+    log = open_log(segment_bytes=200)
+    for step in range(12):
+        log.append(encode_batch([NewRecord(bytes(60))]), leader_epoch=step // 4)
+    assert len(log.segments) > 3
+    known = log.leader_epochs.entries
+    assert known == ((0, 0), (1, 4), (2, 8))
+    log.close()
+    checkpoint = tmp_path / "leader-epoch-checkpoint"
+    checkpoint.write_bytes(content)
+    again = open_log(clean=True, segment_bytes=200)
+    assert again.leader_epochs.entries == known
+    assert checkpoint.read_bytes() == b"0\n3\n0 0\n1 4\n2 8\n"
