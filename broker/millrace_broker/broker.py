@@ -212,6 +212,7 @@ class Broker:
         self._closing.push_async_callback(self._close_logs)
         await asyncio.gather(*telling)
         self._cleaner = LogCleaner(self._fs, self._clock, self._logs, cleaner_config(layers.broker_config()))
+        self._vitals.uncompacted = lambda: self._cleaner.failing
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
         self._admin.remove_address()
         for topic_partition in self._logs.logs():

@@ -7,6 +7,7 @@
     zookeeper           the connection or the session is lost                     yes    no
     metadata            a part of the broker can't act upon a change of the       yes    no
                         cluster; it is tried again
+    compaction          a log can't be compacted; it grows                        yes    yes
     loading             logs are being opened, or coordinators read theirs        yes    no
     stopping            the broker drains its connections                         yes    no
 
@@ -35,7 +36,7 @@ class Facts(NamedTuple):
     `zookeeper_trouble` is None while the session is whole, and where there is no ZooKeeper. `largest_batch_bytes` is
     the room that an append may need; `unheeded_changes` says which parts of the broker can't act upon the newest change
     of the cluster, and why; `failed_changes` counts by part how often one could not; `loading_partitions` counts the
-    partitions that coordinators have not read yet.
+    partitions that coordinators have not read yet; `uncompacted` says which logs can't be compacted, and why.
     """
 
     folders: tuple[Folder, ...]
@@ -46,13 +47,15 @@ class Facts(NamedTuple):
     is_stopping: bool
     unheeded_changes: tuple[str, ...] = ()
     failed_changes: Mapping[str, int] = {}
+    uncompacted: tuple[str, ...] = ()
 
 
 class Check(NamedTuple):
-    """One thing that is checked, and the sentences that say what is wrong with it."""
+    """One thing that is checked, the sentences that say what is wrong with it, and whether clients are kept away."""
 
     name: str
     reasons: tuple[str, ...]
+    keeps_clients_away: bool = True
 
 
 class Health(NamedTuple):
@@ -70,6 +73,7 @@ def judge(facts: Facts) -> Health:
         Check("disk", tuple(filter(None, (_without_room(each, facts.largest_batch_bytes) for each in facts.folders)))),
         Check("zookeeper", (facts.zookeeper_trouble,) if facts.zookeeper_trouble else ()),
         Check("metadata", tuple(f"a change of the cluster has no effect yet: {one}" for one in facts.unheeded_changes)),
+        Check("compaction", facts.uncompacted, keeps_clients_away=False),
         Check("loading", _loading(facts)),
         Check("stopping", ("the broker is stopping",) if facts.is_stopping else ()),
     )
@@ -77,7 +81,7 @@ def judge(facts: Facts) -> Health:
     return Health(
         checks,
         not_live=() if is_of_use else ("every data directory is offline; a restart opens them again",),
-        not_ready=tuple(reason for check in checks for reason in check.reasons),
+        not_ready=tuple(reason for check in checks if check.keeps_clients_away for reason in check.reasons),
     )
 
 

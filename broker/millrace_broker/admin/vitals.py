@@ -51,6 +51,7 @@ class Vitals:
         self.folders: Sequence[DirHealth] = ()
         self.shards: Sequence[LedPartitions] = ()
         self.publisher: Publisher | None = None
+        self.uncompacted: Callable[[], tuple[str, ...]] = tuple
         self.is_starting = True
         self.is_stopping = False
         self._store = store
@@ -66,6 +67,7 @@ class Vitals:
             zookeeper_trouble=self._store.trouble(),
             unheeded_changes=() if self.publisher is None else self.publisher.troubles,
             failed_changes={} if self.publisher is None else self.publisher.failures,
+            uncompacted=self.uncompacted(),
             is_starting=self.is_starting,
             loading_partitions=sum(len(led.all()) - len(led.loaded()) for led in self.shards),
             is_stopping=self.is_stopping,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from millrace.descriptor_pool import OUT_OF_DESCRIPTORS
-from millrace.errors import StorageError
+from millrace.errors import StorageError, is_unforeseen
 
 logger = logging.getLogger(__name__)
 
@@ -18,14 +18,16 @@ Outcome = TypeVar("Outcome")
 
 
 def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str) -> Iterator[Outcome]:
-    """Yields what `work` returns for each item; logs failures, and raises the first StorageError at the end."""
-    failures: list[StorageError] = []
+    """Yields what `work` returns for each item; logs failures, and raises the first one at the end."""
+    failures: list[Exception] = []
     for item in items:
         try:
-            yield work(item)
-        except StorageError as error:
-            logger.error("%s failed: %s", what, error)  # noqa: TRY400 -- the first one is raised below
+            outcome = work(item)
+        except Exception as error:  # the first one is raised below, after all were tried
+            logger.error("%s failed: %s", what, error, exc_info=is_unforeseen(error))  # noqa: TRY400
             failures.append(error)
+        else:
+            yield outcome
     if failures:
         raise failures[0]
 

@@ -181,8 +181,13 @@ def remove_stale(fs: FileSystem, directory: str) -> None:
 def _batches(
     fs: FileSystem, segment: LogSegment, position: int, throttle: Throttle
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yields each batch from a batch's position on, with its CRC checked, read in portions that the throttle counts."""
+    """Yields each batch from a batch's position on, read in portions that the throttle counts.
+
+    CorruptRecordError for a batch whose CRC is wrong, or whose offsets, which the CRC does not cover, don't rise within
+    those of the segment.
+    """
     end, chunk, start = segment.size_bytes, memoryview(b""), position
+    least_offset = segment.base_offset
     while position < end:
         if position - start + HEADER_BYTES > len(chunk):
             chunk, start = _portion(fs, segment, position, READ_BYTES, throttle), position
@@ -191,6 +196,12 @@ def _batches(
             chunk, start = _portion(fs, segment, position, max(header.size_bytes, READ_BYTES), throttle), position
         batch = chunk[position - start : position - start + header.size_bytes]
         check_crc(batch, 0, header)
+        if not least_offset <= header.base_offset < header.next_offset <= segment.next_offset:
+            raise CorruptRecordError(
+                f"{segment.path}, position {position}: offsets {header.base_offset}-{header.last_offset} are not among "
+                f"{least_offset}-{segment.next_offset - 1}, which are left of the segment"
+            )
+        least_offset = header.next_offset
         yield header, batch
         position += header.size_bytes
 

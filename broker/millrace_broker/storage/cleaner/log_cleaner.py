@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from millrace.clock import Clock
 from millrace.config import MAX_LONG
-from millrace.errors import CompactionStoppedError, RecordError, StorageError
+from millrace.errors import CompactionStoppedError, RecordError, StorageError, is_unforeseen
 from millrace.fs import FileSystem
 from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
@@ -44,6 +44,7 @@ from millrace_broker.storage.cleaner.choice import (
     group_sizes,
 )
 from millrace_broker.storage.cleaner.cleaner import SegmentRewriter, discard, fill_map, remove_stale
+from millrace_broker.storage.cleaner.failing_logs import FailingLogs
 from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.cleaner.transactions import CleanedTransactions
 from millrace_broker.storage.failures import storage_errors
@@ -114,7 +115,7 @@ class LogCleaner:
         self._offsets_lock = Lock()
         self._stopping = Event()
         self._first_dirty: dict[TopicPartition, tuple[Log, int]] = {}
-        self._set_aside: dict[TopicPartition, Log] = {}
+        self._failing = FailingLogs(clock)
         logs.when_truncated = self._truncated
         for directory in sorted({os.path.dirname(log.directory) for log in logs.logs().values()}):
             self._read_checkpoint(directory)
@@ -122,8 +123,8 @@ class LogCleaner:
     def run(self, topics: Collection[str] | None = None, *, force: bool = False) -> list[CompactionReport]:
         """Compacts the logs that are due, the dirtiest first; with `force` every compacted log with dirty segments.
 
-        Only logs of `topics`, None for all. What goes wrong with one log is in its report. A log with a damaged batch
-        is left alone from then on, unless forced.
+        Only logs of `topics`, None for all. What goes wrong with one log is in its report. Such a log is left alone for
+        a while (`failing_logs`), unless forced.
         """
         reports: list[CompactionReport] = []
         done: set[TopicPartition] = set()
@@ -154,6 +155,15 @@ class LogCleaner:
             )
             for choice in sorted(choices, key=lambda each: each.dirt.ratio, reverse=True)
         ]
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The logs that can't be compacted, each with the reason; for any thread."""
+        return tuple(
+            f"{one.log.topic_partition}: {one.reason}"
+            for one in self._failing.failures
+            if self._logs.get(one.log.topic_partition) is one.log
+        )
 
     def reconfigure(self, config: CleanerConfig) -> None:
         """Takes other limits, from the next log on."""
@@ -186,7 +196,7 @@ class LogCleaner:
                 max_compaction_lag_ms=log.config.max_compaction_lag_ms,
                 now_ms=now_ms,
             )
-            if force or (reason is not None and self._set_aside.get(key) is not log):
+            if force or (reason is not None and self._failing.is_due(log)):
                 yield _Choice(log, dirt, reason or ON_REQUEST, truncations)
 
     def _dirtiness(self, key: TopicPartition, log: Log, now_ms: int) -> Dirtiness:
@@ -210,10 +220,13 @@ class LogCleaner:
         return dirtiness(facts, first_dirty_offset=start, end_offset=end, oldest_dirty_ms=oldest_ms)
 
     def _oldest_timestamp(self, segments: Sequence[LogSegment]) -> int:
-        """Returns the least largest timestamp of a segment's first batch, as Kafka does; 0 and less count as none."""
+        """Returns the least largest timestamp of a segment's first batch, as Kafka does; 0 and less count as none.
+
+        A batch that is damaged counts as none, too: the pass over it says so.
+        """
         with _held(segments) as held:
             headers = [self._fs.pread(each.fd, HEADER_BYTES, 0) for each in held if each.size_bytes >= HEADER_BYTES]
-        timestamps = (read_header(header).max_timestamp for header in headers)
+        timestamps = [_max_timestamp(header) for header in headers]
         return min((each for each in timestamps if each > 0), default=NO_TIMESTAMP)
 
     def _compact(self, choice: _Choice) -> CompactionReport:
@@ -227,15 +240,14 @@ class LogCleaner:
                 log.flush()
                 self._logs.checkpoint()
                 self._run_passes(log, dirt.end_offset, last_records, progress)
-            self._set_aside.pop(key, None)
-        except RecordError as error:
+            self._failing.note_success(log)
+        except CompactionStoppedError:
+            raise
+        except Exception as error:  # whatever is wrong with one log, the others are compacted
+            progress.error = str(error) or type(error).__name__
+            logger.error("%s: compaction failed: %s", key, error, exc_info=is_unforeseen(error))  # noqa: TRY400
             if log.truncations == progress.truncations:
-                self._set_aside[key] = log
-            progress.error = str(error)
-        except StorageError as error:
-            progress.error = str(error)
-        if progress.error:
-            logger.error("%s: compaction failed: %s", key, progress.error)
+                self._failing.note_failure(log, progress.error)
         if progress.keyless_dropped:
             logger.warning("%s: compaction dropped %d records without a key", key, progress.keyless_dropped)
         return _report(choice, before, progress, rewritten_up_to=progress.first_dirty_offset if progress.passes else 0)
@@ -405,6 +417,13 @@ def _report(choice: _Choice, before: Sequence[_Size], progress: _Progress, *, re
         ),
         error=progress.error,
     )
+
+
+def _max_timestamp(header: bytes) -> int:
+    try:
+        return read_header(header).max_timestamp
+    except RecordError:
+        return NO_TIMESTAMP
 
 
 def _last_records(log: Log) -> dict[int, LastRecord]:

@@ -251,16 +251,19 @@ class LogManager:
 
     def expire_producers(self) -> int:
         """Lets every log forget the producers that have been silent for long; returns how many."""
-        return sum(log.expire_producers() for log in self._table.logs.values())
+        return sum(each_tried(self._table.logs.values(), Log.expire_producers, "expiration of producers"))
 
     def release_replaced(self) -> None:
         """Lets go of the segments that compaction has replaced, on the logs' own thread."""
-        for log in self._table.logs.values():
-            log.release_replaced()
+        deque(each_tried(self._table.logs.values(), Log.release_replaced, "release of compacted segments"), maxlen=0)
 
     def remove_deleted(self) -> int:
-        """Removes files and folders whose `file.delete.delay.ms` is over; returns how many. StorageError."""
-        return sum(log.remove_deleted() for log in self._table.logs.values()) + self._deleted.remove_due()
+        """Removes files and folders whose `file.delete.delay.ms` is over; returns how many.
+
+        StorageError after all were tried.
+        """
+        works = [*(log.remove_deleted for log in self._table.logs.values()), self._deleted.remove_due]
+        return sum(each_tried(works, lambda work: work(), "removal of deleted files"))
 
     def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> list[VerifyReport]:
         """Checks every byte of every log of `topics`, None for all; StorageError."""

@@ -53,9 +53,16 @@ def test_a_broker_that_is_well_is_ready():
         "disk",
         "zookeeper",
         "metadata",
+        "compaction",
         "loading",
         "stopping",
     ]
+
+
+def test_a_log_that_can_not_be_compacted_is_named_and_keeps_nobody_away():
+    health = judge(WELL._replace(uncompacted=("t-0: damaged",)))
+    assert health.not_live == health.not_ready == ()
+    assert {check.name: check.reasons for check in health.checks}["compaction"] == ("t-0: damaged",)
 
 
 def test_without_any_folder_left_a_restart_is_all_that_helps():

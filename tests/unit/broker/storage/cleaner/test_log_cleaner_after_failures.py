@@ -6,7 +6,11 @@ import pytest
 
 from millrace.errors import OutOfOrderSequenceError
 from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.storage import Log, TopicPartition
+from millrace_broker.storage.segments.segment import LogSegment
 from millrace_support.compacted_logs import Store, T, fill, last_values, put, records
+
+OTHER = TopicPartition("other", 0)
 
 
 def test_the_first_dirty_offset_outlives_a_restart() -> None:
@@ -132,3 +136,64 @@ def test_an_idempotent_producer_goes_on_after_its_records_were_compacted_away_an
     with pytest.raises(OutOfOrderSequenceError):
         again.append(encode_batch([NewRecord(b"gap", key=b"k0")], producer=BatchProducer(7, 0, 9)), leader_epoch=0)
     again.append(encode_batch([NewRecord(b"next", key=b"k0")], producer=BatchProducer(7, 0, 3)), leader_epoch=0)
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_a_flipped_base_offset_keeps_no_other_log_from_compaction(bit: int) -> None:
+    store = Store()
+    damaged, other = store.log(), store.log(OTHER)
+    for log in (damaged, other):
+        fill(log, 40, keys=2)
+    flip(store, damaged.closed_segments[1], bit)
+    reports = {report.topic: report for report in store.cleaner.run()}
+    assert reports["other"].error == ""
+    assert len(records(other)) < 20
+    assert "are not among" in reports[T.topic].error
+    assert store.cleaner.failing == (f"{T}: {reports[T.topic].error}",)
+
+
+def flip(store: Store, segment: LogSegment, bit: int) -> None:
+    """Flips a bit of a segment's first base offset, which no checksum covers."""
+    place = 7 - bit // 8
+    [octet] = store.fs.pread(segment.fd, 1, place)
+    store.fs.pwritev(segment.fd, [bytes([octet ^ 1 << bit % 8])], place)
+
+
+def test_a_log_that_fails_is_tried_again_after_pauses_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the failure is: one that nobody has foreseen is logged with its traceback, and that is all."""
+    store = Store()
+    fill(store.log(), 40, keys=2)
+    flush, fails = Log.flush, True
+
+    def failing(log: Log) -> None:
+        if fails:
+            raise LookupError("a fault of its own")
+        flush(log)
+
+    monkeypatch.setattr(Log, "flush", failing)
+    pauses = []
+    for _ in range(9):
+        [report] = store.cleaner.run()
+        assert report.error == "a fault of its own"
+        assert store.cleaner.failing == (f"{T}: a fault of its own",)
+        started_ms = store.clock.monotonic_ms()
+        while not store.cleaner._failing.is_due(store.log()):
+            assert store.cleaner.run() == []
+            store.clock.advance(15_000)
+        pauses.append((store.clock.monotonic_ms() - started_ms) // 1000)
+    assert pauses == [15, 30, 60, 120, 240, 480, 900, 900, 900]
+    fails = False
+    [report] = store.cleaner.run()
+    assert (report.error, report.passes, store.cleaner.failing) == ("", 1, ())
+
+
+def test_another_log_of_the_name_begins_anew() -> None:
+    store = Store()
+    log = store.log()
+    fill(log, 40, keys=2)
+    flip(store, log.closed_segments[1], 3)
+    assert store.cleaner.run()[0].error
+    store.manager.delete(T)
+    assert store.cleaner.failing == ()
+    fill(store.log(), 60, keys=2)
+    assert store.cleaner.run()[0].error == ""
