@@ -24,6 +24,7 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.errors import SetupError
 from millrace.testing.broker import BrokerProcess
+from millrace_support.admin_requests import change_request
 from millrace_support.power_cut import PowerCutDisk
 
 # Until the broker is killed, writes fail, or the file system has become read-only.
@@ -182,7 +183,7 @@ def check_survivors(broker, acknowledged, promise, cut_s, flushed_s):
         assert len(lost) <= promise.max_lost
         assert flushed_s is None or min(lost, default=cut_s) >= flushed_s
         losses, oldest_s = losses + len(lost), max(oldest_s, cut_s - min(lost, default=cut_s))
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/verify", method="POST")
+    request = change_request(broker, "maintenance/verify")
     with urllib.request.urlopen(request, timeout=60) as answer:
         reports = json.load(answer)["partitions"]
     assert len(reports) >= PARTITIONS  # the topic of committed offsets may be there too

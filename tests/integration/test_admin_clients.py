@@ -18,6 +18,7 @@ from millrace.errors import ErrorCode
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.messages import PRODUCE
+from millrace_support.admin_requests import change_request
 
 STATIC = {"log.retention.hours": "48", "num.partitions": "3"}
 
@@ -286,7 +287,7 @@ def test_retention_and_segments_are_obeyed_live(broker, librdkafka, topic):
 
 
 def earliest_after_retention(broker, topic):
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/retention", method="POST")
+    request = change_request(broker, "maintenance/retention")
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
     with Cluster(broker.bootstrap) as cluster:

@@ -13,6 +13,7 @@ from millrace.errors import InvalidConfigError, PlatformError
 from millrace.security.tls import server_context
 from millrace.testing.broker import BrokerProcess
 from millrace_broker.admin import endpoint
+from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 from millrace_broker.startup.options import parse_options
 from millrace_ops.cli.brokers_adopt import _endpoints
@@ -115,7 +116,7 @@ def test_beyond_loopback_a_warning_names_the_property_unless_it_speaks_tls(files
 
     async def listens(context):
         opened = endpoint.AdminEndpoint(SystemClock(), lambda: Health((), (), ()), dict)
-        await opened.start("127.0.0.1", 0, TOKEN, context)
+        await opened.start("127.0.0.1", 0, Guard(TOKEN), context)
         await opened.stop()
 
     asyncio.run(listens(server_context(stores)))

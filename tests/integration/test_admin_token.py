@@ -8,6 +8,7 @@ import pytest
 
 from millrace.clock import SystemClock
 from millrace_broker.admin.endpoint import AdminEndpoint
+from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 
 WELL = Health((), (), ())
@@ -17,7 +18,7 @@ LOADING = Health((), (), ("secret words",))
 async def asked(token, header, path="/healthz", health=WELL):
     """(status, the body) of an answer."""
     endpoint = AdminEndpoint(SystemClock(), lambda: health, lambda: {"broker_id": 1})
-    host, port = await endpoint.start("127.0.0.1", 0, token)
+    host, port = await endpoint.start("127.0.0.1", 0, Guard(token))
     try:
         return await asyncio.to_thread(get, host, port, path, header)
     finally:

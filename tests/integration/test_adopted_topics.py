@@ -1,6 +1,7 @@
 """Topics that the cluster does not know any more are made again of their logs, by `millrace brokers adopt`."""
 
 import json
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +22,14 @@ from millrace_support.broker_clusters import QUICK, BrokerCluster, broker_cluste
 from millrace_support.broker_properties import LASTING_SESSION
 
 TIMEOUT_S = 120
+ONE_TOKEN = {"admin.token": "one for all"}
 REPLICATED = {
     **LASTING_SESSION,
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
     "group.initial.rebalance.delay.ms": "0",
+    **ONE_TOKEN,
 }
 PROGRAM = ("-m", "millrace_broker")
 
@@ -39,7 +42,13 @@ def adopt(warm_millrace):
         admin = ",".join(broker.admin_url for broker in brokers)
         command = [warm_millrace, "brokers", "adopt", topic, "--admin", admin, *options]
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env=os.environ | {"MILLRACE_ADMIN_TOKEN": brokers[0].admin_token},
         )
         assert done.returncode == status, done.stderr
         return done.stdout if status == 0 else done.stderr
@@ -192,7 +201,7 @@ def test_a_topic_was_deleted_and_made_again_while_a_broker_was_away(tmp_path, zo
         command = [warm_millrace, *arguments, "--bootstrap", cluster.bootstrap]
         subprocess.run(command, check=True, timeout=TIMEOUT_S, capture_output=True)
 
-    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2), properties=LASTING_SESSION) as cluster:
+    with broker_cluster(tmp_path, zookeeper.address, ids=(1, 2), properties=LASTING_SESSION | ONE_TOKEN) as cluster:
         first, second = cluster.brokers[1], cluster.brokers[2]
         with Cluster(cluster.bootstrap) as client:
             Admin(client).create_topic("t", 1, replication_factor=2)

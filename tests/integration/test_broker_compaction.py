@@ -12,6 +12,7 @@ from millrace.errors import BrokerError, ErrorCode, InvalidRecordError
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
+from millrace_support.admin_requests import change_request
 from millrace_support.waiting import until
 
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.delay.ms": "0"}
@@ -26,7 +27,7 @@ def broker(tmp_path):
 
 
 def compact(broker):
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/compaction", method="POST")
+    request = change_request(broker, "maintenance/compaction")
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 

@@ -10,6 +10,7 @@ import pytest
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
+from millrace_support.admin_requests import change_request
 
 OPEN_FILES = 80
 PARTITIONS = 30
@@ -52,7 +53,7 @@ def check_all(broker):
 
 
 def post(broker, action):
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/{action}", method="POST")
+    request = change_request(broker, f"maintenance/{action}")
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)["partitions"]
 

@@ -28,6 +28,7 @@ from millrace.zk.paths import topic_config
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.view import BrokerInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_support.admin_requests import change_request
 from millrace_support.broker_properties import LASTING_SESSION
 from millrace_support.log_faults import faults
 from millrace_support.waiting import until
@@ -140,12 +141,12 @@ def test_a_changed_topic_configuration_is_obeyed_at_once(tmp_path, zookeeper):
             producer = SyncProducer(cluster)
             for _ in range(10):
                 producer.send("events", 0, [NewRecord(bytes(900))])
-        (kept,) = post(f"{broker.admin_url}/maintenance/retention")["partitions"]
+        (kept,) = post(broker, "maintenance/retention")["partitions"]
         assert kept["deleted_segments"] == 0
         config = encode_config({"segment.bytes": "2000", "retention.bytes": "4000"})
         with started(address) as session:
             session.transact([SetData(topic_config("events"), config)])
-        until(lambda: post(f"{broker.admin_url}/maintenance/retention")["partitions"][0]["deleted_segments"])
+        until(lambda: post(broker, "maintenance/retention")["partitions"][0]["deleted_segments"])
 
 
 def get(url):
@@ -162,8 +163,8 @@ def test_the_admin_endpoint_answers(broker):
     assert 'millrace_log_end_offset{partition="0",topic="events"} 1\n' in metrics
 
 
-def post(url):
-    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60) as answer:
+def post(broker, path):
+    with urllib.request.urlopen(change_request(broker, path), timeout=60) as answer:
         return json.load(answer)
 
 
@@ -174,17 +175,17 @@ def test_maintenance_on_request_says_what_it_did(tmp_path):
             producer = SyncProducer(cluster)
             for _ in range(10):
                 producer.send("events", 0, [NewRecord(bytes(900))])
-        (deleted,) = post(f"{broker.admin_url}/maintenance/retention")["partitions"]
+        (deleted,) = post(broker, "maintenance/retention")["partitions"]
         assert (deleted["topic"], deleted["partition"]) == ("events", 0)
         assert deleted["deleted_segments"] > 0
-        verified = post(f"{broker.admin_url}/maintenance/verify")
+        verified = post(broker, "maintenance/verify")
         assert verified["action"] == "verify"
         assert [report["findings"] for report in verified["partitions"]] == [[]]
         segment = min(tmp_path.glob("events-0/*.log"))
         damaged = bytearray(segment.read_bytes())
         damaged[len(encode_batch([NewRecord(bytes(900))])) // 2] ^= 1
         segment.write_bytes(damaged)
-        (report,) = post(f"{broker.admin_url}/maintenance/verify")["partitions"]
+        (report,) = post(broker, "maintenance/verify")["partitions"]
         assert len(report["findings"]) == 1
         assert segment.name in str(report["findings"][0])
 

@@ -18,6 +18,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Encoder
+from millrace_support.admin_requests import change_request
 from millrace_support.raw import RawConnection
 from millrace_support.waiting import until
 
@@ -112,7 +113,7 @@ def test_the_policy_of_cleaning_is_obeyed_live(broker, cluster, topic):
 
 
 def compact(broker):
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/compaction", method="POST")
+    request = change_request(broker, "maintenance/compaction")
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 

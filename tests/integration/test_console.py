@@ -92,7 +92,7 @@ def reading(number):
 
 @pytest.fixture(scope="module")
 def browser(broker):
-    return Browser(broker.admin_url)
+    return Browser(broker.admin_url, Authorization=f"Bearer {broker.admin_token}")
 
 
 def test_brokers(browser, broker):
@@ -288,9 +288,8 @@ def test_a_group_with_members_is_not_reset(broker, browser):
         assert "stop them first" in text
         assert "Set these offsets" not in text
         assert len(cells(browser.page("group?id=alive"))) > 3
-        [token] = re.findall(
-            r'name="form_token" value="([^"]*)"', browser.page(f"reset?id={quote(GROUP)}&topic=weather&target=latest")
-        )
+        page = browser.page(f"reset?id={quote(GROUP)}&topic=weather&target=latest")
+        [token] = set(re.findall(r'name="form_token" value="([^"]*)"', page))
         form = {"form_token": token, "id": "alive", "plan": '[["weather", 0, null, 0]]'}
         status, _, text = browser.ask("reset", form)
         assert (status, "who would go on from their own positions" in text) == (400, True)
@@ -432,11 +431,6 @@ def test_a_damaged_note_of_failures_breaks_no_page(browser, warehouse, content):
 )
 def test_a_slip_gets_a_page_that_says_what_is_wrong(browser, path, status):
     assert browser.status(path) == status
-
-
-def test_another_host_name_is_refused(browser):
-    """A page of another site could send this name if its own name resolved to this machine (DNS rebinding)."""
-    assert browser.status("", Host="evil.example") == 403
 
 
 def test_a_console_that_died_is_started_again(broker, browser):

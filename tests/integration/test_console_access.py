@@ -118,7 +118,8 @@ def test_it_is_no_way_around_access_control_lists(tmp_path):
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     properties = {"admin.console": "full", "authorizer.class.name": authorizer, "super.users": "User:admin"}
     with LocalBroker(str(data_dir), properties={**PROPERTIES, **properties}) as started:
-        browser = Browser(started.admin_url)
+        assert Browser(started.admin_url).ask("topics")[1]["Location"] == "/console/login"
+        browser = Browser(started.admin_url, Authorization=f"Bearer {started.admin_token}")
         assert [row[0] for row in cells(browser.page("topics"))[1:]] == ["shown"]
         assert browser.page("messages?topic=shown")
         assert browser.status("topic?name=hidden") in (404, 502)
@@ -131,6 +132,20 @@ def test_it_is_no_way_around_access_control_lists(tmp_path):
         text = browser.page("")
         assert str(data_dir) not in text, "the broker's folders are not told"
         assert "authoriz" in text
+
+
+def test_where_nobody_logs_in_another_host_name_is_refused():
+    """A page of another site could send this name if its own name resolved to this machine (DNS rebinding)."""
+    with LocalBroker(properties={**PROPERTIES, "admin.console": "read-only"}) as started:
+        browser = Browser(started.admin_url)
+        assert browser.page("topics")
+        assert browser.status("", Host="evil.example") == 403
+
+
+def test_a_console_that_may_change_something_wants_a_login_on_loopback_too():
+    with LocalBroker(properties={**PROPERTIES, "admin.console": "full"}) as started:
+        assert Browser(started.admin_url).ask("topics")[1]["Location"] == "/console/login"
+        assert Browser(started.admin_url).ask("login", {"token": started.admin_token})[1]["Location"] == "/console/"
 
 
 def test_it_logs_in_as_the_user_of_its_client_properties(tmp_path):

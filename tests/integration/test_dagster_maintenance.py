@@ -47,7 +47,7 @@ def resource_of(broker, **fields):
         warehouse_dir="",
         schema_dir="",
         master="local[1,3]",
-        **fields,
+        **{"admin_token": broker.admin_token, **fields},
     )
 
 
@@ -219,20 +219,19 @@ def test_the_token_opens_the_endpoint_and_is_shown_nowhere(tmp_path, monkeypatch
     monkeypatch.delenv("MILLRACE_ADMIN_TOKEN", raising=False)
     with BrokerProcess(tmp_path / "broker", properties={"admin.token": TOKEN}) as broker:
         endpoint = f"the broker's admin endpoint {broker.admin_url}"
-        assert failure(retention, resource_of(broker)) == (
-            1,
-            f"{endpoint} asks for a token, and MILLRACE_ADMIN_TOKEN is not set",
+        way_on = (
+            "MILLRACE_ADMIN_TOKEN must be what the broker's property admin.token says, or MILLRACE_ADMIN_TOKEN_FILE "
+            "the file admin.token in the first data directory"
         )
+        none = resource_of(broker, admin_token="")
+        assert failure(retention, none) == (1, f"{endpoint} asks for its token; {way_on}")
         wrong = resource_of(broker, admin_token="secret?")
-        assert failure(retention, wrong) == (
-            1,
-            f"{endpoint} refuses the token; MILLRACE_ADMIN_TOKEN must be what the broker's property admin.token says",
-        )
+        assert failure(retention, wrong) == (1, f"{endpoint} refuses the token; {way_on}")
         attempts, sentence = failure(retention, resource_of(broker, admin_token="secret?\nX: y"))
         assert (attempts, "secret?" in sentence, "MILLRACE_ADMIN_TOKEN" in sentence) == (1, False, True)
         monkeypatch.setenv("MILLRACE_ADMIN_TOKEN", f"{TOKEN}\n")
         for asset in (retention, compaction, recovery_check):
-            materialize(asset, resource_of(broker))
+            materialize(asset, none)
         assert TOKEN not in repr(resource_of(broker, admin_token=TOKEN))
     printed = "".join((caplog.text, *capfd.readouterr()))
     assert "secret?" not in printed
@@ -246,7 +245,7 @@ def test_a_broker_that_is_killed_fails_the_run_with_a_sentence_and_the_next_one_
     broker.send_signal(signal.SIGSTOP)  # the request is on its way when the broker is killed
     killer = threading.Timer(1, broker.kill)
     killer.start()
-    _, sentence = failure(asset, resource_of_url(url))
+    _, sentence = failure(asset, resource_of(broker))
     killer.join()
     assert sentence.startswith(f"{url}/maintenance/")
     assert sentence.endswith("is the broker up, and is this the address of its admin endpoint (MILLRACE_ADMIN_URL)?")
@@ -279,17 +278,22 @@ def test_a_broker_that_is_killed_while_it_compacts_completes_the_next_request(tm
 
 
 def test_several_brokers_are_asked_and_their_partitions_reported_together(tmp_path):
-    with BrokerProcess(tmp_path / "1") as first, BrokerProcess(tmp_path / "2") as second:
+    shared = {"admin.token.file": str(tmp_path / "shared")}
+    with (
+        BrokerProcess(tmp_path / "1", properties=shared) as first,
+        BrokerProcess(tmp_path / "2", properties=shared) as second,
+    ):
         for broker, topic in ((first, "one"), (second, "two")):
             with Cluster(broker.bootstrap) as cluster:
                 Admin(cluster).create_topic(topic, 1)
-        both = AdminEndpoint(f"{first.admin_url}, {second.admin_url}", "")
+        token = (tmp_path / "shared").read_text(encoding="utf-8").strip()
+        both = AdminEndpoint(f"{first.admin_url}, {second.admin_url}", token)
         for topics, found in (([], ["one", "two"]), (["two"], ["two"]), (["t*", "one"], ["one", "two"])):
             report = both.verify(topics, dry_run=False)
             assert [one["topic"] for one in report["partitions"]] == found
             assert report["seconds"] >= 0
         with pytest.raises(ServiceUnreachableError, match="/maintenance/verify"):
-            AdminEndpoint(f"{first.admin_url},http://127.0.0.1:1", "").verify([], dry_run=True)
+            AdminEndpoint(f"{first.admin_url},http://127.0.0.1:1", token).verify([], dry_run=True)
 
 
 @pytest.fixture
@@ -301,10 +305,6 @@ def broker_process(tmp_path):
         )
     with process as broker:
         yield broker
-
-
-def resource_of_url(url):
-    return MillraceResource(bootstrap="", admin_url=url, warehouse_dir="", schema_dir="", master="")
 
 
 def damage(log):

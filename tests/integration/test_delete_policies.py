@@ -12,6 +12,7 @@ from millrace.client import Admin, Cluster, Configs, ResourceKind, SyncProducer
 from millrace.errors import InvalidConfigError, SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_support.admin_requests import change_request
 
 DOCS = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 PROPERTY = "millrace.delete.policies"
@@ -36,7 +37,7 @@ def example(tmp_path, monkeypatch):
 
 
 def after_retention(broker):
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/retention", method="POST")
+    request = change_request(broker, "maintenance/retention")
     with urllib.request.urlopen(request, timeout=60) as answer:
         return {one["topic"]: one["reasons"] for one in json.loads(answer.read())["partitions"]}
 

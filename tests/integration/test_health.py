@@ -17,6 +17,7 @@ from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_support.admin_requests import JSON
 
 WAIT_S = 60
 FAILING_DOOR = """
@@ -86,7 +87,15 @@ def test_a_broker_that_is_well_lists_its_checks(broker_session):
     for name in ("healthz", "readyz"):
         status, answer = asked(f"{broker_session.admin_url}/{name}")
         assert (status, answer["status"], answer["reasons"]) == (200, "ok", [])
-        assert set(answer["checks"]) == {"data directories", "disk", "zookeeper", "loading", "stopping"}
+        assert set(answer["checks"]) == {
+            "data directories",
+            "disk",
+            "zookeeper",
+            "metadata",
+            "compaction",
+            "loading",
+            "stopping",
+        }
         assert not any(answer["checks"].values())
 
 
@@ -201,7 +210,9 @@ def test_logs_that_are_opened_for_long(tmp_path):
             (reason,) = until(f"{url}/readyz", 503)["reasons"]
             assert reason == "the broker is starting: its logs are being opened and recovered"
             assert asked(f"{url}/healthz")[0] == 200
-            maintenance = urllib.request.Request(f"{url}/maintenance/verify", method="POST")
+            token = (tmp_path / "data" / "admin.token").read_text(encoding="utf-8").strip()
+            headers = JSON | {"Authorization": f"Bearer {token}"}
+            maintenance = urllib.request.Request(f"{url}/maintenance/verify", headers=headers, method="POST")
             assert asked(maintenance) == (503, {"action": "verify", "error": "the broker is still starting"})
         finally:
             (tmp_path / "held").unlink()

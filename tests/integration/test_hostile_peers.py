@@ -24,6 +24,7 @@ from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.handlers.registry import APIS
+from millrace_support.admin_requests import change_request
 from millrace_support.held_brokers import HeldDoor
 from millrace_support.random_requests import RequestFuzzer
 from millrace_support.random_words import TOPICS, Words
@@ -74,7 +75,7 @@ def resident_bytes(broker):
 
 
 def findings(broker):
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/verify", method="POST")
+    request = change_request(broker, "maintenance/verify")
     report = json.loads(urllib.request.urlopen(request).read())
     return [one for one in report["partitions"] if one["findings"]]
 

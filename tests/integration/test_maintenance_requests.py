@@ -10,6 +10,7 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_support.admin_requests import change_request
 from millrace_support.broker_properties import ON_REQUEST
 from millrace_support.waiting import until
 
@@ -34,12 +35,9 @@ def quiet_broker(tmp_path):
         yield broker
 
 
-def asked(broker, path, body=None, headers=None):
+def asked(broker, path, body=None):
     """(status, the answer)."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(
-        f"{broker.admin_url}/maintenance/{path}", method="POST", data=data, headers=headers or {}
-    )
+    request = change_request(broker, f"maintenance/{path}", b"" if body is None else json.dumps(body).encode())
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer)

@@ -30,6 +30,7 @@ from millrace_pipelines.warehouse.ledger.skipped import skipped_location
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_support.admin_requests import change_request
 from millrace_support.command_runner import CommandRunner
 from millrace_support.connector_streams import BOUNDS, read, stream_of
 
@@ -54,7 +55,7 @@ def broker(zookeeper, tmp_path_factory):
 
 
 def compact(broker):
-    request = urllib.request.Request(f"{broker.admin_url}/maintenance/compaction", method="POST")
+    request = change_request(broker, "maintenance/compaction")
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert [one["error"] for one in json.load(answer)["partitions"]] == ["", ""]
 

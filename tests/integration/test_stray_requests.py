@@ -15,10 +15,12 @@ from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace.uuids import encode_id
 from millrace_broker.admin.endpoint import AdminEndpoint
+from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 from millrace_ops.replicas import stray_reports
 from millrace_ops.replicas.adoption import AdoptionRefusedError
 from millrace_ops.replicas.stray_reports import AdminUnreachableError
+from millrace_support.admin_requests import JSON
 
 ID = encode_id(UUID(int=7))
 PARTITION = {"leader": 1, "leader_epoch": 105, "replicas": [1]}
@@ -33,10 +35,11 @@ def broker(tmp_path_factory):
         yield started
 
 
-def asked(url, body=None, headers=None):
+def asked(url, body=None, token=None):
     """(status, the answer)."""
+    headers = JSON if token is None else JSON | {"Authorization": f"Bearer {token}"}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, headers=headers or {}, method="GET" if body is None else "POST")
+    request = urllib.request.Request(url, data=data, headers=headers, method="GET" if body is None else "POST")
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer)
@@ -59,7 +62,7 @@ def asked(url, body=None, headers=None):
     ],
 )
 def test_an_adoption_that_makes_no_sense_changes_nothing(broker, change, status, message):
-    found, answer = asked(f"{broker.admin_url}/strays/adopt", {**NEW, **change})
+    found, answer = asked(f"{broker.admin_url}/strays/adopt", {**NEW, **change}, broker.admin_token)
     assert (found, message in answer["error"]) == (status, True), answer
     with Cluster(broker.bootstrap) as cluster:
         assert set(cluster.metadata(None).topics) == {"there"}
@@ -67,7 +70,7 @@ def test_an_adoption_that_makes_no_sense_changes_nothing(broker, change, status,
 
 def test_the_id_of_another_topic_is_refused(broker):
     there = asked(f"{broker.admin_url}/strays")[1]["topics"]["there"]
-    assert asked(f"{broker.admin_url}/strays/adopt", {**NEW, "topic_id": there}) == (
+    assert asked(f"{broker.admin_url}/strays/adopt", {**NEW, "topic_id": there}, broker.admin_token) == (
         409,
         {"error": f"the id {there} is that of the topic there"},
     )
@@ -85,22 +88,22 @@ def test_a_broker_tells_of_its_stray_logs(broker):
 
 
 def test_producer_ids_go_on_from_a_number(broker):
-    url = f"{broker.admin_url}/strays/producer-ids"
-    assert asked(url, {"first_free_producer_id": 7000}) == (200, {"first_free_producer_id": 7000})
+    url, token = f"{broker.admin_url}/strays/producer-ids", broker.admin_token
+    assert asked(url, {"first_free_producer_id": 7000}, token) == (200, {"first_free_producer_id": 7000})
     document = json.loads((broker.data_dir / "latest_producer_id_block").read_text(encoding="utf-8"))
     assert int(document["block_start"]) >= 7000
-    assert asked(url, {"first_free_producer_id": -1})[0] == 400
-    assert asked(url, {}) == (400, {"error": "the body: the field first_free_producer_id is missing"})
+    assert asked(url, {"first_free_producer_id": -1}, token)[0] == 400
+    assert asked(url, {}, token) == (400, {"error": "the body: the field first_free_producer_id is missing"})
 
 
 @pytest.mark.parametrize("path", ["strays", "strays/adopt", "strays/producer-ids"])
 def test_nothing_is_told_or_done_without_the_token_or_before_the_broker_serves(path):
     async def answers():
         endpoint = AdminEndpoint(SystemClock(), lambda: Health((), (), ()), dict)
-        host, port = await endpoint.start("127.0.0.1", 0, "hush")
+        host, port = await endpoint.start("127.0.0.1", 0, Guard("hush"))
         url, body = f"http://{host}:{port}/{path}", None if path == "strays" else NEW
         try:
-            with_token = await asyncio.to_thread(asked, url, body, {"Authorization": "Bearer hush"})
+            with_token = await asyncio.to_thread(asked, url, body, "hush")
             return await asyncio.to_thread(asked, url, body), with_token
         finally:
             await endpoint.stop()
@@ -113,15 +116,19 @@ def test_nothing_is_told_or_done_without_the_token_or_before_the_broker_serves(p
 @pytest.mark.parametrize(
     ("token", "error", "message"),
     [
-        ("", AdoptionRefusedError, "asks for a token; MILLRACE_ADMIN_TOKEN must be what the property admin.token says"),
-        ("wrong", AdoptionRefusedError, "asks for a token; MILLRACE_ADMIN_TOKEN"),
+        (
+            "",
+            AdoptionRefusedError,
+            "asks for its token; MILLRACE_ADMIN_TOKEN must be what the broker's property admin.token",
+        ),
+        ("wrong", AdoptionRefusedError, "asks for its token; MILLRACE_ADMIN_TOKEN"),
         ("hush", AdminUnreachableError, "answers: the broker is still starting"),
     ],
 )
 def test_the_command_says_what_an_endpoint_answers(token, error, message):
     async def answer():
         endpoint = AdminEndpoint(SystemClock(), lambda: Health((), (), ()), dict)
-        address = Address(*await endpoint.start("127.0.0.1", 0, "hush"))
+        address = Address(*await endpoint.start("127.0.0.1", 0, Guard("hush")))
         try:
             return await asyncio.to_thread(stray_reports.AdminEndpoint(address, token).report, "t")
         finally:
@@ -139,4 +146,4 @@ def test_an_address_that_is_no_admin_endpoint_is_named(broker):
         with pytest.raises(AdminUnreachableError, match=f"the admin endpoint {address}: "):
             stray_reports.AdminEndpoint(address, "").report("t")
     with pytest.raises(AdoptionRefusedError, match="answers: the body: the field topic is missing"):
-        stray_reports.AdminEndpoint(admin, "").adopt({})
+        stray_reports.AdminEndpoint(admin, broker.admin_token).adopt({})

@@ -14,8 +14,10 @@
 A maintenance request may choose topics, and may be a dry run (`maintenance_request`); each answer also reports segment
 by segment. One that makes no sense is answered 400, and 500 where the disk fails, both with a sentence (`error`).
 
-It listens on loopback by default; beyond loopback every request needs `Authorization: Bearer TOKEN`, which TLS hides
-from those on the way. It may open while the broker still opens its logs: there are no metrics then, and maintenance is
+`guard` says which requests are answered: each change needs `Authorization: Bearer TOKEN`, and so does reading beyond
+loopback, where TLS hides the token from those on the way.
+
+It may open while the broker still opens its logs: there are no metrics then, and maintenance is
 answered 503.
 """
 
@@ -23,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hmac
 import logging
 import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,13 +35,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from millrace.addresses import Address, is_loopback
 from millrace.clock import Clock
-from millrace.errors import InvalidConfigError, InvalidRequestError, SetupError, StorageError, UnknownTopicError
+from millrace.errors import InvalidRequestError, SetupError, StorageError, UnknownTopicError
 from millrace.extras import hidden
 from millrace_broker.admin.collectors.all_collectors import Collectors
 from millrace_broker.admin.collectors.families import Collector, Family
 from millrace_broker.admin.console.access import ROOT as CONSOLE
 from millrace_broker.admin.console.gateway import ConsoleGateway
 from millrace_broker.admin.exposition import exposition, in_slices
+from millrace_broker.admin.guard import Answered, Asked, Guard, Refused, judge
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.kafka_names.renaming import KafkaNames
 from millrace_broker.admin.maintenance_request import Action, MaintenanceRequest, read_request, selected_topics
@@ -60,8 +62,8 @@ UNENCRYPTED = (
     "everybody on the way reads the token of the admin endpoint; admin.security.protocol=SSL and a key store "
     "(ssl.keystore.location) encrypt it"
 )
-PROBES = ("/healthz", "/readyz")
 OWN_NAMES, KAFKA_NAMES = "millrace", "kafka"
+UNAUTHORIZED = 401
 STILL_STARTING = "the broker is still starting"
 STARTING = Answer(503, {"error": STILL_STARTING})
 Report = RetentionReport | CompactionReport | VerifyReport
@@ -121,16 +123,14 @@ class AdminEndpoint:
         self._strays = strays
         self._console = console
 
-    async def start(self, host: str, port: int, token: str, context: SSLContext | None = None) -> tuple[str, int]:
+    async def start(self, host: str, port: int, guard: Guard, context: SSLContext | None = None) -> tuple[str, int]:
         """Listens, by TLS where there is a context for it, and returns the address that was bound.
 
-        InvalidConfigError beyond loopback without a token, SetupError where the address can't be bound.
+        SetupError where the address can't be bound.
         """
-        if not token and not is_loopback(host):
-            raise InvalidConfigError(f"the admin endpoint on {host} needs the property admin.token")
         if context is None and not is_loopback(host):
             logger.warning("%s: %s", Address(host, port), UNENCRYPTED)
-        application = web.Application(middlewares=[_authorized(token)] if token else [])
+        application = web.Application(middlewares=[_guarded(guard)])
         application.add_routes(
             [
                 web.get("/healthz", self._healthz),
@@ -260,19 +260,23 @@ def _refused(action: Action, status: int, reason: str) -> web.Response:
     return web.json_response({"action": action, "error": reason}, status=status)
 
 
-def _authorized(token: str) -> Middleware:
-    """Returns what lets only requests with the token through, and those for the console, which has its own login."""
-    expected = f"Bearer {token}".encode()
+def _guarded(guard: Guard) -> Middleware:
+    """Returns what lets requests through as the guard says, and those for the console, which has its own login."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == CONSOLE or request.path.startswith(f"{CONSOLE}/"):
             return await handler(request)
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")  # as aiohttp has decoded it
-        if not given and request.path in PROBES:
-            return _without_details(await handler(request))
-        if not hmac.compare_digest(given, expected):
-            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
-        return await handler(request)
+        verdict = judge(guard, _asked(request))
+        if isinstance(verdict, Refused):
+            headers = {"WWW-Authenticate": "Bearer"} if verdict.status == UNAUTHORIZED else {}
+            return web.json_response({"error": verdict.reason}, status=verdict.status, headers=headers)
+        answer = await handler(request)
+        return _without_details(answer) if verdict is Answered.STATUS_ALONE else answer
 
     return check
+
+
+def _asked(request: web.Request) -> Asked:
+    headers = (request.headers.get(name, "") for name in ("Origin", "Authorization", "Content-Type"))
+    return Asked(request.method, request.path, request.host, *headers)

@@ -12,12 +12,15 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from millrace.addresses import Address
+from millrace.addresses import Address, is_loopback
 from millrace.clock import Clock
+from millrace.errors import InvalidConfigError
 from millrace.fs import FileSystem, write_file_durably
+from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.stray_requests import StrayRequests
+from millrace_broker.admin.token import kept_token, token_file
 from millrace_broker.admin.vitals import Vitals
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics
@@ -66,7 +69,10 @@ class AdminService:
         health: Callable[[], Health],
         state: Callable[[], Mapping[str, object]],
     ) -> None:
-        self._listen_at, self._token, self._tls = options.admin, options.broker.admin_token, options.admin_tls
+        self._listen_at, self._tls = options.admin, options.admin_tls
+        self._given_token = options.broker.admin_token
+        self._token_file = token_file(options.broker.admin_token_file, options.data_dirs[0])
+        self._has_authorizer = bool(options.broker.authorizer_class_name)
         self._console = options.console
         self._fs = fs
         self._clock = clock
@@ -75,6 +81,7 @@ class AdminService:
         self._state = state
         self._endpoint: AdminEndpoint | None = None
         self._address: Address
+        self._guard: Guard
 
     @property
     def is_listening(self) -> bool:
@@ -82,10 +89,15 @@ class AdminService:
         return self._endpoint is not None
 
     async def listen(self) -> None:
-        """Opens the endpoint, which tells of the broker's health from now on. Raises as `AdminEndpoint.start` does."""
+        """Opens the endpoint, which tells of the broker's health from now on.
+
+        Raises as `AdminEndpoint.start` does; InvalidConfigError where it needs the property `admin.token`, or where the
+        file of its token has none.
+        """
+        self._guard = await asyncio.to_thread(self._new_guard)
         self._endpoint = await asyncio.to_thread(self._new_endpoint)
         context = await asyncio.to_thread(_context, self._tls)
-        host, port = await self._endpoint.start(self._listen_at.host, self._listen_at.port, self._token, context)
+        host, port = await self._endpoint.start(self._listen_at.host, self._listen_at.port, self._guard, context)
         self._address = Address(host=host, port=port)
         logger.info("admin endpoint at %s://%s", "http" if context is None else "https", self._address)
 
@@ -109,6 +121,13 @@ class AdminService:
         if self._endpoint is not None:
             await self._endpoint.stop()
 
+    def _new_guard(self) -> Guard:
+        if self._given_token:
+            return Guard(self._given_token)
+        if not is_loopback(self._listen_at.host):
+            raise InvalidConfigError(f"the admin endpoint on {self._listen_at.host} needs the property admin.token")
+        return Guard(kept_token(self._fs, self._token_file), reading_is_open=not self._has_authorizer)
+
     def _console_gateway(self, served: Served) -> ConsoleGateway | None:
         if self._console is None:
             return None
@@ -122,8 +141,9 @@ class AdminService:
             return own_troubles(self._health(), memory_bytes, served.clock_counts.last, now_ms)
 
         address = served.listeners[self._console.listener]
-        process = ConsoleProcess(self._console.settings(str(address.from_this_machine), has_login=bool(self._token)))
-        access = ConsoleAccess(self._token, secrets.token_bytes(KEY_BYTES), self._clock)
+        is_open = self._guard.reading_is_open and not self._console.may_change
+        process = ConsoleProcess(self._console.settings(str(address.from_this_machine), has_login=not is_open))
+        access = ConsoleAccess("" if is_open else self._guard.token, secrets.token_bytes(KEY_BYTES), self._clock)
         logger.info("console at the admin endpoint: /console/")
         return ConsoleGateway(process, access, troubles, may_change=self._console.may_change)
 

@@ -239,7 +239,14 @@ class BrokerConfig:
         10_000, "Milliseconds that a stopping broker gives its connections to take their replies.", minimum=0
     )
     admin_token: str = setting(
-        "", "Bearer token of the admin endpoint; required where it listens beyond loopback.", is_secret=True
+        "",
+        "Bearer token of the admin endpoint, for all but the status of probes; required beyond loopback.",
+        is_secret=True,
+    )
+    admin_token_file: str = setting(
+        "",
+        "File of the token that changes need where admin.token is not set, made at the first start; by default "
+        "admin.token in the first data directory.",
     )
     admin_security_protocol: str = setting(
         "PLAINTEXT",

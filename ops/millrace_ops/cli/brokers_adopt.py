@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from millrace_ops.replicas.adoption import AdoptedPartition, AdoptionPlan
     from millrace_ops.replicas.stray_reports import AdminEndpoint
 
-TOKEN_VARIABLE = "MILLRACE_ADMIN_TOKEN"  # noqa: S105 -- the name of the variable
 HTTPS = "https://"
 COLUMNS = ("partition", "leader", "replicas", "log_start_offset", "log_end_offset", "bytes", "remarks")
 
@@ -84,11 +83,12 @@ def adopt(
 def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
     """Returns the endpoints of addresses or URLs: MILLRACE_ADMIN_URL has URLs, as Dagster's definitions read it too."""
     from millrace.addresses import parse_addresses
+    from millrace.security.admin_token import admin_token
     from millrace_ops.replicas.stray_reports import AdminEndpoint
 
     urls = [one.strip().rstrip("/") for one in admin.split(",") if one.strip()]
     addresses = parse_addresses(",".join(one.removeprefix("http://").removeprefix(HTTPS) for one in urls))
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    token = admin_token(os.environ)
     context = _context(client_config) if any(one.startswith(HTTPS) for one in urls) else None
     with_tls = {address: url.startswith(HTTPS) for address, url in zip(addresses, urls, strict=True)}
     return [AdminEndpoint(address, token, context if has_tls else None) for address, has_tls in with_tls.items()]

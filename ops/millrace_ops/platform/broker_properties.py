@@ -20,6 +20,7 @@ OPTIONS: Mapping[str, str] = {
     "log.dirs": "--dir",
     "zookeeper.connect": "--zookeeper",
     "admin.token": "the environment variable MILLRACE_ADMIN_TOKEN",
+    "admin.token.file": "the environment variable MILLRACE_ADMIN_TOKEN",
 }
 
 

@@ -26,6 +26,7 @@ from millrace.clock import Clock
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace.ports import free_port
+from millrace.security.admin_token import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
 from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
@@ -72,7 +73,7 @@ class PlatformOptions:
         master: The Spark master that loads run on.
         warm: Whether a Spark is kept running for the loads.
         broker_properties: Further properties of the broker, which no process list shows.
-        admin_token: The token of the admin endpoint, which no process list shows; "" for none.
+        admin_token: The token of the admin endpoint, which no process list shows; "" for one that changes alone need.
         postgres_url: `postgresql://USER:PASSWORD@HOST/DATABASE` for Dagster's instance; "" for SQLite.
         console: Whether brokers serve the console in the browser; it is read-only unless the properties say otherwise.
         secure: Whether the platform is hardened (`hardening`); once it was, it must be at every further start.
@@ -279,7 +280,7 @@ class Platform:
             self.supervisor.start(zookeeper_service(place, port, settings, flags))
         return f"{LOOPBACK}:{port}"
 
-    def _broker_service(self, place: BrokerPlace, zookeeper: str, config: str | None) -> Service:
+    def _broker_service(self, place: BrokerPlace, zookeeper: str, config: str) -> Service:
         return broker_service(
             place,
             data_dir=self.path(place.service),
@@ -301,6 +302,7 @@ class Platform:
 
     @property
     def _admin_token(self) -> str:
+        """The token that reading needs, too; "" where reading is open."""
         return self._options.admin_token or ("" if self._hardening is None else self._hardening.admin_token)
 
     def _own_properties(self, place: BrokerPlace) -> dict[str, str]:
@@ -316,13 +318,16 @@ class Platform:
                 own[CLIENT_CONFIG_OF_CONSOLE] = client_config
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
-    def _write_given_properties(self) -> str | None:
-        """Writes the given properties and secrets to a file that only this user can read; returns its path, or None."""
-        token = {"admin.token": self._admin_token} if self._admin_token else {}
+    def _kept_token(self) -> str:
+        """Returns the file of the token that changes need where reading is open, which all brokers share."""
+        self._secrets().admin_token()
+        return os.path.join(self.path("secrets"), "admin.token")
+
+    def _write_given_properties(self) -> str:
+        """Writes the given properties and secrets to a file that only this user can read; returns its path."""
+        token = {"admin.token": self._admin_token} if self._admin_token else {"admin.token.file": self._kept_token()}
         hardened = {} if self._hardening is None else self._hardening.broker_properties
         properties = {**self._options.broker_properties, **hardened, **token}
-        if not properties:
-            return None
         os.makedirs(self.path("secrets"), mode=0o700, exist_ok=True)
         path = os.path.join(self.path("secrets"), "broker.properties")
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -355,7 +360,8 @@ class Platform:
             "MILLRACE_WAREHOUSE_DIR": self.path("warehouse"),
             "MILLRACE_SCHEMA_DIR": self.path("schemas"),
             "MILLRACE_SPARK_MASTER": self._options.master,
-            "MILLRACE_ADMIN_TOKEN": self._admin_token,
+            TOKEN: self._admin_token,
+            TOKEN_FILE: "" if self._admin_token else self._kept_token(),
             **({} if self._hardening is None else {CLIENT_CONFIG: self._hardening.client_config}),
             POSTGRES_VARIABLE: dagster_url(self._options.postgres_url),
         }

@@ -14,11 +14,13 @@ from urllib.parse import quote
 
 from millrace.addresses import Address
 from millrace.errors import PlatformError
+from millrace.security.admin_token import WAY_ON
 from millrace_ops.replicas.adoption import AdoptionRefusedError, Held, OfflineReplica, StrayReplica
 
 TIMEOUT_S = 60.0
 MAX_ANSWER_BYTES = 64 << 20
 SHOWN_BYTES = 200
+JSON = "application/json"
 OK, UNAUTHORIZED, FIRST_SERVER_ERROR = 200, 401, 500
 T = TypeVar("T")
 
@@ -73,7 +75,9 @@ class AdminEndpoint(NamedTuple):
 
     def _exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> Any:
         connection = self._connection()
-        headers = {"Authorization": f"Bearer {self.token}".encode()} if self.token else {}
+        headers: dict[str, str | bytes] = {"Content-Type": JSON}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}".encode()
         try:
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
@@ -94,9 +98,7 @@ class AdminEndpoint(NamedTuple):
 
     def _refusal(self, status: int, content: bytes) -> PlatformError | AdoptionRefusedError:
         if status == UNAUTHORIZED:
-            return AdoptionRefusedError(
-                f"{self._name} asks for a token; MILLRACE_ADMIN_TOKEN must be what the property admin.token says"
-            )
+            return AdoptionRefusedError(f"{self._name} asks for its token; {WAY_ON}")
         try:
             reason = json.loads(content)["error"]
         except (ValueError, KeyError, TypeError):

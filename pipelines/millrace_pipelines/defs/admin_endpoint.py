@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple, TypedDict, cast
 
 from millrace.errors import PlatformError
 from millrace.json_values import Json
+from millrace.security.admin_token import TOKEN, WAY_ON
 from millrace_pipelines.http import ServiceUnreachableError, UnsuccessfulStatusError, post_json
 
 MAINTENANCE_TIMEOUT_S = 3600.0
-TOKEN_VARIABLE = "MILLRACE_ADMIN_TOKEN"  # noqa: S105 -- the name of the variable
 UNAUTHORIZED = 401
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 FIRST_SERVER_ERROR = 500
@@ -161,19 +161,14 @@ class AdminEndpoint(NamedTuple):
     def _checked_token(self) -> str:
         token = self.token.strip()
         if token and not token.isprintable():
-            raise MaintenanceRefusedError(
-                f"{TOKEN_VARIABLE} holds characters that no token of an HTTP request may have"
-            )
+            raise MaintenanceRefusedError(f"{TOKEN} holds characters that no token of an HTTP request may have")
         return token
 
     def _refusal(self, url: str, action: str, error: UnsuccessfulStatusError) -> str:
         if error.status == UNAUTHORIZED and not self.token.strip():
-            return f"the broker's admin endpoint {url} asks for a token, and {TOKEN_VARIABLE} is not set"
+            return f"the broker's admin endpoint {url} asks for its token; {WAY_ON}"
         if error.status == UNAUTHORIZED:
-            return (
-                f"the broker's admin endpoint {url} refuses the token; {TOKEN_VARIABLE} must be what the broker's "
-                "property admin.token says"
-            )
+            return f"the broker's admin endpoint {url} refuses the token; {WAY_ON}"
         reason = _error_of(error.content)
         return str(error) if reason is None else f"the broker refuses {action}: {reason}"
 

@@ -9,8 +9,9 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.client import Cluster
+from millrace.security.admin_token import admin_token
 from millrace.security.client_config import read_client_security
-from millrace_pipelines.defs.admin_endpoint import TOKEN_VARIABLE, AdminEndpoint
+from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 
 CLIENT_TIMEOUT_S = 20.0
 
@@ -25,7 +26,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         admin_url: The broker's admin endpoint, `http://HOST:PORT`, or `https://` with TLS, for which `client_config`
             says whom to trust; those of several brokers with commas between.
         admin_token: The token of the admin endpoint; if empty, that of the environment variable MILLRACE_ADMIN_TOKEN,
-            which keeps it out of all that Dagster shows.
+            or of the file that MILLRACE_ADMIN_TOKEN_FILE names, which keep it out of all that Dagster shows.
         warehouse_dir: The folder of the tables, or s3://bucket/path.
         schema_dir: The folder with declared schemas, `<schema_dir>/<topic>.json`; without one a table has raw records.
         master: Spark's master, for example `local[2,3]`.
@@ -67,7 +68,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
     def admin(self) -> AdminEndpoint:
         """Returns the broker's admin endpoint, whose certificate is trusted as those of brokers are."""
-        token = self.admin_token or os.environ.get(TOKEN_VARIABLE, "")
+        token = self.admin_token or admin_token(os.environ)
         has_tls = "https:" in self.admin_url
         return AdminEndpoint(
             self.admin_url, token, read_client_security(self.client_config).context if has_tls else None

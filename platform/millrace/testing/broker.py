@@ -84,6 +84,7 @@ class BrokerProcess:
         self._protocol = protocol
         self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
         self._settings += [] if config is None else ["--config", str(config)]
+        self._given_token = (properties or {}).get("admin.token", "")
         self._names_listeners = "listeners" in (properties or {})
         self._admin_scheme = "https" if (properties or {}).get("admin.security.protocol") == "SSL" else "http"
         self._broker_id = broker_id
@@ -120,6 +121,11 @@ class BrokerProcess:
                 raise SetupError(f"the admin endpoint does not open:\n{self._log_tail()}")
             time.sleep(0.01)
         return f"{self._admin_scheme}://{file.read_text(encoding='utf-8').strip()}"
+
+    @property
+    def admin_token(self) -> str:
+        """The token that changes by its admin endpoint need: that of the property, or the one that the broker made."""
+        return self._given_token or (self.data_dir / "admin.token").read_text(encoding="utf-8").strip()
 
     def start(self) -> None:
         """Starts the broker, which must not be running."""

@@ -28,6 +28,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_support.admin_requests import change_request
 from millrace_support.loads import FS, Loads
 from millrace_support.set_clock import SetClock
 from millrace_support.waiting import until
@@ -87,7 +88,7 @@ def disk_full(place: Path) -> Fault:
         until(lambda: not has_room())
         yield ""
         _millrace("configs", "set", "retention.bytes=2000000", "--topic", "full", bootstrap=broker.bootstrap)
-        request = urllib.request.Request(f"{broker.admin_url}/maintenance/retention", method="POST")  # noqa: S310
+        request = change_request(broker, "maintenance/retention")
         urllib.request.urlopen(request).close()  # noqa: S310 -- a broker of its own
         until(has_room)
         yield ""

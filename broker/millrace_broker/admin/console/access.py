@@ -1,7 +1,7 @@
 """Decides who may see the console, and which requests may change something.
 
-    the endpoint has a token    a page needs a session, which the login gives for the token, or the token itself
-    it has none (loopback)      a page is shown to whoever names this machine as the host: a page of another site, whose
+    there is a token            a page needs a session, which the login gives for the token, or the token itself
+    there is none (loopback)    a page is shown to whoever names this machine as the host: a page of another site, whose
                                 name leads to 127.0.0.1 (DNS rebinding), is refused
     a POST                      needs a form that this broker has made for the session, and the same origin
 
@@ -17,15 +17,16 @@ from collections.abc import Mapping
 
 from millrace.addresses import is_loopback
 from millrace.clock import Clock
+from millrace_broker.admin.guard import is_own_origin, without_port
 
 ROOT = "/console"
 FORM_TOKEN_HEADER = "X-Console-Form-Token"  # noqa: S105 -- a header's name; by it pages learn what forms carry
 SESSION_S = 12 * 3600
-OPEN = "open"  # the session of an endpoint without a token
+OPEN = "open"  # the session where there is no token
 
 
 class ConsoleAccess:
-    """The decisions, for one token; `key` is random bytes that nobody else knows."""
+    """The decisions, for one token, "" where pages are shown to all; `key` is random bytes that nobody else knows."""
 
     def __init__(self, token: str, key: bytes, clock: Clock) -> None:
         self._token = token.encode()
@@ -69,7 +70,7 @@ class ConsoleAccess:
 
     def serves_host(self, host: str) -> bool:
         """Returns whether a request may name this host; without a token only this machine itself."""
-        return bool(self._token) or is_loopback(_without_port(host))
+        return bool(self._token) or is_loopback(without_port(host))
 
     def _signature(self, purpose: str, text: str) -> str:
         signed = f"{purpose}:{text}".encode(errors="surrogateescape")
@@ -77,14 +78,3 @@ class ConsoleAccess:
 
     def _now_s(self) -> int:
         return self._clock.now_ms() // 1000
-
-
-def is_own_origin(origin: str | None, host: str) -> bool:
-    """Returns whether a form was sent from a page of this host; browsers name the origin, other clients need not."""
-    return origin is None or origin.partition("://")[2] == host
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host

@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millrace.errors import SetupError
 from millrace.extras import hidden
-from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT, ConsoleAccess, is_own_origin
+from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT, ConsoleAccess
 from millrace_broker.admin.console.own_troubles import HEADER, to_header
 from millrace_broker.admin.console.process import ConsoleProcess
+from millrace_broker.admin.guard import is_own_origin
 
 with hidden("ssl", even_if_loaded=True):  # as in the endpoint
     import aiohttp
