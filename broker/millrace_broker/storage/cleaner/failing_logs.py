@@ -3,7 +3,7 @@
     failure     1       2       3       …       7 and later
     pause       15 s    30 s    60 s            15 min
 
-A log is named, with the reason, until a compaction succeeds. Another log of the same name begins anew.
+A log is named, with the reason, until a compaction succeeds. Another log of the same name begins afresh.
 """
 
 from __future__ import annotations

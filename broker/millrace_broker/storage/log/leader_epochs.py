@@ -7,7 +7,7 @@
 An entry is on the disk before the first batch of its epoch is written. A crash may leave one whose batches are lost;
 `truncate` drops it when the log opens.
 
-A file that is damaged, so that it has no such entries, is made anew of the log's batches, which bear their epochs.
+A file that is damaged, so that it has no such entries, is made again of the log's batches, which bear their epochs.
 
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.

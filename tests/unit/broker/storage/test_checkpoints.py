@@ -99,7 +99,7 @@ def test_epochs_of_a_damaged_file_are_those_of_the_batches(content: bytes, caplo
     assert epochs.entries == ((2, 10), (5, 50))
     assert epochs.newest_found == 5
     assert "the leader epochs are read from the log's batches" in caplog.text
-    assert LeaderEpochs(fs, "/", list).entries == epochs.entries, "the file is written anew"
+    assert LeaderEpochs(fs, "/", list).entries == epochs.entries, "the file is written again"
 
 
 def test_a_folder_remembers_its_cluster_and_broker() -> None:

@@ -187,7 +187,7 @@ def test_a_log_that_fails_is_tried_again_after_pauses_that_grow(monkeypatch: pyt
     assert (report.error, report.passes, store.cleaner.failing) == ("", 1, ())
 
 
-def test_another_log_of_the_name_begins_anew() -> None:
+def test_another_log_of_the_name_begins_afresh() -> None:
     store = Store()
     log = store.log()
     fill(log, 40, keys=2)
