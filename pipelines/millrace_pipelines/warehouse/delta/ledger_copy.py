@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
-
 from millrace_pipelines.warehouse.delta.commits import RESTORE, Commit, read_commit
+from millrace_pipelines.warehouse.delta.log_actions import actions_of
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Place, Store
+from millrace_pipelines.warehouse.delta.store import Place, Store
 from millrace_pipelines.warehouse.errors import LedgerError
 
 LEDGER_FILE = "_ledger.json"
@@ -149,29 +147,8 @@ def _without_commits(copy: LedgerCopy, table: Snapshot, gone: int) -> dict[str, 
 
 def _transactions_in_log(table: Snapshot) -> dict[str, int]:
     """Returns all of Millrace's transactions that the log has: those of its checkpoint, and of the commits after it."""
-    checkpoint = table.checkpoint_version()
-    found: dict[str, int] = {} if checkpoint is None else dict(_in_checkpoint(table, checkpoint))
-    for version in range(0 if checkpoint is None else checkpoint + 1, table.version + 1):
-        commit = read_commit(table, version)
-        found |= {} if commit is None else _own(commit.transactions)
-    return found
-
-
-def _in_checkpoint(table: Snapshot, version: int) -> Iterator[tuple[str, int]]:
-    listed = table.filesystem.get_file_info(pafs.FileSelector(f"{table.root}/{LOG_DIRECTORY}"))
-    for info in listed:
-        if info.base_name.startswith(f"{version:020d}.checkpoint"):
-            for txn in _txn_actions(table, info.path):
-                if txn["appId"].startswith(OWN_APP_IDS):
-                    yield txn["appId"], txn["version"]
-
-
-def _txn_actions(table: Snapshot, path: str) -> list[dict[str, Any]]:
-    if path.endswith(".json"):
-        with table.filesystem.open_input_file(path) as file:
-            return [action["txn"] for action in map(json.loads, file.read().splitlines()) if "txn" in action]
-    rows = pq.read_table(path, columns=["txn"], filesystem=table.filesystem)
-    return [txn for txn in rows.column("txn").to_pylist() if txn] if rows.num_columns else []
+    said = actions_of(table, "txn", ("appId", "version"))
+    return _own({str(txn["appId"]): int(txn["version"]) for txn in said})
 
 
 def _own(transactions: Mapping[str, int]) -> dict[str, int]:
