@@ -193,8 +193,7 @@ CHANGES = {
     "vectors are on": (properties(VECTORS), []),
     "vectors": (
         rows_are(WITHOUT_1, sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({VECTORS})",
-                                "DELETE FROM {t} WHERE offset = 1")),
-        ["audit", "compact", "erase", "checkpoint", "vacuum"]),
+                                "DELETE FROM {t} WHERE offset = 1")), []),
     "vectors, purged": (
         rows_are(WITHOUT_1, sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({VECTORS})",
                                 "DELETE FROM {t} WHERE offset = 1", "REORG TABLE {t} APPLY (PURGE)")), []),

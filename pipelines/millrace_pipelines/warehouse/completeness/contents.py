@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import numpy as np
@@ -17,10 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Flags
+from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import TableRefusedError
+from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
 
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"
@@ -31,13 +35,23 @@ NONE: Integers = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A row group of a data file; the bounds of its partitions and offsets, both inclusive, are None where unknown."""
+    """A row group of a data file.
+
+    Attributes:
+        path: The file.
+        index: The group's number in it.
+        rows: How many rows it has, without those that a deletion vector deletes.
+        partitions: The bounds of their partitions, both inclusive; None where unknown.
+        offsets: The same of their offsets.
+        kept: Says of each of its rows whether it is left; None where none is deleted.
+    """
 
     path: str
     index: int
     rows: int
     partitions: tuple[int, int] | None
     offsets: tuple[int, int] | None
+    kept: Flags | None = field(default=None, compare=False)
 
     def may_have(self, partition: int, from_offset: int, until_offset: int) -> bool:
         """Returns whether the bounds let it have one of these offsets."""
@@ -47,14 +61,13 @@ class RowGroup:
 
 
 class Contents:
-    """The files that one version of a table names, or those of them that have one of the given names."""
+    """The files that one version of a table names, or those of them that have one of the given names.
+
+    A row that another engine's deletion vector deletes is not there.
+    """
 
     def __init__(self, table: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
-        if table.kept_rows():
-            raise TableRefusedError(
-                f"{table.location} has deletion vectors, by which other engines delete rows, which an audit does not "
-                "read yet. Way on: `REORG TABLE … APPLY (PURGE)`. Nothing was changed"
-            )
+        self._kept = table.kept_rows()
         self._filesystem = table.filesystem
         self._store: Store = store_at(table.location, fs)
         self.row_groups: list[RowGroup] = []
@@ -62,6 +75,8 @@ class Contents:
         self._found: set[str] = set()
         for name, action in sorted(_said(table, names).items()):
             self._look_at(name, action)
+        if names is None and self._kept:
+            self.findings += self._deleted_findings(table)
 
     @property
     def rows(self) -> int:
@@ -82,15 +97,25 @@ class Contents:
         except (pa.ArrowException, OSError) as error:
             self._find(path, _unreadable(error))
             return
-        rows = action.get("num_records")
+        kept = self._kept.get(name)
+        rows = action.get("num_records") if kept is None else len(kept)
         if rows is not None and metadata.num_rows != rows:
             self.findings.append(f"{path}: has {metadata.num_rows} rows, the table's log says {rows}")
-        self.row_groups += _row_groups(path, metadata, _folder_partition(action))
+            if kept is not None:  # it says which rows of another file are left
+                return
+        self.row_groups += _row_groups(path, metadata, _folder_partition(action), kept)
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
         """Reads partition and offset of each row; where they can't be read, notes a finding and returns none."""
+        return self._places(group, group.kept)
+
+    def read_deleted(self, group: RowGroup) -> tuple[Integers, Integers]:
+        """Reads the same of each row that a deletion vector deletes."""
+        return (NONE, NONE) if group.kept is None else self._places(group, ~group.kept)
+
+    def _places(self, group: RowGroup, wanted: Flags | None) -> tuple[Integers, Integers]:
         columns = [OFFSET] if group.partitions and group.partitions[0] == group.partitions[1] else [PARTITION, OFFSET]
-        rows = self.columns_of(group, columns)
+        rows = self._columns_of(group, columns, wanted)
         if rows is None or not self.has_places(group, rows, columns):
             return NONE, NONE
         offsets: Integers = rows.column(OFFSET).to_numpy()
@@ -100,13 +125,17 @@ class Contents:
 
     def columns_of(self, group: RowGroup, names: Sequence[str]) -> pa.Table | None:
         """Reads those of the columns that a row group has; notes a finding and returns None where that fails."""
+        return self._columns_of(group, names, group.kept)
+
+    def _columns_of(self, group: RowGroup, names: Sequence[str], wanted: Flags | None) -> pa.Table | None:
         try:
             with pq.ParquetFile(group.path, filesystem=self._filesystem, page_checksum_verification=True) as file:
                 there = [name for name in names if name in file.schema_arrow.names]
-                return file.read_row_group(group.index, columns=there, use_threads=False)
+                rows = file.read_row_group(group.index, columns=there, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             self._find(group.path, _unreadable(error))
             return None
+        return rows if wanted is None else rows.filter(pa.array(wanted))
 
     def has_places(self, group: RowGroup, rows: pa.Table, columns: Sequence[str]) -> bool:
         """Returns whether each row has its partition and offset; notes a finding where not."""
@@ -114,6 +143,26 @@ class Contents:
         if not is_whole:
             self._find(group.path, "has rows without their partition or offset")
         return is_whole
+
+    def _deleted_findings(self, table: Table) -> Iterator[str]:
+        """Yields which offsets deletion vectors take away; one that an update put into another file is still there."""
+        deleted: dict[tuple[str, int], list[Integers]] = {}
+        for group in self.row_groups:
+            partitions, offsets = self.read_deleted(group)
+            for partition in np.unique(partitions).tolist():
+                deleted.setdefault((group.path, partition), []).append(offsets[partitions == partition])
+        for (path, partition), parts in sorted(deleted.items()):
+            offsets = self._not_there(partition, np.unique(np.concatenate(parts)))
+            if len(offsets):
+                yield f"{path}: {_deleted_sentence(table, partition, offsets)}"
+
+    def _not_there(self, partition: int, offsets: Integers) -> Integers:
+        """Returns those of some offsets that no row has."""
+        for group in self.row_groups:
+            if len(offsets) and group.may_have(partition, int(offsets[0]), int(offsets[-1]) + 1):
+                partitions, there = self._places(group, group.kept)
+                offsets = np.setdiff1d(offsets, there[partitions == partition])
+        return offsets
 
     def _find(self, path: str, what: str) -> None:
         if path not in self._found:
@@ -142,12 +191,18 @@ def _folder_partition(action: AddedFile) -> int | None:
     return None if value is None else int(value)
 
 
-def _row_groups(path: str, metadata: pq.FileMetaData, folder_partition: int | None) -> Iterator[RowGroup]:
+def _row_groups(
+    path: str, metadata: pq.FileMetaData, folder_partition: int | None, kept: Flags | None
+) -> Iterator[RowGroup]:
     columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    first = 0
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
         partitions = _bounds(group, columns.get(PARTITION)) if folder_partition is None else (folder_partition,) * 2
-        yield RowGroup(path, index, group.num_rows, partitions, _bounds(group, columns.get(OFFSET)))
+        mine = None if kept is None else kept[first : first + group.num_rows]
+        rows = group.num_rows if mine is None else int(mine.sum())
+        yield RowGroup(path, index, rows, partitions, _bounds(group, columns.get(OFFSET)), mine)
+        first += group.num_rows
 
 
 def _bounds(group: pq.RowGroupMetaData, column: int | None) -> tuple[int, int] | None:
@@ -156,6 +211,20 @@ def _bounds(group: pq.RowGroupMetaData, column: int | None) -> tuple[int, int] |
         return None
     least, greatest = statistics.min, statistics.max
     return None if least is None or greatest is None else (int(least), int(greatest))
+
+
+def _deleted_sentence(table: Table, partition: int, offsets: Integers) -> str:
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    firsts, lasts = offsets[np.r_[0, breaks + 1]].tolist(), offsets[np.r_[breaks, len(offsets) - 1]].tolist()
+    ranges = [f"{first}-{last}" if first < last else f"{first}" for first, last in zip(firsts, lasts, strict=True)]
+    until = "" if mode_of(table) is Mode.UPSERT else f" --until-offset {lasts[-1] + 1}"
+    rows = table.location.removesuffix(DEAD_LETTERS_SUFFIX)
+    command = f"millrace warehouse reload {ledger_of(table).topic} --table {rows} --partition {partition}"
+    return (
+        f"partition {partition}, offsets {shown(ranges)}: deleted by another engine's deletion vector; "
+        f"`{command} --from-offset {firsts[0]}{until}` reads these records again, but for those whose keys "
+        "`millrace warehouse erase` has erased before"
+    )
 
 
 def shown(offsets: Sequence[object] | Integers, limit: int = 5) -> str:

@@ -69,6 +69,9 @@ class Rewrite:
 
 Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
+ReadBlocks: TypeAlias = Callable[..., Iterator[pa.RecordBatch]]
+"""Reads one of a table's files: `blocks_of` or `every_block_of`."""
+
 MakeRewrite = Callable[[Table, str], Rewrite | None]
 """Writes the files of a rewrite under an operation id, and returns the rewrite; None where nothing is to be done."""
 
@@ -197,10 +200,22 @@ def blocks_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of one of a table's files in blocks, with those of the columns that it has; all by default.
 
+    Rows that a deletion vector deletes are left out.
+
     Raises:
         FileNotFoundError: There is no such file.
         WarehouseError: The file can't be read, or a page's bytes are not those that were written.
     """
+    kept, place = table.kept_rows().get(name), 0
+    for batch in every_block_of(table, name, most_rows, columns):
+        yield batch if kept is None else batch.filter(pa.array(kept[place : place + batch.num_rows]))
+        place += batch.num_rows
+
+
+def every_block_of(
+    table: Table, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields what `blocks_of` yields, and the rows that a deletion vector deletes, too."""
     try:
         with open_file(table, name) as file:
             present = [column for column in file.schema_arrow.names if columns is None or column in columns]

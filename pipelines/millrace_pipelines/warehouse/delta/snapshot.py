@@ -99,6 +99,7 @@ class Snapshot:
             properties=self.configuration,
             schema=self._delta.schema().to_json(),
             has_deletion_vectors=bool(self.kept_rows()),
+            is_in_bucket=not self._store.is_local,
         )
 
     def kept_rows(self) -> Mapping[str, Flags]:
@@ -193,7 +194,8 @@ class Snapshot:
 
     def unneeded_files(self, retention_hours: int) -> list[str]:
         """Returns the names of files that this version doesn't name, removed or written at least that long ago."""
-        return sorted(self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True))
+        unneeded = self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True)
+        return sorted(set(unneeded))
 
     def checkpoint_version(self) -> int | None:
         """Returns the version of the last checkpoint, None before the first."""

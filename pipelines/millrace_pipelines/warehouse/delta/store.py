@@ -11,6 +11,7 @@ AWS_REGION, AWS_ENDPOINT_URL.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -152,6 +153,22 @@ class Store:
         self._disk.fsync_dir(folder)
         if is_new:
             self._disk.fsync_dir(os.path.dirname(folder))
+
+    def create(self, name: str, content: bytes) -> None:
+        """Makes a small file of a folder durably, whole or not at all; FileExistsError where there is one."""
+        assert self._disk is not None
+        staged = f"{self.path(name)}{STAGED}{uuid.uuid4().int}"
+        fd = self._disk.open(staged, create=True)
+        try:
+            self._disk.pwritev(fd, [content], 0)
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)
+        try:
+            os.link(staged, self.path(name))
+        finally:
+            self._disk.unlink(staged)
+        self._disk.fsync_dir(os.path.dirname(staged))
 
     def remove(self, name: str) -> None:
         """Removes a file; FileNotFoundError where there is none."""

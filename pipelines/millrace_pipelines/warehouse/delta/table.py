@@ -9,7 +9,8 @@ table, and the commit is made on that same object, so delta-rs refuses it if a l
 of them (Delta itself accepts an older transaction version without an error). delta-rs refuses more than it must, such
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
 transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
-(`ledger_copy`), and the next commit writes them again.
+(`ledger_copy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit is
+made without delta-rs (`own_commit`).
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
 made. A crash leaves either the whole commit or none of it; data files without a commit are garbage that no reader sees.
@@ -31,6 +32,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.adds import LoggedFile, logged_files
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.ledger_copy import (
@@ -43,6 +45,7 @@ from millrace_pipelines.warehouse.delta.ledger_copy import (
 )
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage
 from millrace_pipelines.warehouse.delta.lineage_files import keep_lineage
+from millrace_pipelines.warehouse.delta.own_commit import put_commit
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.protocol_action import refused_by_log
 from millrace_pipelines.warehouse.delta.repair import remove_torn_end
@@ -228,21 +231,14 @@ class Table(Snapshot):
         if removed:
             counted, counts = self.count_rewrites()
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
-        now_ms, columns = self._clock.now_ms(), self.schema
+        now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed)
         actions: list[AddAction | RemoveAction] = [
             *(file.remove_action(now_ms, data_change=data_change) for file in removed),
             *(file.add_action(now_ms, data_change=data_change) for file in files),
         ]
 
         def write() -> None:
-            self._delta.create_write_transaction(
-                actions,
-                mode="append",
-                schema=self._delta.schema(),
-                partition_by=self.partition_columns,
-                commit_properties=self._properties(transactions, lineage),
-                post_commithook_properties=HOOKS,
-            )
+            self._write_commit(actions, logged, self._properties(transactions, lineage))
 
         for _ in range(COMMIT_ATTEMPTS):
             self.check_access(access)
@@ -255,7 +251,32 @@ class Table(Snapshot):
                 if files and files[0].name in self.file_names():
                     return self.version
                 self._check_columns(columns)
+                self._check_removed(removed)
+                self._check_vectors(removed, logged)
         raise StaleLedgerError(f"{self.location}: others commit all the time; nothing of this load was committed")
+
+    def _write_commit(
+        self,
+        actions: list[AddAction | RemoveAction],
+        logged: Mapping[str, LoggedFile],
+        properties: CommitProperties,
+    ) -> None:
+        """Writes a commit through delta-rs, or, where files to remove have deletion vectors, without it."""
+        if logged:
+            time_ms, partition_by = self._clock.now_ms(), self.partition_columns
+            put_commit(
+                self._store, self.version + 1, actions,
+                logged=logged, partition_by=partition_by, properties=properties, time_ms=time_ms,
+            )  # fmt: skip
+            return
+        self._delta.create_write_transaction(
+            actions,
+            mode="append",
+            schema=self._delta.schema(),
+            partition_by=self.partition_columns,
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
 
     def configure(
         self,
@@ -363,6 +384,15 @@ class Table(Snapshot):
     def _check_removed(self, removed: Sequence[RemovedFile]) -> None:
         if removed and (gone := {file.name for file in removed} - set(self.file_names())):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
+
+    def _with_vectors(self, removed: Sequence[RemovedFile]) -> Mapping[str, LoggedFile]:
+        """Returns how the log names files that are to be removed; nothing where none of them has a deletion vector."""
+        names = {file.name for file in removed}
+        return logged_files(self, names) if names & self.kept_rows().keys() else {}
+
+    def _check_vectors(self, removed: Sequence[RemovedFile], before: Mapping[str, LoggedFile]) -> None:
+        if self._with_vectors(removed) != before:
+            raise StaleLedgerError(f"{self.location}: another engine deleted rows of files that this replaces")
 
     def _check_columns(self, before: pa.Schema) -> None:
         now = self.schema

@@ -1,6 +1,7 @@
 """Erasure of keys: the table of rows and its dead letters are rewritten without them.
 
-Each file that has a record with one of the keys is written again without these records; the others stay. The ledger is
+Each file that has a record with one of the keys is written again without these records; the others stay. A row that
+another engine's deletion vector deletes is such a record, too: its bytes are in the file. The ledger is
 untouched: the offsets count as loaded, and neither a later load nor a reload (`keys.erased`) brings them back. The old
 files are gone once vacuum has removed them (`vacuum --retain 0`): neither the log nor the files' statistics keep a key.
 The topic keeps its records until a tombstone and compaction, or retention, remove them.
@@ -26,7 +27,7 @@ from millrace_pipelines.warehouse.dead_letters.letters import is_reached
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay, pending_replay
 from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, rewrite
+from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ERASE, ErasedKeys
 from millrace_pipelines.warehouse.keys.removal import (
@@ -157,7 +158,8 @@ class _Erasure:
         return location != self._rows.location
 
     def _touched(self, table: Table, pool: Executor) -> list[CurrentFile]:
-        return files_with(table, current_files(table), ["key"], self._is_erased, pool)
+        """Returns the files that have one of the keys, be it in a row that another engine's deletion vector deletes."""
+        return files_with(table, current_files(table), ["key"], self._is_erased, pool, read=every_block_of)
 
     def _removals(
         self, table: Table, touched: Sequence[CurrentFile], is_counted: FindRows = every_row

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile
-from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, blocks_of, read_rows, writer
+from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, ReadBlocks, blocks_of, read_rows, writer
 from millrace_pipelines.warehouse.delta.table import Table
 
 ASKED_COLUMNS = frozenset({"key", "partition", "offset", "ledger", "replay"})
@@ -56,10 +56,16 @@ class Remainder(NamedTuple):
 
 
 def files_with(
-    table: Table, files: Sequence[CurrentFile], columns: Sequence[str], is_meant: FindRows, pool: Executor
+    table: Table,
+    files: Sequence[CurrentFile],
+    columns: Sequence[str],
+    is_meant: FindRows,
+    pool: Executor,
+    *,
+    read: ReadBlocks = blocks_of,
 ) -> list[CurrentFile]:
     """Returns the files that have at least one row that is meant, as far as `columns` of them tell."""
-    has_rows = pool.map(partial(_has_rows, table, columns, is_meant), files)
+    has_rows = pool.map(partial(_has_rows, table, columns, is_meant, read), files)
     return [file for file, has in zip(files, has_rows, strict=True) if has]
 
 
@@ -88,8 +94,8 @@ def absent_offsets(counts: Mapping[int, int]) -> Iterator[dict[str, int]]:
             yield {"partition": partition, "offsets": offsets}
 
 
-def _has_rows(table: Table, columns: Sequence[str], is_meant: FindRows, file: CurrentFile) -> bool:
-    batches = blocks_of(table, file.name, columns=columns)
+def _has_rows(table: Table, columns: Sequence[str], is_meant: FindRows, read: ReadBlocks, file: CurrentFile) -> bool:
+    batches = read(table, file.name, columns=columns)
     return any(bool(is_meant(pa.Table.from_batches([batch])).any()) for batch in batches)
 
 

@@ -109,17 +109,18 @@ class _Wave:
         if not bins:
             return None
         with ThreadPoolExecutor(len(bins)) as pool:
-            self.after = list(pool.map(partial(self._merge, table, operation_id), range(len(bins)), bins))
+            merged = pool.map(partial(self._merge, table, operation_id), range(len(bins)), bins)
+            self.after = [file for file in merged if file is not None]
         self.before = [file for files in bins for file in files]
         lineage = {"kind": "compact", "files_before": len(self.before), "files_after": len(self.after)}
         return Rewrite(added=self.after, removed=self.before, lineage=lineage, data_change=False)
 
-    def _merge(self, table: Table, operation_id: str, number: int, files: Sequence[CurrentFile]) -> DataFile:
+    def _merge(self, table: Table, operation_id: str, number: int, files: Sequence[CurrentFile]) -> DataFile | None:
         with writer(table, operation_id, number, self._fs, files[0]) as output:
             for file in files:
                 for rows in read_rows(table, file.name):
                     output.write(rows)
             merged = output.finish()
-        if merged is None or merged.rows != sum(file.rows for file in files):
+        if (0 if merged is None else merged.rows) != sum(file.rows for file in files):
             raise WarehouseError(f"{table.location}: {[file.name for file in files]} have not the rows the log says")
         return merged

@@ -1,13 +1,12 @@
-"""Deletion vectors of other engines: rows are read without the deleted ones, added beside them, and else refused."""
+"""Deletion vectors of other engines: deleted rows are not there for any command, and files go with their vectors."""
 
 import json
-import struct
+import os
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
@@ -16,9 +15,10 @@ from millrace_pipelines.defs.tables.preview import preview
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER
 from millrace_pipelines.warehouse.dead_letters.summary import count_reasons
+from millrace_pipelines.warehouse.delta.data_file import RemovedFile
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import TableRefusedError
+from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.tables.find import describe_table
 from millrace_pipelines.warehouse.tables.open import look_at_tables
@@ -26,68 +26,60 @@ from millrace_pipelines.warehouse.tables.query import query
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.deletion_vectors import delete_rows, inline_vector, largest_file, stored_vector
 from millrace_support.loads import Loads
 
 FS = OsFileSystem()
 DELETED = (3, 4, 7, 11, 18, 29)
-Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-ROARING_ARRAY = 1681511377
-NO_RUNS = 12346
-FEATURES = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
-            "writerFeatures": ["deletionVectors"]}  # fmt: skip
+LEFT = set(range(50)) - {*DELETED}
+STORED = {
+    "inline": lambda location, rows: inline_vector(rows),
+    "by UUID": stored_vector,
+    "by UUID with a prefix": lambda location, rows: stored_vector(location, rows, prefix="ab"),
+    "by address": lambda location, rows: stored_vector(location, rows, by_address=True),
+}
 
 
-def vector_of(rows):
-    """An inline deletion vector: an array of one Roaring bitmap, which has one container of single values."""
-    values = b"".join(struct.pack("<H", row) for row in rows)
-    bitmap = struct.pack("<IIHHI", NO_RUNS, 1, 0, len(rows) - 1, 16) + values
-    content = struct.pack("<IQI", ROARING_ARRAY, 1, 0) + bitmap
-    words = struct.unpack(f">{len(content) // 4}I", content)
-    text = "".join(Z85[word // 85**place % 85] for word in words for place in (4, 3, 2, 1, 0))
-    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(content), "cardinality": len(rows)}
+def loaded(directory):
+    loads = Loads(str(directory))
+    loads.load((0, 40), range(40), values={"key": [b"key-%d" % offset for offset in range(40)]})
+    loads.load((40, 50), range(40, 50), values={"key": [b"key-%d" % offset for offset in range(40, 50)]})
+    return loads
 
 
-def delete_rows(location, which=0, vector=None):
-    """Deletes rows of a file as another engine does: the file is removed, and added with a vector."""
-    table = DeltaTable(location)
-    name = Table.load(location, FS).file_names()[which]
-    [add] = [
-        action["add"]
-        for commit in sorted(Path(location, "_delta_log").glob("*.json"))
-        for action in map(json.loads, commit.read_text().splitlines())
-        if action.get("add", {}).get("path") == name
-    ]
-    remove = {"path": name, "deletionTimestamp": 1, "dataChange": True}
-    actions = [
-        {"protocol": FEATURES},
-        {"remove": remove},
-        {"add": add | {"deletionVector": vector or vector_of(DELETED)}},
-    ]
-    path = Path(location, "_delta_log", f"{table.version() + 1:020d}.json")
-    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+@pytest.fixture(params=STORED.values(), ids=list(STORED))
+def stored(request):
+    return request.param
 
 
 @pytest.fixture
-def loads(tmp_path):
-    loads = Loads(str(tmp_path / "events"))
-    loads.load((0, 40), range(40), values={"key": [b"key-%d" % offset for offset in range(40)]})
-    loads.load((40, 50), range(40, 50))
-    [large] = [place for place, file in enumerate(loads.files()) if pq.read_metadata(file).num_rows == 40]
-    delete_rows(loads.directory, large)
+def loads(tmp_path, stored):
+    loads = loaded(tmp_path / "events")
+    delete_rows(loads.directory, largest_file(loads.directory), stored(loads.directory, DELETED))
     return loads
 
 
 def queried(location):
     with query(location, 'SELECT "offset" FROM events') as rows:
-        return set(rows.read_all().column("offset").to_pylist())
+        offsets = rows.read_all().column("offset").to_pylist()
+    assert len(offsets) == len(set(offsets))
+    return set(offsets)
+
+
+def last_commit(location):
+    lines = max(Path(location, "_delta_log").glob("*.json")).read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def vector_files(location):
+    return sorted(path for path in Path(location).rglob("deletion_vector_*.bin"))
 
 
 def test_deleted_rows_are_not_read(loads):
-    left = set(range(50)) - {*DELETED}
-    assert queried(loads.directory) == left
+    assert queried(loads.directory) == LEFT
     rows = Table.load(loads.directory, FS).dataset().to_table(filter=pc.field("offset") < 20)
-    assert set(rows.column("offset").to_pylist()) == {offset for offset in left if offset < 20}
-    assert describe_table(loads.directory).rows == len(left)
+    assert set(rows.column("offset").to_pylist()) == {offset for offset in LEFT if offset < 20}
+    assert describe_table(loads.directory).rows == len(LEFT)
     shown = preview(Table.load(loads.directory, FS), 50)
     assert [f"key-{offset}" in shown for offset in (28, 29, 30)] == [True, False, True]
 
@@ -98,33 +90,113 @@ def test_rows_are_added_beside_them(loads):
     assert queried(loads.directory) == set(range(60)) - {*DELETED}
 
 
-@pytest.mark.parametrize("act", [
-    lambda one: compact(one, FS, SystemClock()),
-    lambda one: checkpoint(one, FS),
-    lambda one: vacuum(one, FS, retention_hours=0),
-    lambda one: upkeep(one, FS, SystemClock(), UpkeepPolicy(min_small_files=2)),
-    lambda one: erase(one, [b"key-1"], FS),
-    lambda one: look_at_tables(one, "events", "id-1", None, FS, access="remove"),
-    audit,
-])  # fmt: skip
-def test_what_would_have_to_remove_files_or_count_rows_is_refused(loads, act):
-    before = {path: path.read_bytes() for path in Path(loads.directory).rglob("*") if path.is_file()}
-    with pytest.raises(TableRefusedError, match=r"deletion ?[vV]ectors.*REORG TABLE … APPLY \(PURGE\)"):
-        act(loads.directory)
-    assert {path: path.read_bytes() for path in Path(loads.directory).rglob("*") if path.is_file()} == before
+REWRITES = {
+    "compact": (lambda one: compact(one, FS, SystemClock()), LEFT),
+    "upkeep": (lambda one: upkeep(one, FS, SystemClock(), UpkeepPolicy(min_small_files=2)), LEFT),
+    "erase a row that is left": (lambda one: erase(one, [b"key-1"], FS), LEFT - {1}),
+    "erase a deleted row": (lambda one: erase(one, [b"key-3"], FS), LEFT),
+    "erase all rows": (lambda one: erase(one, [b"key-%d" % offset for offset in range(40)], FS), LEFT - {*range(40)}),
+}
 
 
-def test_deleted_letters_are_not_read(tmp_path):
+@pytest.mark.parametrize(("act", "left"), REWRITES.values(), ids=list(REWRITES))
+def test_a_file_is_removed_with_its_vector(loads, act, left):
+    name = largest_file(loads.directory)
+    [vector] = [action["add"]["deletionVector"] for action in last_commit(loads.directory) if "add" in action]
+    act(loads.directory)
+    assert queried(loads.directory) == left
+    removed = {one["remove"]["path"]: one["remove"] for one in last_commit(loads.directory) if "remove" in one}
+    assert removed[name]["deletionVector"] == vector
+    assert not any("deletionVector" in action["add"] for action in last_commit(loads.directory) if "add" in action)
+    assert not Table.load(loads.directory, FS).kept_rows()
+    checkpoint(loads.directory, FS)
+    assert queried(loads.directory) == left
+
+
+def test_a_checkpoint_keeps_vectors(loads):
+    checkpoint(loads.directory, FS)
+    for commit in Path(loads.directory, "_delta_log").glob("*.json"):
+        commit.unlink()
+    assert queried(loads.directory) == LEFT
+    compact(loads.directory, FS, SystemClock())
+    assert queried(loads.directory) == LEFT
+
+
+def test_an_erased_key_is_gone_from_all_files(loads):
+    assert erase(loads.directory, [b"key-3"], FS).files == 1
+    vacuum(loads.directory, FS, retention_hours=0)
+    there = Path(loads.directory).glob("*.parquet")
+    keys = [key for path in there for key in pq.read_table(path).column("key").to_pylist()]
+    assert sorted(keys) == sorted(b"key-%d" % offset for offset in LEFT)
+    assert not vector_files(loads.directory)
+
+
+def test_vacuum_keeps_a_vector_as_long_as_its_file(loads):
+    before = vector_files(loads.directory)
+    vacuum(loads.directory, FS, retention_hours=0)
+    assert (vector_files(loads.directory), queried(loads.directory)) == (before, LEFT)
+    compact(loads.directory, FS, SystemClock())
+    assert not {*vacuum(loads.directory, FS, retention_hours=1).files} & {*map(str, before)}
+    assert vector_files(loads.directory) == before
+    report = vacuum(loads.directory, FS, retention_hours=0)
+    assert (len(report.files), vector_files(loads.directory)) == (2 + len(before), [])
+    assert queried(loads.directory) == LEFT
+
+
+def test_a_file_that_was_removed_with_two_vectors_stays_for_the_retention_of_the_last(loads, stored):
+    name = largest_file(loads.directory)
+    more = stored(loads.directory, [*DELETED, 30])
+    delete_rows(loads.directory, name, more)
+    compact(loads.directory, FS, SystemClock())
+    for path in (*Path(loads.directory).glob("*.parquet"), *vector_files(loads.directory)):
+        os.utime(path, (0, 0))
+    old = len(vector_files(loads.directory)) // 2
+    assert len(vacuum(loads.directory, FS, retention_hours=1).files) == old
+    assert Path(loads.directory, name).exists()
+    assert queried(loads.directory) == LEFT - {30}
+
+
+@pytest.mark.parametrize("data_change", [True, False])
+def test_rows_that_are_deleted_meanwhile_do_not_come_back(loads, stored, data_change):
+    table, name = Table.load_to_write(loads.directory, FS), largest_file(loads.directory)
+    delete_rows(loads.directory, name, stored(loads.directory, [*DELETED, 30]))
+    with pytest.raises(StaleLedgerError, match="another engine deleted rows"):
+        table.commit([], expected={}, transactions={}, lineage={}, removed=[RemovedFile(name=name)],
+                     data_change=data_change)  # fmt: skip
+    assert queried(loads.directory) == LEFT - {30}
+
+
+def test_the_audit_names_deleted_rows_and_the_way_to_bring_them_back(loads):
+    path = Path(loads.directory, largest_file(loads.directory))
+    found = audit(loads.directory)
+    assert found[0] == (
+        f"{path}: partition 0, offsets 3-4, 7, 11, 18, 29: deleted by another engine's deletion vector; `millrace "
+        f"warehouse reload events --table {loads.directory} --partition 0 --from-offset 3 --until-offset 30` reads "
+        "these records again, but for those whose keys `millrace warehouse erase` has erased before"
+    )
+    assert [line.rpartition(" not there: ")[2] for line in found[1:]] == ["3, 4, 7, 11, 18, …"]
+
+
+def test_the_audit_takes_a_row_that_was_updated_for_there(loads):
+    loads.add([*DELETED], lineage={})
+    assert audit(loads.directory) == []
+
+
+def test_deleted_letters_are_not_read(tmp_path, stored):
     loads = Loads(str(tmp_path / "events"))
     loads.load((0, 40), [], dead=range(40))
-    delete_rows(dead_letters_dir(loads.directory))
+    beside = dead_letters_dir(loads.directory)
+    delete_rows(beside, largest_file(beside), stored(beside, DELETED))
     assert [count.letters for count in count_reasons(loads.directory, EVERY_LETTER)] == [40 - len(DELETED)]
+    [finding, miscount] = audit(loads.directory)
+    assert f"reload events --table {loads.directory} --partition 0" in finding
+    assert "34 rows and dead letters" in miscount
 
 
 def test_a_vector_that_cannot_be_read_is_no_empty_one(tmp_path):
-    loads = Loads(str(tmp_path / "events"))
-    loads.load((0, 40), range(40))
-    delete_rows(loads.directory, vector={"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4,
-                                         "sizeInBytes": 40, "cardinality": 6})  # fmt: skip
+    loads = loaded(tmp_path / "events")
+    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40,
+              "cardinality": 6}  # fmt: skip
+    delete_rows(loads.directory, largest_file(loads.directory), vector)
     with pytest.raises(WarehouseError, match="its deletion vectors can't be read"):
         Table.load(loads.directory, FS)

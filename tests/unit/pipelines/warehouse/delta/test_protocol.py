@@ -254,11 +254,12 @@ def test_a_property_that_comes_between_is_refused_by_the_commit(location):
         )
 
 
-def test_deletion_vectors_are_in_use_where_a_file_has_one():
+def test_deletion_vectors_ask_for_something_where_a_file_in_a_bucket_has_one():
     facts = TableFacts(3, 7, frozenset({"deletionVectors"}), frozenset({"deletionVectors"}), {}, "")
     for access in Access:
-        assert refusal(facts, access) is None
-        refused = refusal(facts._replace(has_deletion_vectors=True), access)
+        for asks_nothing in ({}, {"has_deletion_vectors": True}, {"is_in_bucket": True}):
+            assert refusal(facts._replace(**asks_nothing), access) is None
+        refused = refusal(facts._replace(has_deletion_vectors=True, is_in_bucket=True), access)
         assert (refused is None) == (access in (Access.READ, Access.APPEND))
 
 
