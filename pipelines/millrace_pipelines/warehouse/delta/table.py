@@ -9,8 +9,8 @@ table, and the commit is made on that same object, so delta-rs refuses it if a l
 of them (Delta itself accepts an older transaction version without an error). delta-rs refuses more than it must, such
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
 transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
-(`ledger_copy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit is
-made without delta-rs (`own_commit`).
+(`ledger_copy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit
+is made without delta-rs (`own_commit`).
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
 made. A crash leaves either the whole commit or none of it; data files without a commit are garbage that no reader sees.
@@ -171,12 +171,20 @@ class Table(Snapshot):
             self._lost = self.version, missing
         return self._lost[1]
 
-    def _properties(self, transactions: Mapping[str, int], lineage: WrittenLineage) -> CommitProperties:
+    def _properties(
+        self, transactions: Mapping[str, int], lineage: WrittenLineage, *, removes: bool = False
+    ) -> CommitProperties:
+        """Returns what a commit says; one that removes files is made of exactly this version.
+
+        Of a later version delta-rs would remove a file that another engine has compacted or purged meanwhile, so that
+        its rows were there twice.
+        """
         set_now = self._lost_transactions() | dict(transactions)
         now_ms = self._clock.now_ms()
         return CommitProperties(
             custom_metadata={LINEAGE_KEY: json.dumps(lineage)},
             app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in set_now.items()],
+            max_commit_retries=0 if removes else None,
         )
 
     def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
@@ -238,7 +246,7 @@ class Table(Snapshot):
         ]
 
         def write() -> None:
-            self._write_commit(actions, logged, self._properties(transactions, lineage))
+            self._write_commit(actions, logged, self._properties(transactions, lineage, removes=bool(removed)))
 
         for _ in range(COMMIT_ATTEMPTS):
             self.check_access(access)
@@ -345,7 +353,7 @@ class Table(Snapshot):
                 mode="overwrite",
                 schema=schema,
                 partition_by=self.partition_columns,
-                commit_properties=self._properties(transactions, lineage),
+                commit_properties=self._properties(transactions, lineage, removes=True),
                 post_commithook_properties=HOOKS,
             )
 

@@ -6,6 +6,8 @@ import threading
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
@@ -257,3 +259,33 @@ def test_what_is_read_to_be_written_anew_is_a_row_group_at_most(tmp_path, monkey
         file = writer.finish()
     blocks = list(read_rows(table, file.name))
     assert [block.column("offset").to_pylist() for block in blocks] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["rows change", "rows stay"])
+@pytest.mark.parametrize("theirs", [True, False], ids=["their rows change", "their rows stay"])
+def test_a_file_that_another_engine_replaces_meanwhile_is_not_replaced_again(tmp_path, ours, theirs):
+    table = make(tmp_path / "t")
+    file, new = (write(tmp_path / "t", rows(range(3)), load_id) for load_id in ("load", "new"))
+    commit(table, file, 3)
+    stale, other = load(tmp_path / "t"), DeltaTable(tmp_path / "t")
+    other.create_write_transaction(
+        [RemoveAction(file.name, theirs, 1, 1, {}), AddAction("theirs.parquet", 1, {}, 1, theirs, '{"numRecords": 3}')],
+        mode="append", schema=other.schema(), partition_by=[],
+    )  # fmt: skip
+    removed = [RemovedFile(name=file.name)]
+    with pytest.raises(StaleLedgerError, match="is not in the table any more"):
+        stale.commit([new], expected={}, transactions={}, lineage={}, removed=removed, data_change=ours)
+    assert load(tmp_path / "t").file_names() == ["theirs.parquet"]
+
+
+def test_a_file_is_replaced_beside_rows_that_another_engine_adds(tmp_path):
+    table = make(tmp_path / "t")
+    file, new = (write(tmp_path / "t", rows(range(3)), load_id) for load_id in ("load", "new"))
+    commit(table, file, 3)
+    stale, other = load(tmp_path / "t"), DeltaTable(tmp_path / "t")
+    other.create_write_transaction(
+        [AddAction("theirs.parquet", 1, {}, 1, True, '{"numRecords": 3}')],
+        mode="append", schema=other.schema(), partition_by=[],
+    )  # fmt: skip
+    stale.commit([new], expected={}, transactions={}, lineage={}, removed=[RemovedFile(name=file.name)])
+    assert load(tmp_path / "t").file_names() == sorted([new.name, "theirs.parquet"])
