@@ -2,12 +2,24 @@
 
 import os
 import struct
+import zlib
+from itertools import zip_longest
+from random import Random
 
 import cramjam
 import pytest
 
 from millrace.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCodecError
-from millrace.records.compression import CHUNK_BYTES, XERIAL_HEADER, Codec, codec_of, compress, decompress
+from millrace.records.compression import (
+    CHUNK_BYTES,
+    GZIP_WINDOW_BITS,
+    XERIAL_HEADER,
+    Codec,
+    codec_of,
+    compress,
+    decompress,
+    decompressed_chunks,
+)
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 DATA = {
@@ -62,3 +74,60 @@ def test_snappy_in_xerials_framing():
 def test_unknown_codecs():
     with pytest.raises(UnsupportedCodecError, match="codec 5"):
         codec_of(5)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_blocks_that_are_decompressed_in_turns_are_not_mixed_up(codec):
+    blocks = [Random(seed).randbytes(100) * 5000 * seed for seed in range(1, 5)]
+    turns = zip_longest(*(decompressed_chunks(codec, compress(codec, block)) for block in blocks), fillvalue=b"")
+    parts = [bytes(chunk) for turn in turns for chunk in turn]
+    assert [b"".join(parts[place :: len(blocks)]) for place in range(len(blocks))] == blocks
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_block_after_one_that_failed_is_whole(codec):
+    block = compress(codec, DATA["mixed"])
+    for broken in (b"\xff" * 50, block[: len(block) // 2] + b"\xff" * 50):
+        with pytest.raises(CorruptRecordError):
+            list(decompressed_chunks(codec, broken))
+        left = decompressed_chunks(codec, compress(codec, DATA["zeros over many steps"]))
+        next(left)
+        left.close()
+        assert b"".join(bytes(chunk) for chunk in decompressed_chunks(codec, block)) == DATA["mixed"]
+
+
+def test_gzip_is_refused_where_zlib_refuses_it():
+    random = Random(11)
+    outcomes = set()
+    for _ in range(4000):
+        block = _flipped(
+            random, _gzip(random, random.choice((bytes(5000), b"some words " * 50, random.randbytes(300))))
+        )
+        expected = _by_zlib(block)
+        outcomes.add(expected is None)
+        try:
+            assert decompress(Codec.GZIP, block) == expected
+        except CorruptRecordError:
+            assert expected is None
+    assert outcomes == {True, False}
+
+
+def _gzip(random, data):
+    compressor = zlib.compressobj(random.randrange(10), wbits=GZIP_WINDOW_BITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _flipped(random, block):
+    flipped = bytearray(block)
+    for _ in range(random.randrange(3)):
+        flipped[random.randrange(random.choice((12, len(block))))] ^= 1 << random.randrange(8)
+    return bytes(flipped)
+
+
+def _by_zlib(block):
+    decompressor = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
+    try:
+        data = decompressor.decompress(block)
+    except zlib.error:
+        return None
+    return data if decompressor.eof else None
