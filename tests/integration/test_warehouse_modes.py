@@ -32,6 +32,7 @@ from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint,
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
+from millrace_support.findings import told
 from millrace_support.keyed_events import FS, At, Events, by_key, key, offsets, stored
 from millrace_support.loads import Loads
 
@@ -187,14 +188,14 @@ def test_a_reload_mends_what_something_else_deleted_or_doubled(spark, events, tm
         events.send(*((key(n), b"%d" % n) for n in range(60)))
         load_topic(options, spark=spark)
     DeltaTable(options.table).delete("partition = 0 and offset in (3, 40)")
-    lost = "partition 0, offsets 0-29: 29 rows and dead letters, the loads say 30; not there: 3"
-    assert audit(options.table) == [lost, lost.replace("0-29", "30-59").replace(": 3", ": 40")]
+    lost = "partition 0: 1 offsets are not there: 3"
+    assert told(audit(options.table)) == [lost, lost.replace(": 3", ": 40")]
     reload_topic(options, Selection(from_offset=20, until_offset=50), spark=spark)
-    assert audit(options.table) == [lost]
+    assert told(audit(options.table)) == [lost]
     reload_topic(options, Selection(partitions=(0,), until_offset=5), spark=spark)
     assert audit(options.table) == []
     Loads(options.table).add([7])
-    assert "partition 0: 1 offsets are doubled: 7" in audit(options.table)
+    assert "partition 0: 1 offsets are doubled: 7" in told(audit(options.table))
     reload_topic(options, Selection(until_offset=20), spark=spark)
     assert audit(options.table) == []
     assert offsets(options.table) == events.all_offsets()

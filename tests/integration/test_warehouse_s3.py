@@ -26,8 +26,7 @@ from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
-from millrace_pipelines.warehouse.delta.lineage_files import LINEAGE_FOLDER
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.fs import OsFileSystem
+from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Column, nulls_of
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.lineage import LineageRange
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets, packed
+from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
@@ -22,6 +26,14 @@ from millrace_pipelines.warehouse.ledger.ledger import (
     ledger_of,
     swap,
 )
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan
+from millrace_pipelines.warehouse.load.lineage import lineage_of_reload
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.replacement import Replacement
+from millrace_pipelines.warehouse.load.report import ReloadReport
+from millrace_pipelines.warehouse.load.task import TaskResult
+from millrace_pipelines.warehouse.load.verify import Written, verify_results
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 FS = OsFileSystem()
@@ -87,9 +99,13 @@ class Loads:
         ranges: Sequence[LineageRange] | None = None,
         lost: Sequence[LineageRange] = (),
         values: Mapping[str, Sequence[object]] | None = None,
+        keeps: bool = False,
         **facts: object,
     ) -> int:
-        """Commits a load of one range; its lineage agrees with its rows unless an argument says otherwise."""
+        """Commits a load of one range; its lineage agrees with its rows unless an argument says otherwise.
+
+        Where it `keeps` the offsets of rows and letters, it does as loads do, and else as those of older versions did.
+        """
         low, high = span
         table = self.table(self.directory)
         expected, transactions = swap(ledger_of(table), {partition: LedgerEntry(low, high)})
@@ -100,6 +116,9 @@ class Loads:
         )  # fmt: skip
         lineage: dict[str, object] = {"kind": "load", "ledger": ledger_of(table).name, "lost": list(lost)}
         lineage |= {"ranges": ranges if ranges is not None else [claim] if claimed else []} | facts
+        if keeps:
+            page = _page(partition, span, [*rows, *dead])
+            lineage["recorded"] = keep_offsets(store_at(self.directory, FS), "load", [page])
         if dead:
             beside = dead_letters_dir(self.directory)
             letters = self.table(beside, DEAD_LETTER_SCHEMA)
@@ -107,6 +126,38 @@ class Loads:
             letters.commit([file], expected={}, transactions=transactions, lineage=lineage)
         files = [self.write(self.directory, rows, partition, values=values)] if rows else []
         return table.commit(files, expected=expected, transactions=transactions, lineage=lineage)
+
+    def reload(
+        self,
+        span: tuple[int, int],
+        rows: Sequence[int],
+        *,
+        dead: Sequence[int] = (),
+        partition: int = 0,
+        values: Mapping[str, Sequence[object]] | None = None,
+    ) -> int:
+        """Commits what a reload of one range that the table has would read."""
+        part = OffsetRange(partition, *span)
+        beside = dead_letters_dir(self.directory)
+        letters = self.table(beside, DEAD_LETTER_SCHEMA)
+        records = len(rows) + len(dead)
+        result = TaskResult(
+            range=part, records=records, absent=part.offsets - records, dead_letters=len(dead),
+            recorded=_page(partition, span, [*rows, *dead]).packed,
+            files=(self.write(self.directory, rows, partition, values=values),) if rows else (),
+            dead_letter_files=(self.write(beside, dead, partition, DEAD_LETTER_SCHEMA),) if dead else (),
+        )  # fmt: skip
+        ranges = verify_results([part], [result], is_compacted=True)
+        written = Written((result,), tuple(ranges)).keeping(store_at(self.directory, FS), "load")
+        plan = ReloadPlan(backfill=(), replaced=(part,), lost=(), following={})
+        options = LoadOptions(topic="events", table=self.directory, bootstrap="127.0.0.1:1")
+        report = ReloadReport(topic="events", table=self.directory, replaced=written.ranges)
+        lineage = {**lineage_of_reload(options, "load", report, 0), **written.recorded}
+        replacement = Replacement(
+            self.table(self.directory), plan, written, lineage=lineage, load_id="load", fs=FS, accept_keyless=False
+        )
+        replacement.commit_dead_letters(letters)
+        return replacement.commit_rows().version
 
     def add(
         self,
@@ -130,3 +181,8 @@ class Loads:
     def files(self) -> list[Path]:
         """Returns the paths of the table's files."""
         return [Path(path) for path in Table.load(self.directory, FS).files()]
+
+
+def _page(partition: int, span: tuple[int, int], offsets: Sequence[int]) -> OffsetPage:
+    found = intervals_of(np.array(sorted(set(offsets)), np.int64))
+    return OffsetPage(partition, *span, packed(found, span[0]))

@@ -4,11 +4,14 @@ It compares the table's history with its files:
 
     files       each file that the table names is there, as long and with as many rows as the log says
     chain       the ranges of all loads follow one another from the ledger's start to its next offset
-    offsets     no offset is there more often than it was loaded, and none that no load claims
-    counts      rows + dead letters + skipped (markers, aborted, compacted, accepted gaps) are all offsets: for each
+    sums        each load accounts for all offsets of its ranges
+    offsets     each offset is there as often as the history tells (`completeness.expected`), as a row or a dead letter:
+                none is missing, none that gave no record or was erased is there, and none is of no load
+    counts      where loads of older versions told no more than numbers, rows and dead letters are as many: for each
                 range or, where records were removed since (erasure, reload), for each partition
-    keys        in a table of newest records (upsert), instead of counts: no key is there twice, and there are as many
-                rows as keys were inserted less those deleted and erased
+    keys        in a table of newest records (upsert) no key is there twice, and there are as many rows as keys were
+                inserted less those deleted and erased. Which offsets are missing is not known there: a row stays only
+                until a newer record has its key, and which of the offsets are rows is known to the topic alone
 
 With the address of a cluster it also compares the ledger with the topic. Memory is bounded, whatever the table's size.
 """
@@ -27,18 +30,20 @@ from millrace_pipelines.warehouse.completeness.claims import (
     sum_findings,
 )
 from millrace_pipelines.warehouse.completeness.contents import Contents, shown
-from millrace_pipelines.warehouse.completeness.findings import miscount, not_there, stray_findings
+from millrace_pipelines.warehouse.completeness.expected import Expected
+from millrace_pipelines.warehouse.completeness.findings import met_findings, miscount, not_there, stray_findings
 from millrace_pipelines.warehouse.completeness.keys import repeated_keys
 from millrace_pipelines.warehouse.completeness.letters import Letters
+from millrace_pipelines.warehouse.completeness.mending import way_on
 from millrace_pipelines.warehouse.completeness.tally import (
     WINDOW_OFFSETS,
     Met,
-    doubled_finding,
     strays,
     tally,
 )
 from millrace_pipelines.warehouse.completeness.topic import topic_findings
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.load.claims import Claim, claims_of
@@ -79,13 +84,14 @@ class _Audit:
         self._fs = fs
         self._table = Table.load(location, fs)
         self._ledger = ledger_of(self._table)
+        self._ledgers = (*former_ledgers(self._table), self._ledger.name)
         self._lineage = self._table.lineage()
         self._dead_letters = load_if_there(dead_letters_dir(self._table.location), fs)
         self._is_upsert = mode_of(self._table) is Mode.UPSERT
 
     def findings(self, window_offsets: int) -> Iterator[str]:
         claims: list[Claim] = []
-        for ledger in (*former_ledgers(self._table), self._ledger.name):
+        for ledger in self._ledgers:
             mine = claims_of(self._lineage, ledger)
             claims += mine
             yield from sum_findings(self._lineage, ledger)
@@ -95,13 +101,14 @@ class _Audit:
         dead_letters = Letters(self._table, self._dead_letters, self._fs) if self._dead_letters else None
         tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
         strayed = list(stray_findings(stretches, rows, self._ledger))
-        mets = tally(stretches, tables, window_offsets)
+        expected = self._expected()
+        mets = tally(stretches, tables, expected, window_offsets)
         repeated = repeated_keys(rows) if self._is_upsert else []
         for contents in tables:  # only now have all their row groups been read
             yield from contents.findings
         yield from strayed
         for met in mets:
-            yield from doubled_finding(met)
+            yield from met_findings(met, tables, self._table, expected.damages)
         if self._is_upsert:
             yield from self._key_findings(stretches, rows, dead_letters)
             yield from _repeated_findings(repeated)
@@ -111,17 +118,34 @@ class _Audit:
     def topic_findings(self, bootstrap: str, client_config: str | None) -> Iterator[str]:
         return topic_findings(self._ledger, bootstrap, client_config)
 
+    def _expected(self) -> Expected:
+        letters = self._dead_letters
+        of_letters = None if letters is None else (store_at(letters.location, self._fs), letters.lineage())
+        return Expected(store_at(self._table.location, self._fs), self._lineage, self._ledgers, of_letters)
+
     def _entries(self, ledger: str) -> Mapping[int, LedgerEntry]:
         return self._ledger.partitions if ledger == self._ledger.name else former_ledgers(self._table)[ledger]
 
     def _count_findings(self, mets: Sequence[Met]) -> Iterator[str]:
+        """Yields where the numbers differ in partitions of which no more is known."""
         absent = absent_since(self._lineage, self._dead_letters.lineage() if self._dead_letters else [])
         for met in mets:
-            if met.stretch.partition not in absent and met.records != met.stretch.records:
-                yield miscount(met)
+            if met.stretch.partition not in absent:
+                yield from miscount(met, self._table)
         for partition, offsets in sorted(absent.items()):
             mine = [met for met in mets if met.stretch.partition == partition]
-            yield from _partition_finding(partition, mine, offsets)
+            if not all(met.is_known for met in mine):
+                yield from self._partition_finding(partition, mine, offsets)
+
+    def _partition_finding(self, partition: int, mets: Sequence[Met], absent: int) -> Iterator[str]:
+        records = sum(met.records for met in mets)
+        said = sum(met.stretch.records for met in mets) - absent
+        if records != said:
+            yield (
+                f"partition {partition}: {records} rows and dead letters, the loads less what was removed since say "
+                f"{said}{not_there(mets)}"
+                f"{way_on(self._table, partition, mets[0].stretch.from_offset, mets[-1].stretch.until_offset - 1)}"
+            )
 
     def _key_findings(
         self, stretches: Sequence[Stretch], rows: Contents, dead_letters: Contents | None
@@ -140,15 +164,4 @@ def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
     if keys:
         yield f"{len(keys)} keys have more than one row, though the table has the newest record of each: " + (
             shown([repr(key) for key in keys])
-        )
-
-
-def _partition_finding(partition: int, mets: Sequence[Met], absent: int) -> Iterator[str]:
-    records = sum(met.records for met in mets)
-    said = sum(met.stretch.records for met in mets) - absent
-    if records != said:
-        missing = [offset for met in mets for offset in met.missing_offsets]
-        yield (
-            f"partition {partition}: {records} rows and dead letters, the loads less what was removed since say "
-            f"{said}{not_there(missing)}"
         )

@@ -1,14 +1,22 @@
-"""Lines of an audit that say which rows are there without a load, and which are not there though a load claims them."""
+"""Lines of an audit that say which rows are there and should not be, and which are not there and should be."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
 
 from millrace_pipelines.warehouse.completeness.claims import Stretch
-from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, shown
-from millrace_pipelines.warehouse.completeness.tally import SHOWN, Met, strays
+from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown
+from millrace_pipelines.warehouse.completeness.mending import way_on
+from millrace_pipelines.warehouse.completeness.tally import SHOWN, Found, Met, strays
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
 
 
 def stray_findings(stretches: Sequence[Stretch], rows: Contents, ledger: Ledger) -> Iterator[str]:
@@ -35,15 +43,61 @@ def _placed(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple
             yield place, some
 
 
-def miscount(met: Met) -> str:
-    """Returns the line of a stretch that does not have as many rows and dead letters as the loads say."""
+def met_findings(met: Met, tables: Sequence[Contents], rows: Table, damages: Sequence[str]) -> Iterator[str]:
+    """Yields which offsets of a stretch are not there as often as they should be.
+
+    Args:
+        met: What was found of the stretch.
+        tables: Where it was found.
+        rows: The table of rows.
+        damages: Why it is not known what some offsets gave.
+    """
+    partition = met.stretch.partition
+    for found, what in ((met.unexpected, "are there, and gave no record or were erased"), (met.doubled, "are doubled")):
+        if found.count:
+            files = shown(list(_files_with(tables, partition, found.first)))
+            yield f"partition {partition}: {_counted(found, what)}, in {files}{_way_on(rows, met, found)}"
+    if met.missing.count and mode_of(rows) is not Mode.UPSERT:
+        yield f"partition {partition}: {_counted(met.missing, 'are not there')}{_way_on(rows, met, met.missing)}"
+    if met.damaged.count:
+        what = _counted(met.damaged, "may have given a record or none")
+        yield f"partition {partition}: {what}: {shown(damages)}{_way_on(rows, met, met.damaged)}"
+
+
+def miscount(met: Met, rows: Table) -> Iterator[str]:
+    """Yields the line of a stretch of which no more is known than how many rows and dead letters loads made of it."""
     stretch = met.stretch
-    return (
-        f"partition {stretch.partition}, offsets {stretch.from_offset}-{stretch.until_offset - 1}: "
-        f"{met.records} rows and dead letters, the loads say {stretch.records}{not_there(met.missing_offsets)}"
-    )
+    if not met.is_known and met.records != stretch.records:
+        yield (
+            f"partition {stretch.partition}, offsets {stretch.from_offset}-{stretch.until_offset - 1}: "
+            f"{met.records} rows and dead letters, the loads say {stretch.records}{not_there([met])}"
+            f"{way_on(rows, stretch.partition, stretch.from_offset, stretch.until_offset - 1)}"
+        )
 
 
-def not_there(offsets: Sequence[int]) -> str:
+def not_there(mets: Sequence[Met]) -> str:
     """Returns the end of a line that names offsets which are not there; an empty text for none."""
+    offsets = [offset for met in mets for offset in sorted([*met.missing.first, *met.uncertain.first])]
     return f"; not there: {shown(offsets)}" if offsets else ""
+
+
+def _counted(found: Found, what: str) -> str:
+    return f"{found.count} offsets {what}: {shown(found.first)}"
+
+
+def _way_on(rows: Table, met: Met, found: Found) -> str:
+    return way_on(rows, met.stretch.partition, found.first[0], found.last)
+
+
+def _files_with(tables: Sequence[Contents], partition: int, offsets: Sequence[int]) -> Iterator[str]:
+    """Yields the paths of the files that have one of the offsets."""
+    for table in tables:
+        may_have = [group for group in table.row_groups if any(group.may_have(partition, n, n + 1) for n in offsets)]
+        for path, groups in groupby(may_have, attrgetter("path")):
+            if any(_has(table, group, partition, offsets) for group in groups):
+                yield path
+
+
+def _has(table: Contents, group: RowGroup, partition: int, offsets: Sequence[int]) -> bool:
+    partitions, there = table.read(group)
+    return bool(np.isin(there[partitions == partition], offsets).any())

@@ -3,11 +3,12 @@
     sums      the load accounts for each offset of its ranges
     chain     its ranges begin where the load before ended, follow one another, and end where the ledger does
     strays    its files have no row outside of its ranges
-    counts    rows and dead letters of its ranges are as many as it says, and no offset is there twice: of all files,
-              those row groups are read whose bounds say that they may have these offsets
+    offsets   each offset of its ranges is there as often as it tells (`completeness.expected`), as a row or a dead
+              letter; where it tells a number alone, as many are there: of all files, those row groups are read whose
+              bounds say that they may have these offsets
     topic     with the address of a cluster: the topic is the table's, and its logs reach as far as the table
 
-Counts are left out for a table with a row for each key, for one with rows of former ledgers, whose offsets may be the
+Offsets are left out for a table with a row for each key, for one with rows of former ledgers, whose offsets may be the
 same numbers, and where records were removed since (erasure, reload). The audit of the whole table
 (`completeness.audit`) counts those too.
 """
@@ -27,13 +28,15 @@ from millrace_pipelines.warehouse.completeness.claims import (
     sum_findings,
 )
 from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, Contents, shown
-from millrace_pipelines.warehouse.completeness.findings import miscount
+from millrace_pipelines.warehouse.completeness.expected import Expected
+from millrace_pipelines.warehouse.completeness.findings import met_findings, miscount
 from millrace_pipelines.warehouse.completeness.letters import Letters
-from millrace_pipelines.warehouse.completeness.tally import doubled_finding, strays, tally
+from millrace_pipelines.warehouse.completeness.tally import strays, tally
 from millrace_pipelines.warehouse.completeness.topic import topic_findings
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
+from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of, next_app_id
 from millrace_pipelines.warehouse.load.claims import Claim, claims_of
@@ -102,7 +105,7 @@ def audit_newest_load(
         *sum_findings([load.lineage], name),
         *_gap_findings(table, load, name, claims),
         *chain_findings(_reached(claims, entries_of(table, name)), claims),
-        *(_count_findings(table, load, stretches_of(claims), disk) if is_counted else ()),
+        *(_count_findings(table, load, name, disk) if is_counted else ()),
     ]
     return LoadAudit(
         version=load.version,
@@ -152,14 +155,16 @@ def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dic
     }
 
 
-def _count_findings(table: Table, load: TableCommit, stretches: Sequence[Stretch], fs: FileSystem) -> Iterator[str]:
+def _count_findings(table: Table, load: TableCommit, ledger: str, fs: FileSystem) -> Iterator[str]:
+    stretches = stretches_of(claims_of([load.lineage], ledger))
     own = Contents(table, fs, set(load.file_names))
     rows = Contents(table, fs, _names_with(table, stretches))
     dead_letters = load_if_there(dead_letters_dir(table.location), fs)
     tables: list[Contents] = [rows]
     if dead_letters is not None:
         tables.append(Letters(table, dead_letters, fs, _names_with(dead_letters, stretches)))
-    mets = tally(stretches, tables)
+    expected = Expected(store_at(table.location, fs), [load.lineage], [ledger])
+    mets = tally(stretches, tables, expected)
     strayed = [
         f"partition {partition}: {len(offsets)} rows in the load's files are outside of its ranges: {shown(offsets)}"
         for partition, offsets in strays(stretches, own)
@@ -168,9 +173,8 @@ def _count_findings(table: Table, load: TableCommit, stretches: Sequence[Stretch
         yield from contents.findings
     yield from strayed
     for met in mets:
-        yield from doubled_finding(met)
-        if met.records != met.stretch.records:
-            yield miscount(met)
+        yield from met_findings(met, tables, table, expected.damages)
+        yield from miscount(met, table)
 
 
 def _names_with(table: Table, stretches: Sequence[Stretch]) -> set[str]:

@@ -24,15 +24,13 @@ import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown
+from millrace_pipelines.warehouse.completeness.mending import way_on
 from millrace_pipelines.warehouse.delta.adds import digests_of
 from millrace_pipelines.warehouse.delta.digest import digest_of
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.rewrite import open_file
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
-from millrace_pipelines.warehouse.ledger.ledger import ledger_of
-from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
 
 ALL_COLUMNS = "all columns"
 PORTIONS = 7
@@ -187,7 +185,4 @@ def _way_on(rows: Table, file: Damage) -> str:
     """Returns the command that reads all rows of a file again from their topic, so that it is replaced unread."""
     if file.offsets is None:
         return "; load the topic into another table"
-    of_partition = "" if file.partition is None else f" --partition {file.partition}"
-    until = "" if mode_of(rows) is Mode.UPSERT else f" --until-offset {file.offsets[1] + 1}"
-    command = f"millrace warehouse reload {ledger_of(rows).topic} --table {rows.location}{of_partition}"
-    return f"; `{command} --from-offset {file.offsets[0]}{until}` reads the file's rows again"
+    return way_on(rows, file.partition, *file.offsets, what="the file's rows")

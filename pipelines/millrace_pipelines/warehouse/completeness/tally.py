@@ -1,8 +1,9 @@
-"""Counts how often each claimed offset is there, in bounded memory.
+"""Counts how often each claimed offset is there, and compares that with what is expected, in bounded memory.
 
 The stretches are cut into windows. One pass over the row groups that can have their offsets counts windows of
 WINDOW_OFFSETS offsets together, a byte for each offset; a table of up to that many offsets takes one pass. A larger
-table whose files keep their offsets together is read little more than once.
+table whose files keep their offsets together is read little more than once. What is expected is decided for
+SLICE_OFFSETS at a time.
 """
 
 from __future__ import annotations
@@ -14,22 +15,67 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from millrace_pipelines.warehouse.completeness.claims import Stretch
-from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown
+from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup
+from millrace_pipelines.warehouse.completeness.expected import DAMAGED, KNOWN, Expectation, Expected
 
 WINDOW_OFFSETS = 64 << 20
+SLICE_OFFSETS = 1 << 20
 SHOWN = 5
 MOST = 255
 
 
 @dataclass(slots=True)
+class Found:
+    """How many offsets were found to be wrong; the first few of them, and the last."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+    last: int = -1
+
+    def add(self, offsets: Integers) -> None:
+        """Adds offsets, which lie behind those before."""
+        if len(offsets):
+            self.count += len(offsets)
+            self.first.extend(int(offset) for offset in offsets[: SHOWN + 1 - len(self.first)])
+            self.last = int(offsets[-1])
+
+
+@dataclass(slots=True)
 class Met:
-    """What was found of one stretch; the lists have its first few offsets."""
+    """What was found of one stretch.
+
+    Attributes:
+        stretch: The stretch.
+        records: How many rows and dead letters it has.
+        missing: Offsets that are there less often than expected.
+        unexpected: Offsets that are there, though none is expected.
+        doubled: Offsets that are there more often than expected.
+        uncertain: Offsets that are there less often than they are claimed, of which no more is known.
+        damaged: Offsets of which no more is known, because what a commit kept of them is damaged.
+        is_known: Whether each of its offsets is known.
+    """
 
     stretch: Stretch
     records: int = 0
-    doubled: int = 0
-    doubled_offsets: list[int] = field(default_factory=list)
-    missing_offsets: list[int] = field(default_factory=list)
+    missing: Found = field(default_factory=Found)
+    unexpected: Found = field(default_factory=Found)
+    doubled: Found = field(default_factory=Found)
+    uncertain: Found = field(default_factory=Found)
+    damaged: Found = field(default_factory=Found)
+    is_known: bool = True
+
+    def compare(self, expectation: Expectation, counts: np.typing.NDArray[np.uint8]) -> None:
+        """Adds what is wrong with offsets that were met so many times."""
+        is_known, start = expectation.state == KNOWN, expectation.from_offset
+        times = np.where(is_known, expectation.times, expectation.claims)
+        is_fewer, is_more, is_none = counts < times, counts > times, is_known & (times == 0)
+        self.records += int(counts.sum(dtype=np.int64))
+        self.missing.add(np.flatnonzero(is_fewer & is_known) + start)
+        self.uncertain.add(np.flatnonzero(is_fewer & ~is_known) + start)
+        self.unexpected.add(np.flatnonzero(is_more & is_none) + start)
+        self.doubled.add(np.flatnonzero(is_more & ~is_none) + start)
+        self.damaged.add(np.flatnonzero(expectation.state == DAMAGED) + start)
+        self.is_known &= bool(is_known.all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +92,21 @@ class Window:
         places, times = np.unique(offsets - self.from_offset, return_counts=True)
         self.counts[places] = np.minimum(self.counts[places] + times, MOST)
 
-    def close(self) -> None:
-        """Adds the counts to those of the stretch."""
-        allowed = self._allowed()
-        self.met.records += int(self.counts.sum(dtype=np.int64))
-        doubled = np.flatnonzero(self.counts > allowed) + self.from_offset
-        self.met.doubled += len(doubled)
-        _add_first(self.met.doubled_offsets, doubled)
-        _add_first(self.met.missing_offsets, np.flatnonzero(self.counts < allowed) + self.from_offset)
-
-    def _allowed(self) -> np.typing.NDArray[np.uint8]:
-        allowed = np.zeros(len(self.counts), np.uint8)
-        for claim in self.met.stretch.claims:
-            low = max(claim.from_offset, self.from_offset) - self.from_offset
-            high = min(claim.until_offset, self.until_offset) - self.from_offset
-            allowed[low : max(low, high)] += 1
-        return allowed
+    def close(self, expected: Expected) -> None:
+        """Compares the counts with what is expected, and adds what is wrong to the stretch."""
+        for low in range(self.from_offset, self.until_offset, SLICE_OFFSETS):
+            high = min(low + SLICE_OFFSETS, self.until_offset)
+            counts = self.counts[low - self.from_offset : high - self.from_offset]
+            self.met.compare(expected.of(self.met.stretch.partition, low, high), counts)
 
 
-def tally(stretches: Sequence[Stretch], tables: Iterable[Contents], window_offsets: int = WINDOW_OFFSETS) -> list[Met]:
-    """Counts the offsets of each stretch in the files of all tables."""
+def tally(
+    stretches: Sequence[Stretch],
+    tables: Iterable[Contents],
+    expected: Expected,
+    window_offsets: int = WINDOW_OFFSETS,
+) -> list[Met]:
+    """Counts the offsets of each stretch in the files of all tables, and compares them with what is expected."""
     mets = [Met(stretch) for stretch in stretches]
     sources = [(table, group) for table in tables for group in table.row_groups]
     for windows in _passes(mets, window_offsets):
@@ -74,7 +115,7 @@ def tally(stretches: Sequence[Stretch], tables: Iterable[Contents], window_offse
             if finder.wants(group):
                 finder.note(*table.read(group))
         for window in windows:
-            window.close()
+            window.close(expected)
     return mets
 
 
@@ -164,13 +205,3 @@ def _inside(offsets: Integers, ranges: Sequence[tuple[int, int]]) -> np.typing.N
     for low, high in ranges:
         inside |= (offsets >= low) & (offsets < high)
     return inside
-
-
-def _add_first(found: list[int], offsets: Integers) -> None:
-    found.extend(int(offset) for offset in offsets[: SHOWN + 1 - len(found)])
-
-
-def doubled_finding(met: Met) -> Iterator[str]:
-    """Yields a line where offsets are there more often than they were loaded."""
-    if met.doubled:
-        yield f"partition {met.stretch.partition}: {met.doubled} offsets are doubled: {shown(met.doubled_offsets)}"

@@ -41,6 +41,14 @@ class LineageRange(TypedDict, total=False):
     reason: str
 
 
+class KeptOffsets(TypedDict, total=False):
+    """A set of offsets: its pages, or the file that has them (`delta.offset_sets`)."""
+
+    crc32: int
+    pages: Sequence[Sequence[object]]
+    file: str
+
+
 class AbsentOffsets(TypedDict):
     """How many more offsets of a partition give no row any more."""
 
@@ -65,15 +73,17 @@ class Lineage(TypedDict, total=False):
     replaced: Sequence[LineageRange]
     lost: Sequence[LineageRange]
     missing: Sequence[LineageRange]
+    recorded: KeptOffsets
     rows: int
     dead_letters: int
     seconds: float
     upsert: Mapping[str, int]
-    # Erasures; a reload has `absent`, too.
+    # Erasures; a reload has `absent`, too, and `erased` where keys were.
     salt: str
     keys: Sequence[str]
     below: Mapping[str, int]
     absent: Sequence[AbsentOffsets]
+    erased: KeptOffsets
     # Replays.
     number: int
     letters: Ranges

@@ -18,9 +18,8 @@ from zlib import crc32
 import pyarrow.fs as pafs
 
 from millrace_pipelines.warehouse.delta.lineage import Lineage
-from millrace_pipelines.warehouse.delta.store import Store
+from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, Store
 
-LINEAGE_FOLDER = "_lineage"
 MANY_FILES = 100
 
 

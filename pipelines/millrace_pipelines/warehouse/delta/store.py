@@ -25,6 +25,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import TEMPORARY_SUFFIX, FileSystem
 
 LOG_DIRECTORY = "_delta_log"
+LINEAGE_FOLDER = "_lineage"
 S3 = "s3"
 STAGED = "#"
 """Stands in the temporary names under which delta-rs writes its log's files."""

@@ -17,7 +17,7 @@ from millrace_pipelines.warehouse.delta.log_actions import actions_of
 from millrace_pipelines.warehouse.delta.snapshot import DELETION_VECTORS, Snapshot
 
 
-def kept_files(table: Snapshot, since_ms: int) -> set[str]:
+def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
     """Returns the names of files that the versions since a time need, but for the data files of the newest one.
 
     Args:

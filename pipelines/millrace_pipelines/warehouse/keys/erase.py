@@ -26,8 +26,10 @@ from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.letters import is_reached
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay, pending_replay
 from millrace_pipelines.warehouse.delta.lineage import of_run
+from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
+from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ERASE, ErasedKeys
 from millrace_pipelines.warehouse.keys.removal import (
@@ -152,7 +154,9 @@ class _Erasure:
         self._erased = _Erased(touched, remainder.gone.total())
         if not touched and self._has_letters(table.location):
             return None
-        return Rewrite(added=remainder.files, removed=touched, lineage=self._lineage(table, remainder.gone))
+        erased = keep_offsets(store_at(table.location, self._fs), operation_id, remainder.listed)
+        lineage = {**self._lineage(table, remainder.gone), "erased": erased}
+        return Rewrite(added=remainder.files, removed=touched, lineage=lineage)
 
     def _has_letters(self, location: str) -> bool:
         return location != self._rows.location
@@ -165,7 +169,7 @@ class _Erasure:
         self, table: Table, touched: Sequence[CurrentFile], is_counted: FindRows = every_row
     ) -> list[Removal]:
         is_erased = self._letters() if self._has_letters(table.location) else self._is_erased
-        return [Removal(task, file, is_erased, is_counted) for task, file in enumerate(touched)]
+        return [Removal(task, file, is_erased, is_counted, is_listed=True) for task, file in enumerate(touched)]
 
     def _waiting(self, table: Table) -> FindRows:
         """Returns a test for records that count: all but letters that a replay has not marked yet, which `run` does."""

@@ -1,8 +1,9 @@
 """Files of a table written again without some of their rows, and how many rows are gone.
 
 The audit has to know what an erasure and a reload remove: loads say how many offsets of a partition give a row, and
-each commit that removes rows says under `absent` how many of these give none any more. Of dead letters only those count
-that are not replayed, for the others are among the rows.
+each commit that removes rows says under `absent` how many of these give none any more. Where keys are erased, `erased`
+keeps their offsets (`delta.offset_sets`). Of dead letters only those count that are not replayed, for the others are
+among the rows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, pages_of
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, ReadBlocks, blocks_of, read_rows, writer
 from millrace_pipelines.warehouse.delta.table import Table
 
@@ -38,7 +40,7 @@ class Removal(NamedTuple):
     """A file that is written again without the rows that are gone; of these `is_counted` chooses the claimed ones.
 
     Where `whole_of` names a partition, all rows of the file are of it, claimed, and gone: the file is not read, so that
-    one that can't be read is replaced, too.
+    one that can't be read is replaced, too. `is_listed` asks for the offsets of those that are gone.
     """
 
     task: int
@@ -46,13 +48,22 @@ class Removal(NamedTuple):
     is_gone: FindRows
     is_counted: FindRows = every_row
     whole_of: int | None = None
+    is_listed: bool = False
+
+
+class Gone(NamedTuple):
+    """How many claimed rows of each partition are gone, and the places of those that were asked for."""
+
+    counts: Counter[int]
+    places: Sequence[pa.Table] = ()
 
 
 class Remainder(NamedTuple):
-    """The files with the rows that are left, and how many claimed rows of each partition are gone."""
+    """The files with the rows that are left, how many claimed rows of each partition are gone, listed offsets."""
 
     files: list[DataFile]
     gone: Counter[int]
+    listed: list[OffsetPage]
 
 
 def files_with(
@@ -80,7 +91,9 @@ def write_remainders(
     """Writes what is left of each file, several at once; a file of which nothing is left has no successor."""
     written = list(pool.map(partial(_write_remainder, table, operation_id, fs), removals))
     return Remainder(
-        files=[file for file, _ in written if file is not None], gone=sum((gone for _, gone in written), Counter())
+        files=[file for file, _ in written if file is not None],
+        gone=sum((gone.counts for _, gone in written), Counter()),
+        listed=_listed(places for _, gone in written for places in gone.places),
     )
 
 
@@ -106,24 +119,40 @@ def _count_gone(table: Table, removal: Removal) -> Counter[int]:
     return sum((_claimed_of(removal, rows, removal.is_gone(rows)) for rows in blocks), Counter())
 
 
-def _write_remainder(
-    table: Table, operation_id: str, fs: FileSystem, removal: Removal
-) -> tuple[DataFile | None, Counter[int]]:
+def _write_remainder(table: Table, operation_id: str, fs: FileSystem, removal: Removal) -> tuple[DataFile | None, Gone]:
     if removal.whole_of is not None:
-        return None, _count_gone(table, removal)
+        return None, Gone(_count_gone(table, removal))
     counts: Counter[int] = Counter()
+    places: list[pa.Table] = []
     with writer(table, operation_id, removal.task, fs, removal.file) as output:
         for rows in read_rows(table, removal.file.name):
             gone = removal.is_gone(rows)
             counts += _claimed_of(removal, rows, gone)
+            places += _places_of(removal, rows, gone) if removal.is_listed else []
             output.write(rows.filter(pa.array(~gone)))
-        return output.finish(), counts
+        return output.finish(), Gone(counts, places)
 
 
 def _claimed_of(removal: Removal, rows: pa.Table, gone: Mask) -> Counter[int]:
     """Returns how many claimed rows of each partition are among those of a block that are gone."""
-    counted = gone & _gives_a_row(rows) & removal.is_counted(rows)
-    return Counter(rows.column("partition").to_numpy()[counted].tolist())
+    return Counter(rows.column("partition").to_numpy()[_counted(removal, rows, gone)].tolist())
+
+
+def _places_of(removal: Removal, rows: pa.Table, gone: Mask) -> list[pa.Table]:
+    return [rows.select(["partition", "offset"]).filter(pa.array(_counted(removal, rows, gone)))]
+
+
+def _counted(removal: Removal, rows: pa.Table, gone: Mask) -> Mask:
+    return gone & _gives_a_row(rows) & removal.is_counted(rows)
+
+
+def _listed(places: Iterable[pa.Table]) -> list[OffsetPage]:
+    found = list(places)
+    if not found:
+        return []
+    everything = pa.concat_tables(found)
+    partitions, offsets = everything.column("partition").to_numpy(), everything.column("offset").to_numpy()
+    return list(pages_of(partitions.astype(np.int64), offsets))
 
 
 def _gives_a_row(rows: pa.Table) -> Mask:

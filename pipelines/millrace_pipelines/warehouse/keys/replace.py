@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, current_files
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ErasedKeys
@@ -34,12 +35,16 @@ from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 
 
 class Replaced(NamedTuple):
-    """What a replacement adds and removes, and how many claimed rows of each partition it removed and left out."""
+    """What a replacement adds and removes, and how many claimed rows of each partition it removed and left out.
+
+    `erased` has the offsets of those that it left out.
+    """
 
     added: list[DataFile]
     removed: list[CurrentFile]
     removed_rows: Counter[int]
     erased_rows: Counter[int]
+    erased: list[OffsetPage]
 
 
 def replace_ranges(
@@ -51,13 +56,16 @@ def replace_ranges(
         touched = _files_inside(table, ranges, pool)
         kept = write_remainders(table, operation_id, fs, _removals(table, touched, ranges, claimed), pool)
         cleaned = staged if erased.below else ()
-        erasures = [Removal(task, file, erased.is_erased) for task, file in enumerate(cleaned, len(touched))]
+        erasures = [
+            Removal(task, file, erased.is_erased, is_listed=True) for task, file in enumerate(cleaned, len(touched))
+        ]
         clean = write_remainders(table, operation_id, fs, erasures, pool)
     return Replaced(
         added=kept.files + (clean.files if erased.below else list(staged)),
         removed=touched,
         removed_rows=kept.gone,
         erased_rows=clean.gone,
+        erased=clean.listed,
     )
 
 

@@ -24,6 +24,7 @@ from millrace.records.arrow_unshown import HeaderParts, has_no_time, record_batc
 from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.read import ReadBlock
+from millrace_pipelines.warehouse.delta.offset_sets import merged, packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.jobs import RESULT, OnProgress, collect_results
@@ -133,11 +134,14 @@ def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
     for before, after in pairwise(files):
         if after.min_offset <= before.max_offset:
             raise LoadFailedError(f"partition {span.partition}: {before.name} and {after.name} overlap")
+    records = sum(answer.records for answer in answers)
+    recorded = merged(unpacked(answer.recorded, answer.range.from_offset) for answer in answers)
     return TaskResult(
         range=span,
-        records=sum(answer.records for answer in answers),
-        absent=span.offsets - sum(answer.records for answer in answers),
+        records=records,
+        absent=span.offsets - records,
         is_proven=False,
+        recorded="" if records == span.offsets else packed(recorded, span.from_offset),
         dead_letters=sum(answer.dead_letters for answer in answers),
         value_bytes=sum(answer.value_bytes for answer in answers),
         files=tuple(files),

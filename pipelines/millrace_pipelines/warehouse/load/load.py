@@ -118,7 +118,7 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
     known = known_letters(dead_letters, ledger) if dead_letters else {}
     written = loader.write(spark, opened, plan, known, may_accept_missing=True)
     report = _counted(replace(report, load_id=loader.load_id, seconds=loader.seconds()), written)
-    lineage = lineage_of_load(options, ledger, report, loader.clock.now_ms())
+    lineage = {**lineage_of_load(options, ledger, report, loader.clock.now_ms()), **written.recorded}
     append = Append(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,

@@ -175,6 +175,7 @@ class RangeLoader:
             results = self._run(spark, opened.tables, plan, known)
             written = self._verified(plan, results, may_accept=may_accept_missing)
             check_same_logs(self.options.source, opened.description, plan)
+            written = written.keeping(store_at(self._location, self.fs), self.load_id)
             self._listener.reached(Step.WRITTEN)
         return written
 

@@ -112,7 +112,7 @@ def _reloaded(
         rows=sum(span.rows for span in written.ranges),
         dead_letters=sum(span.dead_letters for span in written.ranges),
     )
-    lineage = lineage_of_reload(options, loader.load_id, report, loader.clock.now_ms())
+    lineage = {**lineage_of_reload(options, loader.load_id, report, loader.clock.now_ms()), **written.recorded}
     replacement = Replacement(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,

@@ -19,6 +19,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
@@ -94,7 +95,7 @@ class Replacement:
         def make(table: Table, operation_id: str) -> Rewrite | None:
             erased = ErasedKeys.of(Table.load(self._rows.location, self._fs).lineage())
             made = replacing.make(table, operation_id, lineage, erased)
-            return made if made.added or made.removed else None
+            return made if made.added or made.removed or replacing.left_out else None
 
         replacing.commit(dead_letters, make)
 
@@ -142,7 +143,7 @@ class _TableReplacement:
     """The replacement of one table, which is made again on a newer version where another rewrite comes first.
 
     `written` counts, by partition, what was written of the replaced ranges; `removed_rows` is how many rows of them
-    the last attempt took away.
+    the last attempt took away, `left_out` how many that were read are of erased keys.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class _TableReplacement:
         self._written = written
         self._fs = fs
         self._added: set[str] = set()
-        self.removed_rows = 0
+        self.removed_rows = self.left_out = 0
 
     def make(
         self,
@@ -169,15 +170,17 @@ class _TableReplacement:
             staged=self._staged, erased=erased,
         )  # fmt: skip
         self.removed_rows = done.removed_rows.total()
+        self.left_out = done.erased_rows.total()
         self._added.update(file.name for file in done.added)
         before = claimed(done.removed_rows)
         absent = {
             partition: before[partition] + done.erased_rows[partition] - self._written.get(partition, 0)
             for partition in {span.partition for span in self._plan.ranges}
         }
-        return Rewrite(
-            added=done.added, removed=done.removed, lineage={**lineage, "absent": list(absent_offsets(absent))}
-        )
+        said: dict[str, object] = {**lineage, "absent": list(absent_offsets(absent))}
+        if erased.below:
+            said["erased"] = keep_offsets(store_at(table.location, self._fs), operation_id, done.erased)
+        return Rewrite(added=done.added, removed=done.removed, lineage=said)
 
     def commit(self, table: Table, make: MakeRewrite) -> int:
         """Commits the rewrite; staged files that were added in another form, without erased keys, are removed."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace.records.absent import Intervals, as_intervals, coarse, count_of, joined
+from millrace.records.absent import Intervals, as_intervals, coarse, count_of, intervals_of, joined
 from millrace.records.arrow import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.trace_context import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
@@ -27,6 +27,7 @@ from millrace_pipelines.warehouse.dead_letters.letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.offset_sets import merged, packed
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -65,10 +66,11 @@ class TaskResult:
 
     `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor letter, and
     `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `is_proven` says whether the
-    reader can tell all these apart (`kafka_reader` can't). `dead_letters` counts the letters that were read, whether
-    written now or before; `late` counts the rows and letters whose event time was late; `leader_epoch` is that of the
-    last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the log can't be read, if anything,
-    and then nothing was written.
+    reader can tell all these apart (`kafka_reader` can't). `recorded` has the offsets that gave a row or a letter
+    (`delta.offset_sets`), and is empty where all of the range did. `dead_letters` counts the letters that were read,
+    whether written now or before; `late` counts the rows and letters whose event time was late; `leader_epoch` is that
+    of the last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the log can't be read, if
+    anything, and then nothing was written.
     """
 
     range: OffsetRange
@@ -78,6 +80,7 @@ class TaskResult:
     absent: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
     is_proven: bool = True
+    recorded: str = ""
     dead_letters: int = 0
     late: int = 0
     value_bytes: int = 0
@@ -112,6 +115,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
     """Reads the range and writes its rows and dead letters; raises what reading and writing raise."""
     records = control = aborted = absent = dead_letters = late = value_bytes = 0
     gaps: list[Intervals] = []
+    recorded: list[Intervals] = []
     leader_epoch = NO_LEADER_EPOCH
     known = spec.known_letters.get(span.partition, np.zeros(0, np.int64))
     contexts: tuple[TraceContext, ...] = ()
@@ -125,6 +129,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             rows_files.write(split.rows, split.spans)
             dead_writer.write(split.letters)
             records += block.records.num_rows
+            recorded.append(intervals_of(block.records.column("offset").to_numpy()))
             control += block.control
             aborted += block.aborted
             absent += count_of(block.absent)
@@ -143,6 +148,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             aborted=aborted,
             absent=absent,
             gaps=tuple(coarse(joined(gaps), MAX_GAPS)),
+            recorded="" if records == span.offsets else packed(merged(recorded), span.from_offset),
             dead_letters=dead_letters,
             late=late,
             value_bytes=value_bytes,

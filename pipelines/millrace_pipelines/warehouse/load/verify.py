@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets
+from millrace_pipelines.warehouse.delta.store import Store
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
@@ -56,12 +60,14 @@ class LoadedRange:
 class Written(NamedTuple):
     """What the tasks of a load wrote: their answers, and the planned ranges with each offset accounted for.
 
-    `missing` has the offsets that the log has lost, and the load goes on without.
+    `missing` has the offsets that the log has lost, and the load goes on without; `recorded` is what the lineage of a
+    commit says of the offsets that gave a row or a letter: nothing where all did.
     """
 
     results: tuple[TaskResult, ...]
     ranges: tuple[LoadedRange, ...]
     missing: tuple[LostRange, ...] = ()
+    recorded: WrittenLineage = MappingProxyType({})
 
     @property
     def files(self) -> list[DataFile]:
@@ -72,6 +78,11 @@ class Written(NamedTuple):
     def dead_letter_files(self) -> list[DataFile]:
         """The files of dead letters."""
         return [file for result in self.results for file in result.dead_letter_files]
+
+    def keeping(self, store: Store, load_id: str) -> Written:
+        """Returns the same with `recorded`, which is durable then, before a commit says so."""
+        pages = [OffsetPage(*result.range, result.recorded) for result in self.results if result.recorded]
+        return self._replace(recorded={"recorded": keep_offsets(store, load_id, pages)}) if pages else self
 
 
 def verify_results(

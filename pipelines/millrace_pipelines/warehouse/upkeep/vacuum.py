@@ -2,7 +2,7 @@
 
     removed files     named by an older version only: kept until the retention has passed since their removal
     orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
-                      and for as long as their operation holds a lease
+                      and for as long as their operation holds a lease; also files of offsets that no lineage names
     deletion vectors  of other engines: kept like the files that they are of (`delta.vector_files`)
 
 What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
@@ -18,15 +18,16 @@ from millrace.clock import SystemClock
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.files import operation_of
 from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
+from millrace_pipelines.warehouse.delta.offset_sets import named_by, offset_files
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.delta.vector_files import kept_files
+from millrace_pipelines.warehouse.delta.vector_files import files_of_versions
 from millrace_pipelines.warehouse.errors import ModeError
 
 DEFAULT_RETENTION_HOURS = 7 * 24
 MIN_UNLEASED_RETENTION_HOURS = 24
-MS_PER_HOUR = 3_600_000
+HOUR_MS = 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +59,16 @@ def vacuum(
     table = Table.load(location, fs)
     table.check_access(Access.REARRANGE)
     unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
+    before_ms = SystemClock().now_ms() - retention_hours * HOUR_MS
+    old_offsets = offset_files(store, sorted(there), before_ms)
     running = held_leases(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)
-    kept = kept_files(table, SystemClock().now_ms() - retention_hours * MS_PER_HOUR)
-    named = {*table.file_names(), *kept}
-    candidates = [name for name in unneeded if name not in named]
+    named = {
+        *table.file_names(),
+        *files_of_versions(table, before_ms),
+        *named_by(table.lineage() if old_offsets else ()),
+    }
+    candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
     files = [name for name in candidates if operation_of(name) not in running]
     size_bytes = sum(store.size_bytes(name) or 0 for name in files)
     if files and not dry_run:

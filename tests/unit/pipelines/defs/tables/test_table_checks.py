@@ -22,6 +22,7 @@ from millrace_pipelines.warehouse.errors import RegistryError
 from millrace_pipelines.warehouse.ledger.skipped import count_skips, publish_skipped
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables.open import open_tables
+from millrace_support.findings import told
 from millrace_support.loads import FS, Loads
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
@@ -72,11 +73,14 @@ def test_a_complete_load(loads):
 
 
 def test_an_incomplete_load(loads):
-    loads.load((5, 8), [5, 5, 7])
-    result = load_completeness(audit_newest_load(loads.directory))
+    loads.load((5, 8), [5, 6, 7])
+    loads.add([5])
+    audited = audit_newest_load(loads.directory)
+    result, [finding] = load_completeness(audited), audited.findings
     assert (result.passed, result.severity) == (False, ERROR)
-    assert result.description == "The audit has one finding: partition 0: 1 offsets are doubled: 5."
-    assert result.metadata["details"].value == "- partition 0: 1 offsets are doubled: 5"
+    assert told([finding]) == ["partition 0: 1 offsets are doubled: 5"]
+    assert result.description == f"The audit has one finding: {finding}."
+    assert result.metadata["details"].value.startswith("- partition 0: 1 offsets are doubled: 5, in ")
 
 
 def test_a_load_whose_rows_were_not_counted_says_so():

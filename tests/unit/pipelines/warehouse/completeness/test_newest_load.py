@@ -14,6 +14,7 @@ from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import FORMER_LEDGERS_PROPERTY, GENERATION_PROPERTY, ledger_of
 from millrace_pipelines.warehouse.upkeep.compact import compact
+from millrace_support.findings import told
 from millrace_support.loads import FS, PROPERTIES, Loads
 
 
@@ -27,7 +28,7 @@ def loads(tmp_path):
 
 
 def findings(loads):
-    return list(audit_newest_load(loads.directory).findings)
+    return told(audit_newest_load(loads.directory).findings)
 
 
 def test_a_sound_load(loads):
@@ -48,11 +49,9 @@ def test_damage_of_an_older_load_is_left_to_the_audit_of_all(loads):
 
 def test_a_row_that_is_lost_and_one_that_is_doubled(loads):
     loads.load((10, 13), [10, 10, 12])
-    assert findings(loads) == ["partition 0: 1 offsets are doubled: 10"]
+    assert findings(loads) == ["partition 0: 1 offsets are doubled: 10", "partition 0: 1 offsets are not there: 11"]
     loads.load((13, 16), [13], ranges=[{"partition": 0, "from_offset": 13, "until_offset": 16, "rows": 3}])
-    assert findings(loads) == [
-        "partition 0, offsets 13-15: 1 rows and dead letters, the loads say 3; not there: 14, 15"
-    ]
+    assert findings(loads) == ["partition 0: 2 offsets are not there: 14, 15"]
 
 
 def test_an_offset_that_an_older_file_has_too(loads):

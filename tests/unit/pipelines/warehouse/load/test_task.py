@@ -7,9 +7,11 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace.records.arrow import RECORD_SCHEMA
 from millrace_pipelines.spark.read import NO_RECORDS, ReadBlock
+from millrace_pipelines.warehouse.delta.offset_sets import unpacked
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
 
+FS = OsFileSystem()
 ROW_GROUP_BYTES = 4 << 20
 RECORDS = 1000
 VALUE_BYTES = 1000
@@ -43,7 +45,7 @@ def test_memory_is_that_of_a_row_group_however_long_the_range(tmp_path, monkeypa
             yield block(first)
 
     span = OffsetRange(0, 0, blocks * RECORDS)
-    result = load_range(span, spec(tmp_path), read, task=0, fs=OsFileSystem())
+    result = load_range(span, spec(tmp_path), read, task=0, fs=FS)
     assert result.rows == span.offsets
     assert max(held) < 3 * ROW_GROUP_BYTES < blocks * RECORDS * VALUE_BYTES
 
@@ -54,11 +56,19 @@ def test_offsets_passed_over_are_added_up_and_the_epoch_is_the_last(tmp_path):
         yield block(10)
         yield ReadBlock(NO_RECORDS, control=1, aborted=3, leader_epoch=5)
 
-    result = load_range(OffsetRange(0, 0, 2000), spec(tmp_path), read, task=0, fs=OsFileSystem())
+    result = load_range(OffsetRange(0, 0, 2000), spec(tmp_path), read, task=0, fs=FS)
     assert (result.records, result.control, result.aborted, result.leader_epoch) == (RECORDS, 2, 5, 5)
     assert (result.files[0].min_offset, result.files[0].max_offset) == (10, 10 + RECORDS - 1)
+    assert unpacked(result.recorded, 0).tolist() == [[10, 10 + RECORDS]]
+
+
+def test_a_range_whose_offsets_are_all_records_keeps_no_offsets(tmp_path):
+    blocks = [block(0), block(RECORDS)]
+    result = load_range(OffsetRange(0, 0, 2 * RECORDS), spec(tmp_path), lambda *_: iter(blocks), task=0, fs=FS)
+    assert (result.records, result.recorded) == (2 * RECORDS, "")
 
 
 def test_a_range_without_records_makes_no_file(tmp_path):
-    result = load_range(OffsetRange(0, 0, 5), spec(tmp_path), lambda *_: iter([]), task=0, fs=OsFileSystem())
+    result = load_range(OffsetRange(0, 0, 5), spec(tmp_path), lambda *_: iter([]), task=0, fs=FS)
     assert (result.files, result.records, list(tmp_path.iterdir())) == ((), 0, [])
+    assert unpacked(result.recorded, 0).tolist() == []
