@@ -146,6 +146,19 @@ class TopicReader:
             wait_ms = 0 if found else FOLLOW_WAIT_MS // max(len(positions), 1)
 
     def _chunk(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Chunk:
+        from millrace.errors import MillraceError
+        from millrace.records.intervals import Interval
+
+        try:
+            return self._fetched(partition, offset, limit, wait_ms, goes_on=goes_on)
+        except MillraceError as error:
+            span = Interval(offset, min(limit, self.end(partition)))
+            found = self._consumer.read_on(
+                self._topic, partition, span, error, isolation=self._isolation, goes_on=goes_on
+            )
+            return Chunk(partition, found.records, found.next_offset)
+
+    def _fetched(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Chunk:
         fetched = self._consumer.fetch(self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation)
         records: list[Record] = []
         next_offset = offset

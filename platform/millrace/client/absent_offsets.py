@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT = "compact"
+WAY_ON = "the option to accept missing offsets goes on behind them"
 
 
 class MissingOffsetsError(RecordError):
@@ -59,7 +60,7 @@ class AbsentOffsets:
         self._cluster = cluster
         self._log_end = log_end
         self._serves = serves
-        self._accept = accept
+        self.accept = accept
         self._compacted: set[str] = set()
         self._known_ends: dict[tuple[str, int], int] = {}
 
@@ -72,8 +73,8 @@ class AbsentOffsets:
         if reason is None:
             return
         message = f"{topic}-{partition}: offsets among {gap} are missing, and {reason}"
-        if not self._accept:
-            raise MissingOffsetsError(message)
+        if not self.accept:
+            raise MissingOffsetsError(f"{message}; {WAY_ON}")
         with self._cluster() as cluster:
             if not is_inside and self._serves(cluster, topic, partition, gap):
                 raise MissingOffsetsError(f"{message}; the log has some of them: a batch's base offset is wrong")

@@ -14,16 +14,18 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from millrace.client.absent_offsets import AbsentOffsets
+from millrace.client.absent_offsets import WAY_ON, AbsentOffsets, MissingOffsetsError
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
+from millrace.client.damaged_batches import DamagedBatches, ReadOn, is_damage
 from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel, fetched_data, starts_with_cut_batch
 from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import (
     ClientError,
+    CorruptRecordError,
     InvalidRequestError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -31,8 +33,9 @@ from millrace.errors import (
     RecordTooLargeError,
 )
 from millrace.records.batch import NO_OFFSET
+from millrace.records.damage import Rules, has_unread_end
 from millrace.records.intervals import Interval
-from millrace.records.record import Record
+from millrace.records.record import Record, read_records
 from millrace.security.client_security import ClientSecurity
 from millrace.wire.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 LATEST = -1
 EARLIEST = -2
 FETCH_MAX_BYTES = 4 << 20
+TAIL_BYTES = 64 << 10  # more than lies between two entries of a broker's index
 LARGEST_FETCH_BYTES = MAX_RESPONSE_BYTES // 2
 CONSUMER = -1
 
@@ -87,7 +91,7 @@ class SimpleConsumer:
 
     Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries. With
     `accept_missing_offsets` reading goes on, with a warning, where a log lacks offsets and compaction does not explain
-    it (`absent_offsets`).
+    it (`absent_offsets`), and behind batches that can't be read (`damaged_batches`).
     """
 
     def __init__(
@@ -188,16 +192,45 @@ class SimpleConsumer:
             self.fetch(topic, partition, offset, isolation=isolation)  # raises where the log has no such offset
         goes_on = False
         while offset < end:
-            fetched = self.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
-            for batch in self.batches(topic, partition, fetched, end, goes_on=goes_on):
-                goes_on = True
-                for record in batch.records():
-                    if offset <= record.offset < end:
-                        yield record
-                offset = batch.header.next_offset
-            if not fetched.records:
-                self.reaches(topic, partition, fetched, end, isolation)
-                return
+            try:
+                fetched = self.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
+                for batch in self.batches(topic, partition, fetched, end, goes_on=goes_on):
+                    yield from (record for record in batch.records() if offset <= record.offset < end)
+                    goes_on, offset = True, batch.header.next_offset
+                if not fetched.records:
+                    self.reaches(topic, partition, fetched, end, isolation)
+                    return
+            except MillraceError as error:
+                span = Interval(offset, end)
+                found = self.read_on(topic, partition, span, error, isolation=isolation, goes_on=goes_on)
+                yield from found.records
+                goes_on, offset = True, found.next_offset
+
+    def read_on(
+        self,
+        topic: str,
+        partition: int,
+        span: Interval,
+        error: MillraceError,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        goes_on: bool = False,
+    ) -> ReadOn:
+        """Returns what can be read of a span, at whose beginning reading failed, up to what is damaged or behind it.
+
+        Raises the error where that is not accepted, or does not help. `goes_on` is as in `batches`.
+        """
+        if not is_damage(error):
+            raise error
+        if not self._absent.accept:
+            raise error if isinstance(error, MissingOffsetsError) else CorruptRecordError(f"{error}; {WAY_ON}")
+
+        def fetch(offset: int, max_bytes: int | None) -> FetchedData:
+            limit = FETCH_MAX_BYTES if max_bytes is None else max_bytes
+            return self.fetch(topic, partition, offset, max_bytes=limit, isolation=isolation)
+
+        rules = Rules(read_records, lambda gap: self._absent.check(topic, partition, gap))
+        return DamagedBatches(f"{topic}-{partition}", fetch, rules).read_on(span, error, goes_on=goes_on)
 
     def batches(
         self,
@@ -212,7 +245,8 @@ class SimpleConsumer:
 
         `goes_on` says that a batch that was read before ends where this fetch begins.
         """
-        for batch in fetched.batches(goes_on=goes_on):
+        found = fetched.batches(goes_on=goes_on)
+        for batch in list(found) if self._absent.accept else found:  # none of those before one that overlaps is right
             if batch.absent is not None and batch.absent.from_offset < until_offset:
                 self._absent.check(topic, partition, batch.absent, is_inside=batch.lacks_records)
             yield batch
@@ -404,12 +438,18 @@ class SimpleConsumer:
         }
         subject = f"fetch of {topic}-{partition} at offset {offset}"
 
-        def action(connection: Connection) -> FetchedData:
+        def action(connection: Connection) -> FetchedData | CorruptRecordError:
             answer = connection.request(FETCH, fields, wait_s=limits.max_wait_ms / 1000)
             check(answer.error_code, subject)
-            return fetched_data(answer.responses[0].partitions[0], subject, offset)
+            try:
+                return fetched_data(answer.responses[0].partitions[0], subject, offset)
+            except CorruptRecordError as error:  # of the log, which stays so: it is not asked again
+                return error
 
-        return self._cluster.on_leader(topic, partition, action)
+        fetched = self._cluster.on_leader(topic, partition, action)
+        if isinstance(fetched, CorruptRecordError):
+            raise fetched
+        return fetched
 
     def _offset(
         self,
@@ -439,12 +479,20 @@ def log_end(cluster: Cluster, topic: str, partition: int) -> int:
 
 
 def serves(cluster: Cluster, topic: str, partition: int, interval: Interval) -> bool:
-    """Returns whether a log that is asked for an interval's last offset has something in it, or can't be read there."""
+    """Returns whether a log has something in an interval that lies behind a batch, or can't be read there.
+
+    It is asked for the interval's last offset, and whether it has bytes behind the batch that lies before.
+    """
+    consumer, before = SimpleConsumer(cluster), interval.from_offset - 1
     try:
-        fetched = SimpleConsumer(cluster).fetch(topic, partition, interval.until_offset - 1)
+        fetched = consumer.fetch(topic, partition, interval.until_offset - 1, max_bytes=1)
         batch = next(fetched.batches(), None)
-        if batch is None or batch.is_passed_over:
-            return batch is None or batch.header.base_offset < interval.until_offset
-        return any(interval.from_offset <= record.offset < interval.until_offset for record in batch.records())
+        if batch is None or (batch.is_passed_over and batch.header.base_offset < interval.until_offset):
+            return True
+        if any(interval.from_offset <= record.offset < interval.until_offset for record in batch.records()):
+            return True
+        if before < fetched.log_start_offset:
+            return False
+        return has_unread_end(consumer.fetch(topic, partition, before, max_bytes=TAIL_BYTES).records, TAIL_BYTES)
     except (RecordError, OffsetOutOfRangeError):
         return True

@@ -34,6 +34,7 @@ from millrace.records.batch import (
     BatchHeader,
     Buffer,
     check_crc,
+    read_header,
     walk,
 )
 from millrace.records.checksum import crc32c
@@ -141,6 +142,12 @@ def records_of(header: BatchHeader, body: Buffer) -> list[Record]:
     if native is None:
         return list(decode_body(header, bytes(body)))
     return native.read_records(kernel_batch(header, body), Record)
+
+
+def read_records(batch: memoryview) -> list[Record]:
+    """Returns the records of a batch, of which `batch` is exactly the bytes; its CRC is not checked. RecordError."""
+    header = read_header(batch)
+    return records_of(header, decompress_body(header, batch))
 
 
 def kernel_batch(header: BatchHeader, body: Buffer) -> tuple[Buffer, int, int, int, int, bool]:

@@ -26,6 +26,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.consumer.config import ERROR, SMALLEST, ConsumerConfig
 from millrace.client.consumer.streams import Chunk, Feed
+from millrace.client.damaged_batches import is_damage
 from millrace.client.fetched import FetchedData, fetched_data, starts_with_cut_batch
 from millrace.client.metadata import ClusterMetadata
 from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer, log_end, serves
@@ -39,6 +40,7 @@ from millrace.errors import (
     error_name,
 )
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.records.intervals import Interval
 from millrace.records.record import Record
 from millrace.wire.messages import FETCH
 
@@ -79,7 +81,7 @@ class Fetchers:
         self._fetchers: dict[Address, _Fetcher] = {}
         self.is_closed = False
         self._finder = threading.Thread(target=self._find_leaders, name="leader-finder", daemon=True)
-        self.absent = AbsentOffsets(self._cluster, log_end, serves, accept=config.accept_missing_offsets)
+        self.absent = AbsentOffsets(self.cluster, log_end, serves, accept=config.accept_missing_offsets)
 
     def start(self) -> None:
         """Begins to look for leaders."""
@@ -128,7 +130,7 @@ class Fetchers:
     def _settle(self, feeds: set[Feed]) -> set[Feed]:
         """Gives each feed to its leader's fetcher, and returns those that have to wait."""
         try:
-            with self._cluster() as cluster:
+            with self.cluster() as cluster:
                 ask = cluster.newest_metadata if any(feed.doubts_leader for feed in feeds) else cluster.metadata
                 metadata = ask(sorted({feed.partition.topic for feed in feeds}))
                 return {feed for feed in feeds if not self._place(cluster, metadata, feed)}
@@ -136,7 +138,8 @@ class Fetchers:
             logger.info("leaders are looked for again: %s", error)
             return feeds
 
-    def _cluster(self) -> Cluster:
+    def cluster(self) -> Cluster:
+        """Returns a cluster with the connector's settings, which the caller closes."""
         return Cluster(
             self._bootstrap(),
             client_id=self._config.client_id or self._config.group_id,
@@ -267,12 +270,26 @@ class _Fetcher:
             self._send_home(feed)
         else:
             try:
-                self._queue(feed, fetched_data(answer, f"fetch of {feed.partition}", feed.fetch_offset or 0))
+                self._queue_or_read_on(feed, answer)
             except MillraceError as error:
                 if is_retriable(error) and not isinstance(error, RecordError):  # a damaged record stays so
                     self._send_home(feed)
                 else:
                     self._give_up(feed, error)
+
+    def _queue_or_read_on(self, feed: Feed, answer: PartitionData) -> None:
+        offset = feed.fetch_offset or 0
+        try:
+            self._queue(feed, fetched_data(answer, f"fetch of {feed.partition}", offset))
+        except MillraceError as error:
+            if not is_damage(error):
+                raise
+            with self._owner.cluster() as cluster:
+                consumer = SimpleConsumer(cluster, accept_missing_offsets=self._config.accept_missing_offsets)
+                isolation = self._config.isolation
+                span = Interval(offset, consumer.latest(*feed.partition, isolation))
+                found = consumer.read_on(*feed.partition, span, error, isolation=isolation)
+            self._put(feed, found.records, found.next_offset)
 
     def _queue(self, feed: Feed, fetched: FetchedData) -> None:
         if starts_with_cut_batch(fetched.records):
@@ -289,8 +306,11 @@ class _Fetcher:
             records += [record for record in batch.records() if record.offset >= offset]
             next_offset = max(next_offset, batch.header.next_offset)
         if next_offset > offset:
-            feed.fetch_offset, feed.max_bytes = next_offset, 0
-            feed.stream.put(Chunk(feed, records, next_offset))
+            self._put(feed, records, next_offset)
+
+    def _put(self, feed: Feed, records: list[Record], next_offset: int) -> None:
+        feed.fetch_offset, feed.max_bytes = next_offset, 0
+        feed.stream.put(Chunk(feed, records, next_offset))
 
     def _send_home(self, feed: Feed) -> None:
         with self._owner.changed:

@@ -1,0 +1,201 @@
+"""Reading on past batches that can't be read, where the loss of offsets is accepted.
+
+    offset ──► [ intact ] [ damage: offsets a to b - 1, and their bytes ] [ intact ] ──► …
+
+What an answer holds is told apart by `records.damage`. Where its bytes don't tell at which offset batches go on, the
+log is asked for later ones: each time twice as far, and then in between. So few questions are asked, and what is kept
+of the log is one answer. A broker that can't serve an offset of a damaged batch often shows its bytes to a fetch from
+the offset before.
+
+A transaction's abort marker may be among what is damaged. So an answer that names aborted transactions is not read on
+behind damage, but the log is asked again from there, and names those that go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from millrace.client.fetched import FetchedData
+from millrace.errors import (
+    BrokerError,
+    CorruptRecordError,
+    ErrorCode,
+    MillraceError,
+    OffsetOutOfRangeError,
+    RecordError,
+)
+from millrace.records.batch import HEADER_BYTES
+from millrace.records.damage import Intact, Rules, intact, resumed
+from millrace.records.formats import first_offset
+from millrace.records.intervals import Interval
+from millrace.records.record import Record
+
+logger = logging.getLogger(__name__)
+
+ONE_BATCH = 1
+
+Fetch = Callable[[int, int | None], FetchedData]
+"""Fetches from an offset on, at most so many bytes, but at least one batch; None is the reader's usual limit."""
+
+
+class Damage(NamedTuple):
+    """Offsets that the log has in a batch that can't be read, or can't serve; what it shows of them, and the reason."""
+
+    interval: Interval
+    data: bytes
+    reason: str
+
+
+class ReadOn(NamedTuple):
+    """Records that were read past damaged batches, and the offset from which reading goes on."""
+
+    records: list[Record]
+    next_offset: int
+
+
+def is_damage(error: MillraceError) -> bool:
+    """Returns whether an error says that batches can't be read, or that the broker can't."""
+    if isinstance(error, BrokerError):
+        return error.broker_code == ErrorCode.CORRUPT_MESSAGE
+    return isinstance(error, RecordError)
+
+
+class _Served(NamedTuple):
+    """The base offset of a batch that a log serves, and an offset at which it does."""
+
+    base_offset: int
+    offset: int
+
+
+class DamagedBatches:
+    """Reads one partition's log past what is damaged.
+
+    Args:
+        name: Names the partition in warnings.
+        fetch: Asks the log.
+        rules: What a batch has to pass.
+    """
+
+    def __init__(self, name: str, fetch: Fetch, rules: Rules) -> None:
+        self._name = name
+        self._fetch = fetch
+        self._rules = rules
+
+    def read_on(self, span: Interval, error: MillraceError, *, goes_on: bool = False) -> ReadOn:
+        """Returns the records of what `parts` yields."""
+        records, next_offset = list[Record](), span.from_offset
+        for part in self.parts(*span, error, goes_on=goes_on):
+            if isinstance(part, Damage):
+                next_offset = part.interval.until_offset
+            else:
+                for batch in part.batches():
+                    records += [one for one in batch.records() if one.offset in range(*span)]
+                    next_offset = min(batch.header.next_offset, span.until_offset)
+        return ReadOn(records, next_offset)
+
+    def parts(
+        self, offset: int, until_offset: int, error: MillraceError, *, goes_on: bool = False
+    ) -> Iterator[FetchedData | Damage]:
+        """Yields what an answer from `offset` on holds: data that can be read, and damage, each up to the next one.
+
+        Args:
+            offset: Where reading failed, or the beginning of the answer in which it did.
+            until_offset: Where reading ends.
+            error: The failure, which is raised again where nothing is wrong.
+            goes_on: Whether a batch that was read before ends at the offset.
+        """
+        answer: FetchedData | None = self._answer(offset)
+        is_first = True
+        while answer is not None and offset < until_offset:
+            found = self._intact(answer, goes_on=goes_on)
+            if found.next_offset > offset:
+                yield answer._replace(records=answer.records[: found.end])
+                offset, is_first = found.next_offset, False
+            if found.error is None and not is_first:
+                return
+            if offset >= until_offset:
+                return
+            rest = b"" if found.is_gap else answer.records[found.end :]  # the batch behind a gap is not in it
+            answer = answer._replace(records=rest, asked_offset=offset)
+            damage, answer = self._damage(answer, until_offset, found.error or error)
+            logger.warning("%s: offsets %s are passed over: %s", self._name, damage.interval, damage.reason)
+            yield damage
+            offset, is_first, goes_on = damage.interval.until_offset, False, False
+
+    def _answer(self, offset: int) -> FetchedData:
+        """Returns an answer that has the bytes at an offset, if there is one; else one without bytes.
+
+        Where the log has no batch that can be read at the offset, the bytes behind the batch before are looked at.
+        """
+        answer = self._try(offset)
+        if answer is not None and self._intact(answer).next_offset > offset:
+            return answer
+        before = self._try(offset - 1) if offset else None
+        if before is not None:
+            found = self._intact(before)
+            if found.next_offset == offset and found.end < len(before.records):
+                return before._replace(records=before.records[found.end :], asked_offset=offset)
+        if answer is not None:
+            return answer
+        one = self._try(offset, ONE_BATCH)
+        return FetchedData(b"", 0, 0, 0, asked_offset=offset) if one is None else one
+
+    def _try(self, offset: int, max_bytes: int | None = None) -> FetchedData | None:
+        try:
+            return self._fetch(offset, max_bytes)
+        except MillraceError as error:
+            if not is_damage(error) and not isinstance(error, OffsetOutOfRangeError):
+                raise
+            return None
+
+    def _intact(self, answer: FetchedData, *, goes_on: bool = False) -> Intact:
+        found = intact(answer.records, answer.asked_offset, self._rules, goes_on=goes_on)
+        if not found.is_settled:
+            raise CorruptRecordError(f"{self._name}: {found.error}; what was read before may be wrong")
+        return found
+
+    def _damage(
+        self, answer: FetchedData, until_offset: int, error: MillraceError
+    ) -> tuple[Damage, FetchedData | None]:
+        """Returns what is damaged at the beginning of an answer, and the rest of the answer where it can be used."""
+        offset, records = answer.asked_offset, answer.records
+        found = resumed(records, offset, self._rules)
+        if found is None:
+            served = self._next_served(offset, until_offset, records)
+            rest = self._try(served.offset) if served.base_offset < until_offset else None
+            behind = -1 if rest is None else records.find(rest.records[:HEADER_BYTES])
+            interval = Interval(offset, min(served.base_offset, until_offset))
+            damage = Damage(interval, records if behind < 0 else records[:behind], str(error))
+            return damage, None if rest is None else rest._replace(asked_offset=served.base_offset)
+        end, next_offset = found
+        damage = Damage(Interval(offset, min(next_offset, until_offset)), records[:end], str(error))
+        if any(one.first_offset < next_offset for one in answer.aborted):
+            return damage, None
+        return damage, answer._replace(records=records[end:], asked_offset=next_offset)
+
+    def _next_served(self, offset: int, until_offset: int, damaged: bytes) -> _Served:
+        """Returns the first batch behind the damage that the log serves; one at `until_offset` where none is found.
+
+        The batches up to there, if any, are such as the log can't find itself.
+        """
+        failed, step, last = offset, 1, until_offset - 1
+        while (served := self._served(min(failed + step, last), offset, damaged)) is None:
+            if failed + step >= last:
+                return _Served(until_offset, until_offset)
+            failed, step = failed + step, 2 * step
+        while min(served) - failed > 1:
+            between = (failed + min(served)) // 2
+            found = self._served(between, offset, damaged)
+            served, failed = (served, between) if found is None else (found, failed)
+        return served
+
+    def _served(self, offset: int, from_offset: int, damaged: bytes) -> _Served | None:
+        """Returns what the log serves at an offset; None where that can't be read, or is what is damaged."""
+        answer = None if offset <= from_offset else self._try(offset, ONE_BATCH)
+        if answer is None or not answer.records or damaged.startswith(answer.records):
+            return None
+        base_offset = first_offset(answer.records)
+        found = intact(answer.records, offset, self._rules)
+        return _Served(base_offset, offset) if found.next_offset > offset and base_offset > from_offset else None

@@ -1,0 +1,220 @@
+"""How far the bytes of a fetch can be read, and where batches go on behind those that can't be.
+
+    asked 100   [100 ── 103][ ?  damaged  ? ][112 ── 115]      intact up to 104, and again from 112 on
+
+Records may hold bytes that look like batches, and no checksum covers a base offset or a length. So what goes on is
+proven: a damaged batch ends where its length says, if another one that is intact begins there; or, if its length is
+damaged, where its CRC holds. Where neither is so, the bytes don't tell (`client.damaged_batches` asks the log).
+
+A batch lies about its offsets where they overlap those of its neighbours. Of two that overlap, the second one lies if
+the first follows on what was read before. Else both may lie, unless the first one, which leaves a gap, has just as many
+offsets as there are between what was read before and the second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError, RecordError
+from millrace.records.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
+from millrace.records.checksum import crc32c
+from millrace.records.control import decode_marker
+from millrace.records.formats import OFFSET, SIZE, SIZE_POSITION
+from millrace.records.intervals import Interval
+from millrace.records.message_set import decode_message_set
+
+
+class Rules(NamedTuple):
+    """What a batch has to pass besides its CRC; each raises RecordError.
+
+    `decode` takes the bytes of a batch, and `check_gap` offsets that no batch has, with batches before and behind.
+    """
+
+    decode: Callable[[memoryview], object]
+    check_gap: Callable[[Interval], None]
+
+
+class Entry(NamedTuple):
+    """A batch that can be read, or a message of an older format: its size, and its offsets."""
+
+    size_bytes: int
+    base_offset: int
+    next_offset: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it has."""
+        return self.next_offset - self.base_offset
+
+
+class Intact(NamedTuple):
+    """How far bytes can be read, up to which offset, and what is wrong there; None where they just end.
+
+    `is_gap` says that offsets before the batch there are none of its own, and not gone; `is_settled` is False where
+    what was read before may be wrong instead.
+    """
+
+    end: int
+    next_offset: int
+    error: RecordError | None = None
+    is_gap: bool = False
+    is_settled: bool = True
+
+
+def intact(records: bytes, asked_offset: int, rules: Rules, *, goes_on: bool = False) -> Intact:
+    """Returns how far an answer can be read from the asked offset on; `goes_on` is as in `intervals.rising`."""
+    view, position, expected, least = memoryview(records), 0, asked_offset, asked_offset if goes_on else 0
+    is_gap = False
+    try:
+        while (entry := _entry(view, position, rules)) is not None:
+            if entry.base_offset < least or entry.next_offset <= expected:
+                is_settled = position > 0 or not goes_on or _fits_before(view, entry, expected, rules)
+                return Intact(position, expected, _overlaps(entry, expected), is_settled=is_settled)
+            if entry.base_offset > expected:
+                _check_neighbour(view, position, entry, expected, rules)
+                is_gap = True
+                rules.check_gap(Interval(expected, entry.base_offset))
+                is_gap = False
+            position, least = position + entry.size_bytes, entry.next_offset
+            expected = least
+    except RecordError as error:
+        return Intact(position, expected, error, is_gap=is_gap)
+    return Intact(position, expected)
+
+
+def resumed(records: bytes, from_offset: int, rules: Rules) -> tuple[int, int] | None:
+    """Returns where bytes that begin with a damaged batch can be read again, and the base offset there.
+
+    None where they don't tell. The base offset comes after `from_offset`; more batches may be damaged up to there.
+    """
+    view = memoryview(records)
+    first = _readable(view, 0, rules)
+    for end in _proven_ends(view):
+        following = _readable(view, end, rules)
+        if following is not None and _leads_on(first, following, from_offset):
+            return end, following.base_offset
+    return None
+
+
+def has_unread_end(records: bytes, max_bytes: int) -> bool:
+    """Returns whether an answer ends within a batch, though it was not cut there for its size."""
+    view, position = memoryview(records), 0
+    while len(view) - position >= LOG_OVERHEAD_BYTES:
+        size_bytes = _size(view, position)
+        if not LOG_OVERHEAD_BYTES < size_bytes <= len(view) - position:
+            break
+        position += size_bytes
+    return position < len(view) < max_bytes
+
+
+def _size(view: memoryview, position: int) -> int:
+    return LOG_OVERHEAD_BYTES + int(SIZE.unpack_from(view, position + SIZE_POSITION)[0])
+
+
+def _entry(view: memoryview, position: int, rules: Rules) -> Entry | None:
+    """Returns what lies at a position; None at the end, and where the last one is cut short. RecordError."""
+    left = len(view) - position
+    if left <= MAGIC_POSITION or (view[position + MAGIC_POSITION] == MAGIC_V2 and left < HEADER_BYTES):
+        return None
+    if view[position + MAGIC_POSITION] < MAGIC_V2:
+        return _message(view, position)
+    header = read_header(view, position)
+    if header.size_bytes > left:
+        return None
+    batch = view[position : position + header.size_bytes]
+    check_crc(batch, 0, header)
+    if header.is_control:
+        decode_marker(header, batch)
+    rules.decode(batch)
+    return Entry(header.size_bytes, header.base_offset, header.next_offset)
+
+
+def _message(view: memoryview, position: int) -> Entry | None:
+    size_bytes = _size(view, position)
+    if size_bytes > len(view) - position:
+        return None
+    message = view[position : position + max(size_bytes, 0)]
+    records = list(decode_message_set(message))
+    if not records:
+        raise CorruptRecordError(f"no message at position {position}")
+    return Entry(size_bytes, records[0].offset, int(OFFSET.unpack_from(message)[0]) + 1)
+
+
+def _readable(view: memoryview, position: int, rules: Rules) -> Entry | None:
+    try:
+        return _entry(view, position, rules)
+    except RecordError:
+        return None
+
+
+def _overlaps(entry: Entry, expected: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"a batch says that it has the offsets {entry.base_offset}-{entry.next_offset - 1}, "
+        f"where {expected} or later ones are expected"
+    )
+
+
+def _fits_before(view: memoryview, entry: Entry, expected: int, rules: Rules) -> bool:
+    """Returns whether the batch that begins the bytes has as many offsets as are expected before the next one."""
+    following = _readable(view, entry.size_bytes, rules)
+    return following is not None and following.base_offset - expected == entry.offsets
+
+
+def _leads_on(first: Entry | None, following: Entry, from_offset: int) -> bool:
+    """Returns whether a batch may come behind one that is damaged, or that lies where it can be read."""
+    if first is not None and following.base_offset < first.next_offset:
+        return following.base_offset - from_offset == first.offsets
+    return following.base_offset > from_offset
+
+
+def _check_neighbour(view: memoryview, position: int, entry: Entry, expected: int, rules: Rules) -> None:
+    """Raises CorruptRecordError for a batch behind a gap in which the next batch begins."""
+    following = _readable(view, position + entry.size_bytes, rules)
+    if following is not None and expected <= following.base_offset < entry.next_offset:
+        raise _overlaps(following, entry.next_offset)
+
+
+def _proven_ends(view: memoryview) -> Iterator[int]:
+    """Yields where a batch may end: the first one, and damaged ones behind it."""
+    last = 0
+    for last in _ends_by_length(view, 0):
+        yield last
+    for start in dict.fromkeys((0, last)):
+        for end in _ends_by_crc(view, start):
+            yield end
+            yield from _ends_by_length(view, end)
+
+
+def _ends_by_length(view: memoryview, position: int) -> Iterator[int]:
+    """Yields where batches end by their lengths, as long as these can be, and the bytes go on behind them."""
+    while len(view) - position > MAGIC_POSITION:
+        size_bytes = _size(view, position)
+        if not MAGIC_POSITION < size_bytes < len(view) - position:
+            return
+        position += size_bytes
+        yield position
+
+
+def _ends_by_crc(view: memoryview, start: int) -> Iterator[int]:
+    """Yields where the CRC of the batch at `start` holds, and another batch may begin."""
+    if len(view) - start < HEADER_BYTES:
+        return
+    data, crc, done = bytes(view), 0, start + ATTRIBUTES_POSITION
+    wanted, magic = BatchHeader._make(HEADER.unpack_from(view, start)).crc, bytes([MAGIC_V2])
+    at = data.find(magic, start + HEADER_BYTES + MAGIC_POSITION)
+    while at >= 0:
+        crc, done = crc32c(view[done : at - MAGIC_POSITION], crc), at - MAGIC_POSITION
+        if crc == wanted:
+            yield done
+        at = data.find(magic, at + 1)
