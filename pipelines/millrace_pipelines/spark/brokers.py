@@ -7,19 +7,22 @@ a broker is Spark's own Kafka connector, which connects in the JVM (`warehouse.l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
 from millrace.client import Cluster, SimpleConsumer
-from millrace.client.absent_offsets import is_compacted
+from millrace.client.absent_offsets import AbsentOffsets, is_compacted
+from millrace.client.damaged_batches import DamagedBatches
 from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel
 from millrace.client.log_offsets import LogOffsets as LogOffsets  # noqa: PLC0414  part of this door
 from millrace.client.log_offsets import read_log_offsets
 from millrace.client.metadata import ClusterMetadata
-from millrace.client.simple_consumer import serves
+from millrace.client.simple_consumer import log_end, serves
 from millrace.errors import MillraceError
 from millrace.records.batch import walk
+from millrace.records.damage import Rules
 from millrace.records.intervals import Interval
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.choices import Isolation
@@ -68,6 +71,7 @@ class Brokers:
         self._security = security
         self._isolation = IsolationLevel[isolation.name]
         self._cluster: Cluster | None = None
+        self._absent: AbsentOffsets | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -132,6 +136,21 @@ class Brokers:
     def serves(self, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
         """Returns whether the log has something in an interval that a read passed over, or can't be read there."""
         return serves(self._connected(), topic, partition, Interval(from_offset, until_offset))
+
+    def check_gap(self, topic: str, partition: int, gap: Interval) -> None:
+        """Raises MissingOffsetsError for a gap that compaction does not explain, and in which the log has something."""
+        if self._absent is None:
+            self._absent = AbsentOffsets(lambda: nullcontext(self._connected()), log_end, serves, accept=True)
+        self._absent.check(topic, partition, gap)
+
+    def damaged_batches(self, topic: str, partition: int, rules: Rules) -> DamagedBatches:
+        """Returns what reads a partition past batches that can't be read."""
+
+        def fetch(offset: int, max_bytes: int | None) -> FetchedData:
+            limit = FETCH_MAX_BYTES if max_bytes is None else max_bytes
+            return self._consumer().fetch(topic, partition, offset, max_bytes=limit, isolation=self._isolation)
+
+        return DamagedBatches(f"{topic}-{partition}", fetch, rules)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Returns the first offset whose record is not older than the time; None where all are older."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from millrace.client.damaged_batches import Damage
 from millrace.client.fetched import FetchedData, IsolationLevel
 from millrace.errors import CorruptRecordError, RecordError, WarehouseError
 from millrace.records.absent import NO_INTERVALS, Intervals, absent_offsets, as_intervals, count_of, intervals_of
@@ -40,6 +41,7 @@ class ReadBlock(NamedTuple):
     aborted: int = 0
     absent: Intervals = NO_INTERVALS
     leader_epoch: int = NO_LEADER_EPOCH
+    damage: Damage | None = None
 
 
 def read_range(source: TopicSource, partition: int, from_offset: int, until_offset: int) -> Iterator[ReadBlock]:
@@ -50,12 +52,29 @@ def read_range(source: TopicSource, partition: int, from_offset: int, until_offs
         WarehouseError: The log ends before until_offset.
         RecordError: The broker's bytes are not valid batches, or not in the order of their offsets.
     """
-    position = from_offset
-    for fetched in _one_ahead(_fetch_range(source, partition, from_offset, until_offset)):
-        wanted = Interval(position, min(fetched.extent.next_offset, until_offset))
-        with _named(source, partition, position):
-            yield from _blocks(fetched, wanted)
+    for _, blocks in read_answers(source, partition, Interval(from_offset, until_offset)):
+        yield from blocks
+
+
+def read_answers(source: TopicSource, partition: int, span: Interval) -> Iterator[tuple[Interval, Iterator[ReadBlock]]]:
+    """Yields which offsets of a span each answer has, and its blocks; raises as `read_range`."""
+    position = span.from_offset
+    for fetched in _one_ahead(_fetch_range(source, partition, *span)):
+        wanted = Interval(position, min(fetched.extent.next_offset, span.until_offset))
+        yield wanted, _named_blocks(source, partition, fetched, wanted)
         position = wanted.until_offset
+
+
+def blocks_of(data: FetchedData, span: Interval) -> tuple[Interval, list[ReadBlock]]:
+    """Returns which offsets of a span an answer has from its beginning on, and its blocks; RecordError."""
+    fetched = _Fetched(data, extent(data.records, span.from_offset))
+    wanted = Interval(span.from_offset, min(fetched.extent.next_offset, span.until_offset))
+    return wanted, list(_blocks(fetched, wanted))
+
+
+def _named_blocks(source: TopicSource, partition: int, fetched: _Fetched, wanted: Interval) -> Iterator[ReadBlock]:
+    with _named(source, partition, wanted.from_offset):
+        yield from _blocks(fetched, wanted)
 
 
 def _blocks(fetched: _Fetched, wanted: Interval) -> Iterator[ReadBlock]:

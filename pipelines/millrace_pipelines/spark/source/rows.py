@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from millrace.errors import OffsetOutOfRangeError
+from millrace.errors import OffsetOutOfRangeError, RecordError
 from millrace.records.absent import Intervals
 from millrace_pipelines.arrow import Column
 from millrace_pipelines.spark.brokers import is_topic_compacted, log_offsets
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.read import read_range
+from millrace_pipelines.spark.read_on import read_range_on
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.spans import Span
 
@@ -26,16 +27,20 @@ def read_span(span: Span, options: SourceOptions, columns: pa.Schema) -> Iterato
         OffsetsLostError: Retention took offsets away after the query was planned, or the log has lost some, and that is
             to fail.
     """
-    position = span.from_offset
+    position, read = span.from_offset, read_range if options.fail_on_data_loss else read_range_on
     while position < span.until_offset:
         try:
-            for block in read_range(options.source(span.topic), span.partition, position, span.until_offset):
+            for block in read(options.source(span.topic), span.partition, position, span.until_offset):
                 _check_absent(span, block.absent, options)
                 if block.records.num_rows:
                     position = int(block.records.column("offset")[-1].as_py()) + 1
                     yield envelope(block.records, span, columns)
         except OffsetOutOfRangeError:
             position = _after_loss(span, position, options)
+        except RecordError as error:
+            if not options.fail_on_data_loss:
+                raise
+            raise OffsetsLostError(f"{error}; failOnDataLoss=false goes on behind it") from error
         else:
             return
 

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.errors import RecordError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.session import is_remote
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
@@ -87,7 +88,7 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     results = [TaskResult.from_json(row.result) for row in rows]
     for result in results:
         if result.damage:
-            raise LoadFailedError(result.damage)
+            raise LoadFailedError(f"{result.damage}; {Accept.LOST_OFFSETS.flag} of a load goes on behind it")
     return results
 
 

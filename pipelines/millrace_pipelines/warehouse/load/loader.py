@@ -14,7 +14,7 @@ publishes what this one could not.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -26,10 +26,11 @@ from pyspark.sql import SparkSession
 from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace.tracing import Tracing
-from millrace_pipelines.spark.brokers import TopicDescription, brokers_of, is_topic_compacted
+from millrace_pipelines.spark.brokers import TopicDescription, TopicSource, brokers_of, is_topic_compacted
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.errors import Accept, OffsetsLostError
-from millrace_pipelines.spark.read import read_range
+from millrace_pipelines.spark.read import ReadBlock, read_range
+from millrace_pipelines.spark.read_on import read_range_on
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
 from millrace_pipelines.warehouse.dead_letters.letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
@@ -53,9 +54,10 @@ from millrace_pipelines.warehouse.load.progress import LoadListener, Step
 from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
-from millrace_pipelines.warehouse.load.verify import Written, exact_gaps, missing_ranges, verify_results
+from millrace_pipelines.warehouse.load.verify import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.tables.open import LoadTables, dead_letters_of, make_tables
 
+ReadFrom = Callable[[TopicSource, int, int, int], Iterator[ReadBlock]]
 NO_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
 
@@ -163,7 +165,8 @@ class RangeLoader:
             opened: The tables, and the topic that the plan was made for.
             plan: What to read.
             known: By partition, offsets whose dead letters are in their table already, and stay there.
-            may_accept_missing: Whether `accept_lost_offsets` goes on where the log has lost offsets, too.
+            may_accept_missing: Whether `accept_lost_offsets` goes on where the log has lost offsets, or holds them in
+                damaged batches, too.
 
         Raises:
             LoadFailedError: A task failed at all of its attempts, or offsets are not accounted for.
@@ -171,8 +174,9 @@ class RangeLoader:
             LoadFailedError: Offsets seem lost and are not.
             TopicRecreatedError, LogTruncatedError: The tasks read another log than the plan was made for.
         """
+        accept = may_accept_missing and self.options.accept_lost_offsets
         with self._files_removed_on(BaseException, opened.tables):
-            results = self._run(spark, opened.tables, plan, known)
+            results = self._run(spark, opened.tables, plan, known, read_range_on if accept else read_range)
             written = self._verified(plan, results, may_accept=may_accept_missing)
             check_same_logs(self.options.source, opened.description, plan)
             written = written.keeping(store_at(self._location, self.fs), self.load_id)
@@ -195,7 +199,7 @@ class RangeLoader:
                 f"({shown(hidden)}): a batch's base offset is damaged, and what is behind it would be lost; "
                 "`millrace verify` on the broker's folder names the byte"
             )
-        return Written(tuple(results), tuple(ranges), tuple(missing))
+        return Written(tuple(results), tuple(ranges), (*missing, *damaged_ranges(results)))
 
     def commit(self, tables: LoadTables, commit: Commit) -> Committed:
         """Commits the dead letters, then the rows; raises what the commit raises."""
@@ -224,7 +228,12 @@ class RangeLoader:
         return Published(group, error)
 
     def _run(
-        self, spark: SparkSession, tables: LoadTables, plan: RangePlan, known: Mapping[int, Offsets]
+        self,
+        spark: SparkSession,
+        tables: LoadTables,
+        plan: RangePlan,
+        known: Mapping[int, Offsets],
+        read: ReadFrom,
     ) -> list[TaskResult]:
         options = self.options
         spec = LoadSpec(
@@ -251,7 +260,7 @@ class RangeLoader:
             return run_kafka_tasks(
                 spark, plan.ranges, spec, options.source, max_records_per_task=max_records, on_progress=on_progress
             )
-        return run_tasks(spark, tasks, spec, partial(read_range, options.source), on_progress)
+        return run_tasks(spark, tasks, spec, partial(read, options.source), on_progress)
 
     def _files_removed_on(self, kind: Errors, tables: LoadTables) -> AbstractContextManager[None]:
         """Removes this load's files from both tables where it is certain that it commits nothing to them any more."""

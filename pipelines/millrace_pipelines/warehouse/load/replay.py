@@ -31,9 +31,16 @@ import pyarrow.compute as pc
 from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, OsFileSystem
-from millrace_pipelines.arrow import texts_of
+from millrace_pipelines.arrow import filled, texts_of
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
-from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER, Selection, chosen, is_reached, letters_of
+from millrace_pipelines.warehouse.dead_letters.letters import (
+    EVERY_LETTER,
+    NO_REASON,
+    Selection,
+    chosen,
+    is_reached,
+    letters_of,
+)
 from millrace_pipelines.warehouse.dead_letters.marks import (
     REPLAY_APP_ID,
     REPLAY_KIND,
@@ -55,6 +62,7 @@ from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.load.task import rows_writer
+from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.payload.split import Splitter
@@ -215,6 +223,7 @@ class _Replay:
         part: list[pa.Table] = []
         for letters in letters_of(dead_letters):
             selected = letters.filter(chosen(letters, self._options.selection, replayed=False))
+            selected = self._without_damaged(selected)
             if self._pending is not None:
                 selected = selected.filter(pa.array(~self._pending.mask(selected)))
             part += _by_ledger(selected.filter(pa.array(is_reached(selected, ledger))))
@@ -223,6 +232,15 @@ class _Replay:
                 part = []
         if part:
             yield part
+
+    def _without_damaged(self, letters: pa.Table) -> pa.Table:
+        """Returns the letters without those of damaged batches, which are no records: they stay."""
+        damaged = pc.equal(filled(letters.column("reason"), NO_REASON), pa.scalar(Reason.DAMAGED.value))
+        records = letters.filter(pc.invert(damaged))
+        if count := letters.num_rows - records.num_rows:
+            self._selected += count
+            self._staying[Reason.DAMAGED.value] += count
+        return records
 
     def _replay(self, letters: list[pa.Table], payload: Payload | None) -> int | None:
         """Replays the letters of one commit; returns the rows' new version, None where nothing is committed."""

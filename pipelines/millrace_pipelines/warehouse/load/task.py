@@ -65,7 +65,8 @@ class TaskResult:
     """What one task read and wrote.
 
     `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor letter, and
-    `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `is_proven` says whether the
+    `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `damaged` has the offsets that
+    are lost in damaged batches, but for the first ones, at which these are dead letters; `is_proven` says whether the
     reader can tell all these apart (`kafka_reader` can't). `recorded` has the offsets that gave a row or a letter
     (`delta.offset_sets`), and is empty where all of the range did. `dead_letters` counts the letters that were read,
     whether written now or before; `late` counts the rows and letters whose event time was late; `leader_epoch` is that
@@ -79,6 +80,7 @@ class TaskResult:
     aborted: int = 0
     absent: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
+    damaged: tuple[tuple[int, int], ...] = ()
     is_proven: bool = True
     recorded: str = ""
     dead_letters: int = 0
@@ -106,7 +108,8 @@ class TaskResult:
         fields["range"] = OffsetRange(*fields["range"])
         for name in ("files", "dead_letter_files"):
             fields[name] = tuple(DataFile(**file) for file in fields[name])
-        fields["gaps"] = tuple((first, end) for first, end in fields["gaps"])
+        for name in ("gaps", "damaged"):
+            fields[name] = tuple((first, end) for first, end in fields[name])
         fields["traces"] = tuple(fields["traces"])
         return cls(**fields)
 
@@ -116,6 +119,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
     records = control = aborted = absent = dead_letters = late = value_bytes = 0
     gaps: list[Intervals] = []
     recorded: list[Intervals] = []
+    damaged: list[tuple[int, int]] = []
     leader_epoch = NO_LEADER_EPOCH
     known = spec.known_letters.get(span.partition, np.zeros(0, np.int64))
     contexts: tuple[TraceContext, ...] = ()
@@ -136,6 +140,12 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             gaps = [as_intervals(coarse(joined([*gaps, block.absent]), MAX_GAPS))] if len(block.absent) else gaps
             dead_letters += split.dead_letters
             late += split.late
+            if block.damage is not None:
+                dead_writer.write(splitter.damaged(spec.topic, span.partition, block.damage))
+                records, dead_letters = records + 1, dead_letters + 1
+                first, until_offset = block.damage.interval
+                recorded.append(as_intervals([(first, first + 1)]))
+                damaged.append((first + 1, until_offset))
             value_bytes += _value_bytes(block.records)
             leader_epoch = max(leader_epoch, block.leader_epoch)  # they only grow
             if spec.is_traced and len(contexts) < MAX_CONTEXTS:
@@ -149,6 +159,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             absent=absent,
             gaps=tuple(coarse(joined(gaps), MAX_GAPS)),
             recorded="" if records == span.offsets else packed(merged(recorded), span.from_offset),
+            damaged=tuple(damaged),
             dead_letters=dead_letters,
             late=late,
             value_bytes=value_bytes,

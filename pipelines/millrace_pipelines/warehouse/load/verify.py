@@ -2,7 +2,8 @@
 
 Each offset of the plan is a row, a dead letter, or passed over for a reason that was read (a marker, an aborted
 transaction), or it is absent: the log has nothing there. Compaction explains that in a topic that is compacted. In
-another one the log has lost it, and the load stops unless it is told to go on.
+another one the log has lost it, and the load stops unless it is told to go on. So it does at a damaged batch, of which
+the first offset is a dead letter with the bytes, and the others are missing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.task import TaskResult
 
 MISSING = "missing"
+DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,16 @@ def missing_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
     ]
 
 
+def damaged_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
+    """Returns the offsets that are lost in damaged batches, but for those at which these are dead letters."""
+    return [
+        LostRange(result.range.partition, from_offset, until_offset, DAMAGED)
+        for result in sorted(results, key=lambda result: result.range)
+        for from_offset, until_offset in result.damaged
+        if from_offset < until_offset
+    ]
+
+
 def with_epochs(following: Mapping[int, LedgerEntry], results: Sequence[TaskResult]) -> dict[int, LedgerEntry]:
     """Returns the ledger's entries, each with the leader epoch of the last batch that was read of its partition."""
     entries = dict(following)
@@ -146,7 +158,11 @@ def _verify_range(span: OffsetRange, results: Sequence[TaskResult], is_compacted
     control, aborted = sum(result.control for result in results), sum(result.aborted for result in results)
     missing = sum(result.absent for result in results if result.is_proven and not is_compacted)
     compacted = sum(result.absent for result in results) - missing
-    return LoadedRange(*span, rows, dead_letters, control, aborted, compacted, missing)
+    return LoadedRange(*span, rows, dead_letters, control, aborted, compacted, missing + sum(map(_damaged, results)))
+
+
+def _damaged(result: TaskResult) -> int:
+    return sum(until_offset - from_offset for from_offset, until_offset in result.damaged)
 
 
 def _verify_counts(result: TaskResult) -> None:
@@ -156,11 +172,11 @@ def _verify_counts(result: TaskResult) -> None:
             f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} records "
             f"were read, {result.rows} rows and {result.dead_letters} dead letters came of them"
         )
-    if result.records + result.control + result.aborted + result.absent != span.offsets:
+    if result.records + result.control + result.aborted + result.absent + _damaged(result) != span.offsets:
         raise LoadFailedError(
             f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} "
-            f"records, {result.control} markers, {result.aborted} aborted and {result.absent} absent offsets are not "
-            "all of these offsets, each once"
+            f"records, {result.control} markers, {result.aborted} aborted, {result.absent} absent and "
+            f"{_damaged(result)} damaged offsets are not all of these offsets, each once"
         )
     for file in result.files:
         if not span.from_offset <= file.min_offset <= file.max_offset < span.until_offset:

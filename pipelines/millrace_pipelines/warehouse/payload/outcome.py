@@ -29,6 +29,7 @@ class Reason(StrEnum):
     PARTITIONS = "partitions"  # more partition values than a task may write
     HEADER_KEY = "header-key"  # a header's key that is null or not UTF-8
     TIMESTAMP = "timestamp"  # a record's own time outside of the years 1 to 9999
+    DAMAGED = "damaged"  # no record, but the bytes of a batch that can't be read
 
 
 class UnfitError(Exception):

@@ -1,7 +1,8 @@
 """Splits records in the raw envelope into rows, with their typed columns and partitions, and dead letters.
 
 A record that the envelope does not show as it is (`records.arrow_unshown`) is a letter in any case. A replay sees the
-envelope alone, and makes a row of the record as it is shown there.
+envelope alone, and makes a row of the record as it is shown there. Damaged batches are one letter, with their bytes, at
+the first offset of those that are lost in them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from millrace.client.damaged_batches import Damage
 from millrace.records.arrow import UNSHOWN_FIELDS
 from millrace_pipelines.arrow import Column, Columns, Field, Places, binaries, combined, flags_of, nulls_of
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
@@ -63,6 +65,17 @@ class Splitter:
         split = Split(shown, None, NO_LETTERS, 0, 0) if self._payload is None else self._split(self._payload, shown)
         both = pa.concat_tables([letters, split.letters]) if unshown else split.letters
         return split._replace(letters=both, dead_letters=both.num_rows + int(is_known.sum()))
+
+    def damaged(self, topic: str, partition: int, damage: Damage) -> pa.Table:
+        """Returns the letter of damaged batches, unless it is known."""
+        offset = damage.interval.from_offset
+        if np.isin(offset, self._known):
+            return NO_LETTERS
+        letter = {"topic": topic, "partition": partition, "offset": offset, "value": damage.data, "headers": []} | {
+            "error": f"offsets {damage.interval} can't be read: {damage.reason}", "reason": Reason.DAMAGED.value,
+            "load_id": self._load_id, "ledger": self._ledger,
+        }  # fmt: skip
+        return pa.Table.from_pylist([letter], schema=DEAD_LETTER_SCHEMA)
 
     def _split(self, payload: Payload, envelope: pa.Table) -> Split:
         decoded = payload.decode(binaries(combined(envelope.column("value"))))

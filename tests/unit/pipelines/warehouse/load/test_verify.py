@@ -118,7 +118,7 @@ def test_good_answers_are_added_up_by_partition():
         ([result(0, 10), result(5, 20)], "do not meet at offset 10"),
         ([result(0, 10), result(0, 10), result(10, 20)], "do not meet at offset 10"),
         ([result(0, 20, records=19)], "19 records were read, 20 rows"),
-        ([result(0, 20, rows=21)], "21 records, 0 markers, 0 aborted and 0 absent"),
+        ([result(0, 20, rows=21)], "21 records, 0 markers, 0 aborted, 0 absent"),
         ([replace(result(0, 20), files=result(0, 21, rows=20).files)], "offsets outside 0-19"),
     ],
 )
