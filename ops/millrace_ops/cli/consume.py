@@ -49,7 +49,10 @@ Isolation = Annotated[
 ]
 AcceptMissingOffsets = Annotated[
     bool,
-    typer.Option("--accept-missing-offsets", help="Go on, with a warning, where a log that is not compacted has gaps."),
+    typer.Option(
+        "--accept-missing-offsets",
+        help="Go on, with a warning, where a log that is not compacted has gaps, and behind damaged batches.",
+    ),
 ]
 Registry = Annotated[
     str | None, typer.Option(metavar="URL|DIR", help="Decode values by the schemas of this registry, and print JSON.")

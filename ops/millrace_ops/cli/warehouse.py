@@ -73,7 +73,11 @@ AcceptRecreated = Annotated[
 ]
 AcceptLost = Annotated[
     bool,
-    typer.Option("--accept-lost-offsets", help="Go on past offsets that retention deleted before they were loaded."),
+    typer.Option(
+        "--accept-lost-offsets",
+        help="Go on past offsets that retention deleted before they were loaded, or that the log has lost, or holds "
+        "in a damaged batch.",
+    ),
 ]
 AcceptTruncated = Annotated[
     bool,

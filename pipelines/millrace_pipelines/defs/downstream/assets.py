@@ -37,7 +37,8 @@ class MicroBatchConfig(dg.Config):
     )
     accept_lost_offsets: bool = Field(
         default=False,
-        description="Whether the job goes on behind offsets that retention deleted before it had processed them.",
+        description="Whether the job goes on behind offsets that retention deleted before it had processed them, or "
+        "that the log has lost, or holds in a damaged batch.",
     )
 
 

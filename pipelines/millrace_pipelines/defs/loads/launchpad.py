@@ -15,7 +15,9 @@ class LoadConfig(dg.Config):
         default=None, ge=1, description="The largest number of offsets for each table; by default as declared."
     )
     accept_lost_offsets: bool = Field(
-        default=False, description="Go on past offsets that retention deleted before they were loaded."
+        default=False,
+        description="Go on past offsets that retention deleted before they were loaded, or that the log has lost, or "
+        "holds in a damaged batch.",
     )
     accept_recreated_topic: bool = Field(
         default=False, description="Go on with a topic that was deleted and created again, in a new ledger."

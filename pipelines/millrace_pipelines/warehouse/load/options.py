@@ -74,7 +74,7 @@ class AcceptOptions:
 
     Attributes:
         accept_lost_offsets: Go on past offsets that retention deleted before they were loaded, or that a log which is
-            not compacted has lost.
+            not compacted has lost, or holds in a damaged batch.
         accept_recreated_topic: Go on with a topic that was deleted and created again, in a new ledger.
         accept_truncated_log: Go on where a log ends below, or differs from, what was loaded, in a new ledger.
         accept_keyless_records: Leave records without a key out of an upsert.

@@ -73,7 +73,9 @@ class ConsumerProperties:
         "With `offsets.storage=kafka`, commit to ZooKeeper as well: for the time of a migration.",
     )
     accept_missing_offsets: bool = setting(
-        False, "Go on, with a warning, where a log that is not compacted has gaps; else the stream raises an error."
+        False,
+        "Go on, with a warning, where a log that is not compacted has gaps, and behind damaged batches; else the "
+        "stream raises an error.",
     )
     offsets_commit_max_retries: int = setting(5, "Further attempts at a commit.", minimum=0, maximum=100)
 
