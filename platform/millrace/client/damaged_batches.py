@@ -7,8 +7,8 @@ log is asked for later ones: each time twice as far, and then in between. So few
 of the log is one answer. A broker that can't serve an offset of a damaged batch often shows its bytes to a fetch from
 the offset before.
 
-A transaction's abort marker may be among what is damaged. So an answer that names aborted transactions is not read on
-behind damage, but the log is asked again from there, and names those that go on.
+A broker that doesn't see past damage does not name the aborted transactions behind it, and an abort marker may be among
+what is damaged. So batches of transactions are not read on in the same answer, but the log is asked again from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millrace.errors import (
     RecordError,
 )
 from millrace.records.batch import HEADER_BYTES
-from millrace.records.damage import Intact, Rules, intact, resumed
+from millrace.records.damage import Intact, Rules, has_transactional, intact, resumed
 from millrace.records.formats import first_offset
 from millrace.records.intervals import Interval
 from millrace.records.record import Record
@@ -171,7 +171,7 @@ class DamagedBatches:
             return damage, None if rest is None else rest._replace(asked_offset=served.base_offset)
         end, next_offset = found
         damage = Damage(Interval(offset, min(next_offset, until_offset)), records[:end], str(error))
-        if any(one.first_offset < next_offset for one in answer.aborted):
+        if has_transactional(records[end:]):
             return damage, None
         return damage, answer._replace(records=records[end:], asked_offset=next_offset)
 

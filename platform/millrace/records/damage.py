@@ -14,6 +14,7 @@ offsets as there are between what was read before and the second one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, RecordError
@@ -26,6 +27,7 @@ from millrace.records.batch import (
     MAGIC_V2,
     BatchHeader,
     check_crc,
+    is_transactional,
     read_header,
 )
 from millrace.records.checksum import crc32c
@@ -105,6 +107,12 @@ def resumed(records: bytes, from_offset: int, rules: Rules) -> tuple[int, int] |
         if following is not None and _leads_on(first, following, from_offset):
             return end, following.base_offset
     return None
+
+
+def has_transactional(records: bytes) -> bool:
+    """Returns whether some batches are of transactions."""
+    view = memoryview(records)
+    return any(is_transactional(view[at:]) for at in chain((0,), _ends_by_length(view, 0)))
 
 
 def has_unread_end(records: bytes, max_bytes: int) -> bool:
