@@ -116,8 +116,8 @@ def kept_offsets(store: Store, said: KeptOffsets) -> list[OffsetPage]:
 
 
 def offset_files(store: Store, names: Iterable[str], before_ms: int) -> list[str]:
-    """Returns those of a table's files that keep sets and were written before a time."""
-    kept = [name for name in names if name.startswith(f"{LINEAGE_FOLDER}/") and name.endswith(SUFFIX)]
+    """Returns those of a table's files that keep sets, or were to, and were written before a time."""
+    kept = [name for name in names if name.startswith(f"{LINEAGE_FOLDER}/") and SUFFIX in name]
     found = store.filesystem.get_file_info([store.path(name) for name in kept])
     return [name for name, info in zip(kept, found, strict=True) if (info.mtime_ns or 0) < before_ms * 1_000_000]
 
