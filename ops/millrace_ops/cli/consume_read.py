@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from millrace.records.record import Record
 
 FOLLOW_WAIT_MS = 500
+CHUNK_RECORDS = 50_000  # as Python's objects they may take far more memory than the answer
 Start = str | int | datetime
 
 
 class Chunk(NamedTuple):
-    """The records of one fetch that a reader sees, and the offset after all that was fetched, where the next begins."""
+    """Records of one fetch that a reader sees, and the offset where what follows begins."""
 
     partition: int
     records: Sequence[Record]
@@ -137,34 +138,48 @@ class TopicReader:
             found = False
             for partition, offset in list(positions.items()):
                 limit = sys.maxsize if ends is None else ends[partition]
-                chunk = self._chunk(partition, offset, limit, wait_ms, goes_on=offset > offsets[partition])
-                positions[partition] = chunk.next_offset
-                found = found or chunk.next_offset > offset
-                if chunk.next_offset >= limit:
+                for chunk in self._chunks(partition, offset, limit, wait_ms, goes_on=offset > offsets[partition]):
+                    positions[partition] = chunk.next_offset
+                    found = found or chunk.next_offset > offset
+                    yield chunk
+                if positions[partition] >= limit:
                     del positions[partition]
-                yield chunk
             wait_ms = 0 if found else FOLLOW_WAIT_MS // max(len(positions), 1)
 
-    def _chunk(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Chunk:
+    def _chunks(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Iterator[Chunk]:
+        """Yields what one fetch brings, read on past damage where that is accepted.
+
+        Then none of it is given out before all is read, as what comes first may be wrong, too.
+        """
         from millrace.errors import MillraceError
         from millrace.records.intervals import Interval
 
+        position = offset
+        chunks = self._fetched(partition, offset, limit, wait_ms, goes_on=goes_on)
         try:
-            return self._fetched(partition, offset, limit, wait_ms, goes_on=goes_on)
+            for chunk in list(chunks) if self._consumer.accepts_missing_offsets else chunks:
+                position = chunk.next_offset
+                yield chunk
         except MillraceError as error:
-            span = Interval(offset, min(limit, self.end(partition)))
+            span = Interval(position, min(limit, self.end(partition)))
+            goes_on = goes_on or position > offset
             found = self._consumer.read_on(
                 self._topic, partition, span, error, isolation=self._isolation, goes_on=goes_on
             )
-            return Chunk(partition, found.records, found.next_offset)
+            yield Chunk(partition, found.records, found.next_offset)
 
-    def _fetched(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Chunk:
+    def _fetched(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Iterator[Chunk]:
+        """Yields what one fetch brings, in one chunk at least; a batch that holds much is decoded by and by."""
         fetched = self._consumer.fetch(self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation)
         records: list[Record] = []
         next_offset = offset
         for batch in self._consumer.batches(self._topic, partition, fetched, limit, goes_on=goes_on):
-            records += [one for one in batch.records() if offset <= one.offset < limit]
+            for some in batch.record_lists():
+                records += [one for one in some if offset <= one.offset < limit]
+                if len(records) >= CHUNK_RECORDS:
+                    yield Chunk(partition, records, records[-1].offset + 1)
+                    records = []
             next_offset = batch.header.next_offset
         if self._consumer.reaches(self._topic, partition, fetched, limit, self._isolation):
             next_offset = limit
-        return Chunk(partition, records, min(next_offset, limit))
+        yield Chunk(partition, records, min(next_offset, limit))

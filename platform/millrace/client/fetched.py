@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.errors import RecordError
 from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
+from millrace.records.bodies import BODY_BYTES, bodies_of
 from millrace.records.committed import AbortedTransactions
 from millrace.records.intervals import Interval, rising
-from millrace.records.record import Record, decompress_body, records_of
+from millrace.records.record import Record, records_of
 
 if TYPE_CHECKING:
     from millrace.wire.messages.fetch import PartitionData
@@ -97,11 +99,17 @@ class FetchedBatch(NamedTuple):
         """Whether the offsets that are absent are some of its own."""
         return self.absent is not None and self.absent.until_offset == self.header.next_offset
 
-    def records(self) -> list[Record]:
+    def records(self) -> Iterator[Record]:
         """Returns its records, the CRC checked; none for a batch that readers pass over."""
+        return chain.from_iterable(self.record_lists())
+
+    def record_lists(self) -> Iterator[list[Record]]:
+        """Yields the same records list by list, as they are decompressed: a batch may hold far more than it takes."""
         try:
             check_crc(self.data, 0, self.header)
-            return [] if self.is_passed_over else records_of(self.header, decompress_body(self.header, self.data))
+            if not self.is_passed_over:
+                for body in bodies_of(self.header, self.data, BODY_BYTES):
+                    yield records_of(*body)
         except RecordError as error:
             raise _named(self.subject, error) from error
 

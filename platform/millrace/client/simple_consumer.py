@@ -103,6 +103,7 @@ class SimpleConsumer:
     ) -> None:
         self._owns_cluster = isinstance(cluster, str)
         self._cluster = Cluster(cluster, security=security) if isinstance(cluster, str) else cluster
+        self.accepts_missing_offsets = accept_missing_offsets
         self._absent = AbsentOffsets(lambda: nullcontext(self._cluster), log_end, serves, accept=accept_missing_offsets)
 
     def __enter__(self) -> Self:

@@ -2,9 +2,11 @@
 
     bytes ──runs of one format──► batches ──CRC, decompress──► bodies ──at most BLOCK_BYTES──► block ──► RecordBatch
 
+A batch that holds much is decompressed by and by (`records.bodies`), and a block is let go once it is decoded.
+
 A block is decoded by the compiled kernel (`records.arrow_kernel`), or where there is none by numpy
 (`records.arrow_numpy`; message sets by `records.arrow_messages`). Both give the same columns and refuse the same bytes
-with the same class of error; only the messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one batch,
+with the same class of error; only the messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one record,
 so that columns stay below Arrow's 2 GiB.
 
 The result equals `records.record.decode_records` and `records.message_set.decode_message_set`, except that a timestamp
@@ -22,10 +24,10 @@ import pyarrow as pa
 from millrace import kernel
 from millrace.records import arrow_kernel, arrow_messages, arrow_numpy
 from millrace.records.arrow_messages import MessageBody, message_bodies
-from millrace.records.arrow_schema import RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, UNSHOWN_FIELDS, Body
-from millrace.records.batch import HEADER_BYTES, MAGIC_V2, Buffer, check_crc, walk
+from millrace.records.arrow_schema import RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, UNSHOWN_FIELDS
+from millrace.records.batch import MAGIC_V2, Buffer, check_crc, walk
+from millrace.records.bodies import BODY_BYTES, Body, bodies_of
 from millrace.records.committed import AbortedTransactions
-from millrace.records.compression import Codec, codec_of, decompress
 from millrace.records.formats import runs
 from millrace.records.intervals import Interval
 
@@ -108,10 +110,18 @@ def decode_to_arrow(
     for magic, run in runs(buffer):
         if magic == MAGIC_V2:
             for batches in _blocks(_bodies(run, from_offset, until_offset, transactions, others)):
-                yield decoders.batches(batches, from_offset, until_offset)
+                yield _decoded(decoders.batches, batches, from_offset, until_offset)
         else:
             for messages in _blocks(message_bodies(run)):
-                yield decoders.messages(messages, from_offset, until_offset)
+                yield _decoded(decoders.messages, messages, from_offset, until_offset)
+
+
+def _decoded(
+    decode: Callable[[list[_Body], int, int], pa.RecordBatch], block: list[_Body], from_offset: int, until_offset: int
+) -> pa.RecordBatch:
+    records = decode(block, from_offset, until_offset)
+    block.clear()  # its bytes are not kept while the records are used
+    return records
 
 
 def _blocks(bodies: Iterable[_Body]) -> Iterator[list[_Body]]:
@@ -123,6 +133,7 @@ def _blocks(bodies: Iterable[_Body]) -> Iterator[list[_Body]]:
             block, size_bytes = [], 0
         block.append(body)
         size_bytes += len(body.data)
+        del body  # `_decoded` lets it go
     if block:
         yield block
 
@@ -142,8 +153,4 @@ def _bodies(
         elif has_aborted:
             others.aborted.append(Interval(first, end))
         else:
-            yield Body(header, _decompressed(codec_of(header.codec_id), batch[HEADER_BYTES:]))
-
-
-def _decompressed(codec: Codec, records: memoryview) -> Buffer:
-    return records if codec is Codec.NONE else decompress(codec, records)
+            yield from bodies_of(header, batch, BODY_BYTES)

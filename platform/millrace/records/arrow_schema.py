@@ -1,12 +1,10 @@
-"""The Arrow columns of records, and the batches that become them together."""
+"""The Arrow columns of records."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
-
-from millrace.records.batch import BatchHeader, Buffer
 
 Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 
@@ -26,10 +24,3 @@ UNSHOWN_FIELDS: list[pa.Field[pa.DataType]] = [
     pa.field("header_keys", pa.list_(pa.field("element", pa.binary()))),
 ]
 """What the columns of RECORD_SCHEMA can't show of a record; `records.arrow_unshown` says when."""
-
-
-class Body(NamedTuple):
-    """The record bytes of one batch, decompressed."""
-
-    header: BatchHeader
-    data: Buffer

@@ -20,7 +20,7 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def decode_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """Returns (value, position after it); CorruptRecordError when it is cut short or longer than 64 bits."""
     result = shift = 0
     for count in range(MAX_VARLONG_BYTES):
