@@ -18,6 +18,9 @@ from millrace.records.batch import HEADER, HEADER_BYTES, compute_crc, walk
 from millrace.records.record import NewRecord, Record, encode_records
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
+from millrace_pipelines.downstream.limits import is_without_records
+from millrace_pipelines.spark.brokers import TopicSource, brokers_of
+from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.session import local_master, spark_session
@@ -270,3 +273,20 @@ def test_some_bits_are_flipped(broker):
         with damaged(broker, batch, change=flip(at, bit)) as lost:
             found = by_client_or_doubt(broker)
         assert found in (None, EXPECTED, without(lost)), (batch, at, bit)
+
+
+def test_a_downstream_job_knows_where_damage_leaves_no_record(broker):
+    """It waits for records of its last offsets otherwise, and an output's history never reaches them."""
+    body = flip(HEADER_BYTES + 1)
+    source = TopicSource(broker.bootstrap, TOPIC, Isolation.READ_UNCOMMITTED)
+    with brokers_of(source) as brokers, damaged(broker, 1, 2, change=body) as lost:
+
+        def is_empty(first, end, *, accept=True):
+            return is_without_records(brokers, TOPIC, 0, first, end, accept_lost_offsets=accept)
+
+        assert is_empty(lost.start, lost.stop)
+        assert is_empty(lost.start + 3, lost.stop - 3)
+        assert not is_empty(lost.start, lost.stop + 1)
+        assert not is_empty(lost.start - 1, lost.stop)
+        with pytest.raises(RecordError):
+            is_empty(lost.start, lost.stop, accept=False)

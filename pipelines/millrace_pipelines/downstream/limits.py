@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
+from millrace.client.damaged_batches import is_damage
+from millrace.errors import MillraceError
+from millrace.records.damage import Rules
+from millrace.records.intervals import Interval
+from millrace.records.record import read_records
 from millrace_pipelines.downstream.job import MicroBatchJob
 from millrace_pipelines.downstream.output import RETENTION, Span
 from millrace_pipelines.spark.brokers import Brokers, LogOffsets
@@ -44,16 +50,35 @@ def is_without_records(
 ) -> bool:
     """Returns whether the log has no record in a range, only transaction markers and what is aborted or compacted.
 
+    What is lost in damaged batches is no record, either, where that is accepted.
+
     Raises:
-        MissingOffsetsError: A log that is not compacted has lost some of the offsets, and that is not accepted.
+        RecordError: Batches can't be read, or a log that is not compacted has lost some of the offsets, and that is not
+            accepted.
     """
     offset = from_offset
     while offset < until_offset:
-        batches = brokers.batches(topic, partition, offset, accept_missing_offsets=accept_lost_offsets)
-        if not batches:
+        span = Interval(offset, until_offset)
+        try:
+            has_records, offset = _first_answer(brokers, topic, partition, span, accept_lost_offsets)
+        except MillraceError as error:
+            if not (accept_lost_offsets and is_damage(error)):
+                raise
+            rules = Rules(read_records, partial(brokers.check_gap, topic, partition))
+            records, offset = brokers.damaged_batches(topic, partition, rules).read_on(span, error)
+            has_records = bool(records)
+        if has_records or offset == span.from_offset:
             return False
-        for batch in batches:
-            if any(offset <= record.offset < until_offset for record in batch.records()):
-                return False
-            offset = batch.header.next_offset
     return True
+
+
+def _first_answer(
+    brokers: Brokers, topic: str, partition: int, span: Interval, accept_lost_offsets: bool
+) -> tuple[bool, int]:
+    """Returns whether an answer has records of a span, and how far the answer goes."""
+    next_offset = span.from_offset
+    for batch in brokers.batches(topic, partition, next_offset, accept_missing_offsets=accept_lost_offsets):
+        if any(record.offset in range(*span) for record in batch.records()):
+            return True, next_offset
+        next_offset = batch.header.next_offset
+    return False, next_offset
