@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from millrace.records.absent import as_intervals
+from millrace_pipelines.warehouse.delta.offset_sets import packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.kafka_reader import one_of_each_partition
+from millrace_pipelines.warehouse.load.kafka_reader import _together, one_of_each_partition
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.task import TaskResult
@@ -50,3 +52,17 @@ def test_the_connector_reads_one_range_of_each_partition_at_a_time():
     first, second, other = OffsetRange(0, 0, 10), OffsetRange(0, 10, 30), OffsetRange(1, 5, 6)
     assert one_of_each_partition([first, second, other]) == [[first, other], [second]]
     assert one_of_each_partition([]) == []
+
+
+@pytest.mark.parametrize("met", [[0, 1, 2], [5, 0, 9], [], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]])
+def test_tasks_of_the_connector_tell_together_which_offsets_of_a_range_gave_records(met):
+    answers = [
+        TaskResult(range=OffsetRange(0, 0, 0), records=1, recorded=packed(as_intervals([(100 + n, 101 + n)]), 0))
+        for n in met
+    ]
+    together = _together(OffsetRange(0, 100, 110), answers)
+    assert (together.records, together.absent) == (len(met), 10 - len(met))
+    assert (together.recorded == "") == (len(met) == 10)
+    if together.recorded:
+        found = unpacked(together.recorded, 100).tolist()
+        assert [n for low, high in found for n in range(low, high)] == sorted(100 + n for n in met)
