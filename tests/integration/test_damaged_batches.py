@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
+from millrace.client.configs import Configs, ResourceKind
 from millrace.client.consumer import ConsumerConnector
 from millrace.errors import RecordError, WarehouseError
 from millrace.fs import OsFileSystem
@@ -43,7 +44,8 @@ from millrace_support.connector_streams import BOUNDS, read, stream_of
 TOPIC = "events"
 BATCHES, RECORDS, SEGMENT = 24, 10, 6
 VALUE_BYTES = 30
-SETTINGS = {"log.segment.bytes": "2700", "log.index.interval.bytes": "1", "log.retention.ms": "-1"}
+SETTINGS = {"log.segment.bytes": "2700", "log.index.interval.bytes": "1", "log.retention.ms": "-1",
+            "log.cleaner.enable": "false"}  # fmt: skip
 COUNT = BATCHES * RECORDS
 EXPECTED = [(offset, b"%030d" % offset) for offset in range(COUNT)]
 PLACES = {"first": 0, "second": 1, "last": SEGMENT - 1}
@@ -244,6 +246,26 @@ def test_a_load_stops_and_goes_on_with_a_letter_where_it_is_accepted(broker, spa
     found = skipped["from_offset"], skipped["until_offset"], skipped["reason"]
     assert found == (lost[0] + 1, lost[-1] + 1, "damaged")
     assert audit(str(table)) == []
+
+
+def test_compaction_does_not_explain_what_is_lost_in_a_damaged_batch(broker, spark, tmp_path):
+    """The topic says that it is compacted, and the cleaner has not come to it."""
+    table = tmp_path / "table"
+    with compacted(broker), damaged(broker, 2, change=KINDS["length"]) as lost:
+        report = load_topic(load_options(broker, table, accept_lost_offsets=True), spark=spark)
+    [loaded] = report.ranges
+    assert (loaded.dead_letters, loaded.missing, loaded.compacted) == (1, RECORDS - 1, 0)
+    assert rows_of(table) == without(lost)
+    assert audit(str(table)) == []
+
+
+@contextmanager
+def compacted(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        configs = Configs(cluster)
+        configs.change(ResourceKind.TOPIC, TOPIC, {"cleanup.policy": "compact"})
+        yield
+        configs.change(ResourceKind.TOPIC, TOPIC, {"cleanup.policy": "delete"})
 
 
 def bytes_of(broker, number):
