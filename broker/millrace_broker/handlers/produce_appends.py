@@ -27,6 +27,7 @@ from millrace_broker.replication.produced import (
     FIRST_VERSION_WITH_ZSTD,
     batches_of,
     check_base_offset,
+    is_message_set,
     is_plain_batch,
 )
 from millrace_broker.replication.replica_manager import ReplicaManager
@@ -88,7 +89,7 @@ class Appends:
             self.settle(self._partition)
             return
         try:
-            batches = self._read(self._partition, version, acks, records)
+            batches = self._read(self._partition, version, acks, records, prepared)
             if batches and not has_transactional_id and is_transactional(batches):
                 raise TransactionalIdError(
                     "the batch belongs to a transaction, but the request has no transactional id"
@@ -105,10 +106,10 @@ class Appends:
             self._take(batches, prepared)
 
     def _take(self, batches: Buffer, prepared: Outcome) -> None:
-        if not batches:
-            self.settle(NO_PLACE)
-        elif isinstance(prepared, MillraceError):
+        if isinstance(prepared, MillraceError):
             self.settle(prepared)
+        elif not batches:
+            self.settle(NO_PLACE)
         else:
             self._offered.append(prepared or batches)
 
@@ -144,8 +145,11 @@ class Appends:
         return NO_OFFSET if error in self._refused or isinstance(error, NO_LOG_START) else self.log_start_offset
 
     @staticmethod
-    def _read(partition: Partition, version: int, acks: int, records: Buffer) -> Buffer:
-        batches = batches_of(version, records, partition.log.config)
+    def _read(partition: Partition, version: int, acks: int, records: Buffer, prepared: Outcome) -> Buffer:
+        if prepared is None or not is_message_set(version, records):
+            batches = batches_of(version, records, partition.log.config)
+        else:  # it is converted, or can't be
+            batches = b"" if isinstance(prepared, MillraceError) else prepared.view
         if acks not in ACKS:
             raise InvalidRequiredAcksError(f"acks={acks}: expected -1, 0 or 1")
         return batches

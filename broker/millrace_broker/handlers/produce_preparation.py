@@ -4,6 +4,9 @@ How long a check takes depends on what a batch holds once it is decompressed: so
 of up to `LONG_BYTES` is begun on the event loop. If it holds more than `AT_ONCE_BYTES`, or is larger, the whole request
 waits for a thread, and all later ones of its connection wait behind it (`handlers.in_order`). Plain batches are not
 prepared: the log checks them while it appends, at some nanoseconds a record.
+
+Message sets of v0 and v1 are converted first, at some microseconds a record. So one above `MESSAGES_AT_ONCE_BYTES`, or
+with anything compressed in it, is not begun on the event loop.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from concurrent.futures import Executor
 
 from millrace.errors import MillraceError, RecordError
 from millrace.records.batch import Buffer
+from millrace.records.message_set import has_wrapper
 from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.produced import FIRST_VERSION_OF_BATCHES, batches_of, is_checked_in_place
-from millrace_broker.storage import Prepared, Steps, finished, finished_within, prepare
+from millrace_broker.replication.produced import batches_of, is_checked_in_place, is_message_set
+from millrace_broker.storage import LogConfig, Prepared, Steps, finished, finished_within, prepare
 
 LONG_BYTES = 64 << 10
 AT_ONCE_BYTES = 256 << 10
+MESSAGES_AT_ONCE_BYTES = 4 << 10
 
 Preparation = Steps[Prepared] | None  # None: there is nothing to prepare
 Outcome = Prepared | MillraceError | None
@@ -27,12 +32,24 @@ Outcome = Prepared | MillraceError | None
 
 def preparation(partition: Partition, version: int, records: Buffer, now_ms: int) -> Preparation:
     """Returns the preparation of a partition's records; what is no batch is left to what refuses it."""
-    if version < FIRST_VERSION_OF_BATCHES or is_checked_in_place(records, partition.log.config):
+    config = partition.log.config
+    if is_message_set(version, records):
+        return _converted(version, records, config, now_ms)
+    if not records or is_checked_in_place(records, config):
         return None
     try:
-        return prepare(batches_of(version, records, partition.log.config), partition.log.config, now_ms)
+        return prepare(batches_of(version, records, config), config, now_ms)
     except RecordError:
         return None
+
+
+def _converted(version: int, records: Buffer, config: LogConfig, now_ms: int) -> Steps[Prepared]:
+    if len(records) > MESSAGES_AT_ONCE_BYTES or has_wrapper(records):
+        yield AT_ONCE_BYTES + 1  # the next step takes long
+    batches = batches_of(version, records, config)
+    if not batches:  # all of it was cut short
+        return Prepared(memoryview(b""), [], 0)
+    return (yield from prepare(batches, config, now_ms))
 
 
 def prepared_at_once(steps: Preparation, size_bytes: int) -> tuple[bool, Outcome]:

@@ -73,11 +73,16 @@ def is_checked_in_place(records: Buffer, config: LogConfig) -> bool:
     )
 
 
+def is_message_set(version: int, records: Buffer) -> bool:
+    """Returns whether the records, if they are any, are to be converted."""
+    return version < FIRST_VERSION_OF_BATCHES and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC_V2
+
+
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
     """Returns the v2 batches of the records that Produce of this version has for a partition; empty only before v3."""
     if version >= FIRST_VERSION_OF_BATCHES:
         return _single_batch(version, records)
-    if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] == MAGIC_V2:
+    if not is_message_set(version, records):
         return records
     try:
         return up_convert(

@@ -14,10 +14,16 @@ import pyarrow as pa
 
 from millrace.records.arrow_unshown import has_no_time, no_headers, record_batch, times_of
 from millrace.records.batch import CODEC_MASK, Buffer
-from millrace.records.message_set import Message, inner_records, read_message, unwrap, walk_entries, walk_messages
+from millrace.records.message_set import (
+    ATTRIBUTES_POSITION,
+    Message,
+    inner_records,
+    read_message,
+    unwrap,
+    walk_entries,
+    walk_messages,
+)
 from millrace.records.record import Record
-
-ATTRIBUTES_POSITION = 17
 
 
 class MessageBody(NamedTuple):

@@ -41,6 +41,7 @@ START = struct.Struct(">Ibb")
 TIMESTAMP = struct.Struct(">q")
 LENGTH = struct.Struct(">i")
 CRC_BYTES = 4
+ATTRIBUTES_POSITION = 17  # in an entry
 MIN_MESSAGE_BYTES = START.size + 2 * LENGTH.size
 
 
@@ -88,6 +89,14 @@ def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
             return
         yield position, view[position:end]
         position = end
+
+
+def has_wrapper(buffer: Buffer) -> bool:
+    """Returns whether an entry has a codec; nothing is read of those behind one that can't be walked over."""
+    try:
+        return any(entry[ATTRIBUTES_POSITION] & CODEC_MASK for _, entry in walk_entries(buffer))
+    except CorruptRecordError:
+        return False
 
 
 def open_messages(

@@ -78,7 +78,7 @@ class Sender:
         name = TRANSACTIONAL_ID if any(sent.producer == 0 for *_, sent in wanted.partitions) else None
         partitions = [(topic, index, self._records(version, sent, now_ms)) for topic, index, sent in wanted.partitions]
         if version < FIRST_VERSION_OF_KIO:
-            return _old_request(wanted.acks, partitions)
+            return old_request(wanted.acks, partitions)
         uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         topics = [
             {
@@ -131,7 +131,8 @@ def _damaged(records: bytes, damage: str) -> bytes:
     return bytes(spoiled)
 
 
-def _old_request(acks: int, partitions: Sequence[tuple[str, int, bytes]]) -> bytes:
+def old_request(acks: int, partitions: Sequence[tuple[str, int, bytes]]) -> bytes:
+    """Returns the body of a request of v0 to v2."""
     body = struct.pack(">hii", acks, 60_000, len(partitions))
     for topic, index, records in partitions:
         name = topic.encode()

@@ -1,27 +1,33 @@
 """Records that take long to check: on a thread, while the event loop serves others; the order stays."""
 
 import asyncio
+import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from millrace.errors import ErrorCode
 from millrace.records.compression import Codec
-from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
+from millrace.records.message_set import encode_message_set
+from millrace.records.record import BatchProducer, NewRecord, Record, decode_records, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace_broker.handlers import k00_produce
 from millrace_broker.handlers.api import Request
-from millrace_broker.handlers.produce_preparation import AT_ONCE_BYTES, LONG_BYTES
+from millrace_broker.handlers.produce_preparation import AT_ONCE_BYTES, LONG_BYTES, MESSAGES_AT_ONCE_BYTES
+from millrace_broker.replication.produced import FIRST_VERSION_OF_BATCHES
 from millrace_broker.security.client_session import ClientSession
 from millrace_support.lying_batches import BATCH_LIES, Draft, Parts
-from millrace_support.requests_together import ProducingBroker
+from millrace_support.requests_together import ProducingBroker, old_request
 from millrace_support.transaction_home import EVENTS
 from millrace_support.until import until
 
 VERSION = 9
 SMALL = [NewRecord(b"small")]
 LARGE = [NewRecord(b"%09d" % number * 10) for number in range(2 * AT_ONCE_BYTES // 90)]
+FEW = [b"one", b"two"]
+MANY = [b"%09d" % number for number in range(MESSAGES_AT_ONCE_BYTES // 30)]
+LEGACY_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 
 
@@ -57,9 +63,9 @@ def body(*batches, acks=-1):
     return encode(ApiKey.PRODUCE, VERSION, Direction.REQUEST, fields)
 
 
-def ask(made, session, *bodies):
+def ask(made, session, *bodies, version=VERSION):
     """Handles requests that arrive together on a connection."""
-    requests = [Request(VERSION, "c", memoryview(one), session) for one in bodies]
+    requests = [Request(version, "c", memoryview(one), session) for one in bodies]
     return k00_produce.handle_all(made._services, requests)
 
 
@@ -189,5 +195,67 @@ def test_partitions_of_a_request_are_prepared_together():
         parts = await asyncio.wait_for(answer, 60)
         found = decode(ApiKey.PRODUCE, VERSION, Direction.RESPONSE, b"".join(parts)).responses[0].partition_responses
         assert [one.base_offset for one in found] == [0, len(LARGE)]
+
+    play(scene)
+
+
+def message_set(sent, version, codec=Codec.NONE):
+    records = [Record(offset, 1000, None, value) for offset, value in enumerate(sent)]
+    return encode_message_set(records, magic=min(version, 1), codec=codec)
+
+
+def ask_old(made, version, *sets, acks=-1):
+    bodies = [old_request(acks, [(EVENTS.topic, 0, one)]) for one in sets]
+    return ask(made, ClientSession(), *bodies, version=version)
+
+
+async def told_old(answer):
+    """The error code and the first offset, in an answer of v0 to v2."""
+    parts = await asyncio.wait_for(answer, 60) if isinstance(answer, asyncio.Future) else answer
+    code, offset = struct.unpack_from(f">4x2x{len(EVENTS.topic)}x4x4xhq", b"".join(parts))
+    return ErrorCode(code), offset
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION_OF_BATCHES))
+@pytest.mark.parametrize(("sent", "codec"), [(MANY, Codec.NONE), *((FEW, codec) for codec in LEGACY_CODECS)])
+def test_messages_are_converted_on_the_thread(version, sent, codec):
+    async def scene():
+        made = broker()
+        answers = ask_old(made, version, message_set(sent, version, codec), message_set(FEW, version))
+        assert all(isinstance(answer, asyncio.Future) for answer in answers)
+        assert values(made) == []
+        made._services.workers.opened.set()
+        assert [await told_old(answer) for answer in answers] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, len(sent))]
+        assert values(made) == [*sent, *FEW]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION_OF_BATCHES))
+def test_a_few_messages_are_converted_at_once(version):
+    async def scene():
+        made = broker()
+        whole = message_set(FEW, version)
+        for sent in (whole, whole[:20], b""):  # what is cut short is passed over
+            (answer,) = ask_old(made, version, sent)
+            assert (await told_old(answer))[0] is ErrorCode.NONE
+        assert values(made) == FEW
+        assert made._services.workers.given == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION_OF_BATCHES))
+@pytest.mark.parametrize(("sent", "codec"), [(FEW, Codec.NONE), (MANY, Codec.NONE), (FEW, Codec.GZIP)])
+def test_damaged_messages_are_refused_wherever_they_are_converted(version, sent, codec):
+    async def scene():
+        made = broker()
+        made._services.workers.opened.set()
+        damaged = bytearray(message_set(sent, version, codec))
+        damaged[-1] ^= 1
+        for acks, expected in ((-1, ErrorCode.CORRUPT_MESSAGE), (5, ErrorCode.INVALID_REQUIRED_ACKS)):
+            (answer,) = ask_old(made, version, bytes(damaged), acks=acks)
+            assert (await told_old(answer))[0] is expected
+        assert values(made) == []
 
     play(scene)
