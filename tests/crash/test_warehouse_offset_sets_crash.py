@@ -26,6 +26,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.admin_requests import change_request
 from millrace_support.command_runner import CommandRunner
 from millrace_support.findings import told
 from millrace_support.killed_loads import load_and_die, reload_and_die, run_driver
@@ -55,8 +56,7 @@ def bootstrap(tmp_path_factory):
             records = [NewRecord(b"v", key=b"%d" % chance.randrange(KEYS)) for _ in range(RECORDS)]
             for first in range(0, RECORDS, 100):
                 SyncProducer(cluster).send("events", 0, records[first : first + 100])
-        request = urllib.request.Request(f"{process.admin_url}/maintenance/compaction", method="POST")
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(change_request(process, "maintenance/compaction"), timeout=60) as answer:
             assert {one["error"] for one in json.load(answer)["partitions"]} == {""}
         produce_transactions(process.bootstrap)
         yield process.bootstrap

@@ -130,7 +130,7 @@ def send(events, *numbers):
     events.send(*((even_key(number), b'{"n": %d}' % number) for number in numbers))
 
 
-@pytest.mark.soak(rounds=3, soak_rounds=len(CHANGES))
+@pytest.mark.soak(rounds=1, soak_rounds=len(CHANGES))
 def test_loads_reloads_and_replays_are_right_or_refused(spark, topics, delta_spark, tmp_path, chosen):
     for name in chosen:
         folder = tmp_path / name
@@ -169,7 +169,7 @@ def appended(name, events, folder, spark, delta_spark):
         assert audit(table.location) == []
 
 
-@pytest.mark.soak(rounds=3, soak_rounds=len(CHANGES))
+@pytest.mark.soak(rounds=1, soak_rounds=len(CHANGES))
 def test_upserts_are_right_or_refused(spark, topics, delta_spark, tmp_path, chosen):
     for name in chosen:
         upserted(name, topics(), tmp_path / name, spark, delta_spark)

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.users.stored_users import in_folder
+from millrace_support.admin_requests import read_request
 from millrace_support.token_server import AUDIENCE, ISSUER, TokenServer
 
 USER, PASSWORD = "alice", 'pen"cil\\'
@@ -60,7 +61,7 @@ def tokens_between_brokers(listener: str, tokens: TokenServer, client_id: str, s
 
 def renewed_authentications(broker: BrokerProcess) -> float:
     """Returns how often clients of a broker have authenticated again on their connections."""
-    with urllib.request.urlopen(f"{broker.admin_url}/metrics") as answer:  # noqa: S310 -- its own endpoint
+    with urllib.request.urlopen(read_request(broker, "metrics")) as answer:  # noqa: S310 -- its own endpoint
         families = text_string_to_metric_families(answer.read().decode())
     samples = {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
     return samples["millrace_authentications_total", "renewed"]
