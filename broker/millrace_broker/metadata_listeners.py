@@ -25,7 +25,7 @@ from millrace_broker.cluster.config_manager import layers_of
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.cluster.view_changes import new_topic_configs, removed_topics, standalone_roles
 from millrace_broker.handlers.api import Services
-from millrace_broker.metadata_publisher import Listener
+from millrace_broker.metadata_publisher import MetadataListener
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.storage import CleanerConfig, LogCleaner
 
@@ -36,7 +36,7 @@ RenewCertificates = Callable[[Mapping[str, str]], Awaitable[None]]
 
 def listeners_of(
     services: Services, cleaner: LogCleaner, renew_certificates: RenewCertificates, *, decides_roles: bool
-) -> list[Listener]:
+) -> list[MetadataListener]:
     """Returns a broker's listeners.
 
     Args:
@@ -48,14 +48,14 @@ def listeners_of(
     actions = _Actions(services, cleaner, renew_certificates)
     nothing = replace(services.metadata.view, topics={}, topic_configs={})  # no topic is acted upon yet
     return [
-        Listener("topics' properties", actions.configure_topics, nothing),
-        Listener("access control", actions.authorize, nothing),
-        Listener("brokers' properties", actions.reconfigure, nothing),
-        Listener("quotas", actions.set_quotas, nothing),
-        *([Listener("roles", actions.change_roles, nothing)] if decides_roles else []),
-        Listener("live brokers", actions.take_live_brokers, nothing),
-        Listener("metadata", actions.show, nothing),
-        Listener("groups", actions.forget_offsets, nothing),
+        MetadataListener("topics' properties", actions.configure_topics, nothing),
+        MetadataListener("access control", actions.authorize, nothing),
+        MetadataListener("brokers' properties", actions.reconfigure, nothing),
+        MetadataListener("quotas", actions.set_quotas, nothing),
+        *([MetadataListener("roles", actions.change_roles, nothing)] if decides_roles else []),
+        MetadataListener("live brokers", actions.take_live_brokers, nothing),
+        MetadataListener("metadata", actions.show, nothing),
+        MetadataListener("groups", actions.forget_offsets, nothing),
     ]
 
 

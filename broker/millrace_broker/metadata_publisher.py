@@ -33,7 +33,7 @@ class NewestView:
         self._views: deque[ClusterView] = deque(maxlen=1)
         self._changed = asyncio.Event()
         self.is_closed = False
-        """Whether `close` was called."""
+        """Says whether `close` was called, after which no view is waited for."""
 
     def put(self, view: ClusterView) -> None:
         """Takes in a view; for any thread."""
@@ -65,7 +65,7 @@ class NewestView:
 
 
 @dataclass(slots=True)
-class Listener:
+class MetadataListener:
     """A part of the broker that acts upon views.
 
     Attributes:
@@ -98,7 +98,7 @@ class Listener:
 class MetadataPublisher:
     """Tells the listeners of each newer view, one after the other."""
 
-    def __init__(self, listeners: Iterable[Listener], views: NewestView) -> None:
+    def __init__(self, listeners: Iterable[MetadataListener], views: NewestView) -> None:
         self._listeners = tuple(listeners)
         self._views = views
         self._following: asyncio.Task[None] | None = None

@@ -249,7 +249,7 @@ def test_a_load_stops_and_goes_on_with_a_letter_where_it_is_accepted(broker, spa
 
 
 def test_compaction_does_not_explain_what_is_lost_in_a_damaged_batch(broker, spark, tmp_path):
-    """The topic says that it is compacted, and the cleaner has not come to it."""
+    """The topic has cleanup.policy=compact, and the cleaner is off: the log has each offset that is not damaged."""
     table = tmp_path / "table"
     with compacted(broker), damaged(broker, 2, change=KINDS["length"]) as lost:
         report = load_topic(load_options(broker, table, accept_lost_offsets=True), spark=spark)

@@ -25,7 +25,7 @@ READING = ("GET", "HEAD")
 
 
 class Guard(NamedTuple):
-    """What is asked of requests: the token, and whether reading is open without it."""
+    """The token that requests have to show, and whether they may read without it."""
 
     token: str
     reading_is_open: bool = False

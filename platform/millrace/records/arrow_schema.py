@@ -1,4 +1,4 @@
-"""The Arrow columns of records."""
+"""Defines the Arrow columns in which decoded records are handed to readers, a row for each record."""
 
 from __future__ import annotations
 

@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.metadata_publisher import LONGEST_PAUSE_S, Listener, MetadataPublisher, NewestView, _next_pause_s
+from millrace_broker.metadata_publisher import (
+    LONGEST_PAUSE_S,
+    MetadataListener,
+    MetadataPublisher,
+    NewestView,
+    _next_pause_s,
+)
 
 VIEW = ClusterView("c", 1, {}, {})
 NEWER = replace(VIEW, controller_id=2)
@@ -63,7 +69,7 @@ class Heard:
     def __init__(self, name, failures=0):
         self.told = []
         self._failures = failures
-        self.listener = Listener(name, self._take, VIEW)
+        self.listener = MetadataListener(name, self._take, VIEW)
         self.enough, self.has_failed = asyncio.Event(), asyncio.Event()
 
     async def _take(self, before, after):

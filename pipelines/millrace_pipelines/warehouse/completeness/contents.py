@@ -17,14 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem
+from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
+from millrace_pipelines.warehouse.completeness.mending import way_on
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.ledger.ledger import ledger_of
-from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
 
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"
@@ -66,7 +64,11 @@ class Contents:
     A row that another engine's deletion vector deletes is not there.
     """
 
-    def __init__(self, table: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
+    def __init__(
+        self, table: Table, fs: FileSystem, names: AbstractSet[str] | None = None, *, rows: Table | None = None
+    ) -> None:
+        """Looks at the files of a table; `rows` is the table of rows beside one of dead letters."""
+        self._reloaded = rows or table
         self._kept = table.kept_rows()
         self._filesystem = table.filesystem
         self._store: Store = store_at(table.location, fs)
@@ -76,7 +78,7 @@ class Contents:
         for name, action in sorted(_said(table, names).items()):
             self._look_at(name, action)
         if names is None and self._kept:
-            self.findings += self._deleted_findings(table)
+            self.findings += self._deleted_findings()
 
     @property
     def rows(self) -> int:
@@ -144,7 +146,7 @@ class Contents:
             self._find(group.path, "has rows without their partition or offset")
         return is_whole
 
-    def _deleted_findings(self, table: Table) -> Iterator[str]:
+    def _deleted_findings(self) -> Iterator[str]:
         """Yields which offsets deletion vectors take away; one that an update put into another file is still there."""
         deleted: dict[tuple[str, int], list[Integers]] = {}
         for group in self.row_groups:
@@ -154,7 +156,7 @@ class Contents:
         for (path, partition), parts in sorted(deleted.items()):
             offsets = self._not_there(partition, np.unique(np.concatenate(parts)))
             if len(offsets):
-                yield f"{path}: {_deleted_sentence(table, partition, offsets)}"
+                yield f"{path}: {_deleted_sentence(self._reloaded, partition, offsets)}"
 
     def _not_there(self, partition: int, offsets: Integers) -> Integers:
         """Returns those of some offsets that no row has."""
@@ -213,17 +215,14 @@ def _bounds(group: pq.RowGroupMetaData, column: int | None) -> tuple[int, int] |
     return None if least is None or greatest is None else (int(least), int(greatest))
 
 
-def _deleted_sentence(table: Table, partition: int, offsets: Integers) -> str:
-    breaks = np.flatnonzero(np.diff(offsets) != 1)
-    firsts, lasts = offsets[np.r_[0, breaks + 1]].tolist(), offsets[np.r_[breaks, len(offsets) - 1]].tolist()
-    ranges = [f"{first}-{last}" if first < last else f"{first}" for first, last in zip(firsts, lasts, strict=True)]
-    until = "" if mode_of(table) is Mode.UPSERT else f" --until-offset {lasts[-1] + 1}"
-    rows = table.location.removesuffix(DEAD_LETTERS_SUFFIX)
-    command = f"millrace warehouse reload {ledger_of(table).topic} --table {rows} --partition {partition}"
+def _deleted_sentence(rows: Table, partition: int, offsets: Integers) -> str:
+    """Returns what is said of offsets, which rise, and how the table of rows has them read again."""
+    spans = intervals_of(offsets).tolist()
+    ranges = [f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in spans]
+    again = way_on(rows, partition, int(offsets[0]), int(offsets[-1]), what="these records")
     return (
-        f"partition {partition}, offsets {shown(ranges)}: deleted by another engine's deletion vector; "
-        f"`{command} --from-offset {firsts[0]}{until}` reads these records again, but for those whose keys "
-        "`millrace warehouse erase` has erased before"
+        f"partition {partition}, offsets {shown(ranges)}: deleted by another engine's deletion vector{again}; keys "
+        "that `millrace warehouse erase` has erased stay erased"
     )
 
 

@@ -54,7 +54,7 @@ class Expectation:
 
 
 class Does(Enum):
-    """What a commit does to the expectation of a range."""
+    """Names how a commit changes what is expected of the offsets in a range."""
 
     ADD = auto()
     REPLACE = auto()

@@ -24,7 +24,7 @@ class Letters(Contents):
     """The files of one version of a table of dead letters, beside one version of the table of rows."""
 
     def __init__(self, rows: Table, dead_letters: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
-        super().__init__(dead_letters, fs, names)
+        super().__init__(dead_letters, fs, names, rows=rows)
         self._dead_letters = dead_letters
         self._pending = pending_replay(rows, dead_letters)
 

@@ -52,7 +52,7 @@ class Removal(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """How many claimed rows of each partition are gone, and the places of those that were asked for."""
+    """Counts, by partition, the claimed rows that were left out, and has partition and offset of those asked for."""
 
     counts: Counter[int]
     places: Sequence[pa.Table] = ()

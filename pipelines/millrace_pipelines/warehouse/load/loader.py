@@ -169,9 +169,9 @@ class RangeLoader:
                 damaged batches, too.
 
         Raises:
-            LoadFailedError: A task failed at all of its attempts, or offsets are not accounted for.
+            LoadFailedError: A task failed at all of its attempts, offsets are not accounted for, or they seem lost and
+                are not.
             OffsetsLostError: The log has lost offsets, and that is not accepted.
-            LoadFailedError: Offsets seem lost and are not.
             TopicRecreatedError, LogTruncatedError: The tasks read another log than the plan was made for.
         """
         accept = may_accept_missing and self.options.accept_lost_offsets

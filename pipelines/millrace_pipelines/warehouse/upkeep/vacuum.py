@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.clock import SystemClock
+from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.files import operation_of
 from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
@@ -42,9 +42,14 @@ class VacuumReport:
 
 
 def vacuum(
-    location: str, fs: FileSystem, *, retention_hours: int = DEFAULT_RETENTION_HOURS, dry_run: bool = False
+    location: str,
+    fs: FileSystem,
+    *,
+    retention_hours: int = DEFAULT_RETENTION_HOURS,
+    dry_run: bool = False,
+    clock: Clock | None = None,
 ) -> VacuumReport:
-    """Deletes removed files and orphans that are older than the retention.
+    """Deletes removed files and orphans that are older than the retention, by a clock, or else that of this machine.
 
     Raises:
         TableNotFoundError: There is no table at the location.
@@ -59,7 +64,7 @@ def vacuum(
     table = Table.load(location, fs)
     table.check_access(Access.REARRANGE)
     unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
-    before_ms = SystemClock().now_ms() - retention_hours * HOUR_MS
+    before_ms = (clock or SystemClock()).now_ms() - retention_hours * HOUR_MS
     old_offsets = offset_files(store, sorted(there), before_ms)
     running = held_leases(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)

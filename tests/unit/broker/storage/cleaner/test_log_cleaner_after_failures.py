@@ -160,7 +160,7 @@ def flip(store: Store, segment: LogSegment, bit: int) -> None:
 
 
 def test_a_log_that_fails_is_tried_again_after_pauses_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the failure is: one that nobody has foreseen is logged with its traceback, and that is all."""
+    """The failure is one that nobody has foreseen: the cleaner logs its traceback, and goes on."""
     store = Store()
     fill(store.log(), 40, keys=2)
     flush, fails = Log.flush, True

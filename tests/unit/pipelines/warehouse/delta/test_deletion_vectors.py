@@ -172,7 +172,7 @@ def test_the_audit_names_deleted_rows_and_the_way_to_bring_them_back(loads):
     assert found[0] == (
         f"{path}: partition 0, offsets 3-4, 7, 11, 18, 29: deleted by another engine's deletion vector; `millrace "
         f"warehouse reload events --table {loads.directory} --partition 0 --from-offset 3 --until-offset 30` reads "
-        "these records again, but for those whose keys `millrace warehouse erase` has erased before"
+        "these records again; keys that `millrace warehouse erase` has erased stay erased"
     )
     [not_there] = found[1:]
     assert "6 offsets are not there: 3, 4, 7, 11, 18, …; `millrace warehouse reload" in not_there
