@@ -4,16 +4,23 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import dagster as dg
 import psutil
 import pytest
 from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._core.events import DagsterEvent
 from dagster._core.launcher.base import WorkerStatus
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.workspace.load_target import EmptyWorkspaceTarget
+from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from millrace.ports import free_port
-from millrace_ops.platform.dagster_instance import write_instance
+from millrace_ops.platform.dagster_instance import LAUNCH_RETRY_DELAY_S, write_instance
 from millrace_ops.platform.ports import is_listening
 from millrace_ops.platform.run_requests import Request, ask, read_line
 from millrace_support.waiting import until
@@ -79,6 +86,11 @@ def defs():
         print(os.getpid(), file=loads)
     return dg.Definitions([chosen, other], jobs=[saying, waiting, terminated, pausing], executor=dg.in_process_executor)
 """
+
+
+@dg.job
+def a_job():
+    pass
 
 
 @contextmanager
@@ -226,11 +238,7 @@ def test_what_is_no_request_is_not_answered(server, place):
 
 @pytest.mark.usefixtures("server")
 def test_a_run_without_code_fails(instance):
-    @dg.job
-    def nowhere():
-        pass
-
-    run = instance.create_run_for_job(nowhere)
+    run = instance.create_run_for_job(a_job)
     instance.launch_run(run.run_id, None)
     until(lambda: instance.get_run_by_id(run.run_id).is_finished)
     assert status(instance, run.run_id) is LOST
@@ -246,5 +254,25 @@ def test_the_server_waits_for_runs_when_it_stops(server, instance, launch, tmp_p
     health = instance.run_launcher.check_run_worker_health(instance.get_run_by_id(run_id))
     assert health.status is WorkerStatus.NOT_FOUND
     assert health.msg == "the server of runs has ended, and its workers with it"
-    with pytest.raises(ConnectionRefusedError):
+    with pytest.raises(DagsterUserCodeUnreachableError):
         launch("saying")
+
+
+def test_a_run_waits_in_the_queue_while_there_is_no_server(tmp_path):
+    home, port = str(tmp_path / "dagster"), free_port()
+    write_instance(home, free_port(), port)
+    with (
+        dg.DagsterInstance.from_config(home) as instance,
+        create_test_daemon_workspace_context(EmptyWorkspaceTarget(), instance) as workspace,
+        QueuedRunCoordinatorDaemon(interval_seconds=1) as queue,
+    ):
+        code_server = GrpcServerCodeLocationOrigin("127.0.0.1", port, location_name="nowhere")
+        origin = RemoteRepositoryOrigin(code_server, "nothing").get_job_origin(a_job.name)
+        run = instance.create_run_for_job(a_job, remote_job_origin=origin)
+        instance.report_dagster_event(DagsterEvent.job_enqueue(run), run_id=run.run_id)
+        list(queue.run_iteration(workspace))
+        assert status(instance, run.run_id) is dg.DagsterRunStatus.QUEUED
+        with run_server(home, port):
+            list(queue.run_iteration(workspace, time.time() + LAUNCH_RETRY_DELAY_S))
+            until(lambda: instance.get_run_by_id(run.run_id).is_finished)
+        assert any("the server of runs does not answer" in str(entry) for entry in instance.all_logs(run.run_id))

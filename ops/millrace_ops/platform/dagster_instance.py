@@ -21,6 +21,8 @@ POSTGRES_VARIABLE = "MILLRACE_DAGSTER_POSTGRES"
 # A run that hangs frees its pool after this; the tag dagster/max_runtime of a run or a job, in seconds, overrides it.
 MAX_RUNTIME_S = 6 * 3600
 MONITORING_INTERVAL_S = 30
+LAUNCH_RETRIES = 10
+LAUNCH_RETRY_DELAY_S = 5
 # Sensors tick every 30 seconds, and most ticks have nothing to do.
 TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
@@ -43,7 +45,12 @@ def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[
         "run_coordinator": {
             "module": "dagster.core.run_coordinator",
             "class": "QueuedRunCoordinator",
-            "config": {"dequeue_interval_seconds": 1},
+            # A run for which there is no server of runs, as the platform ends, is still in the queue of the next one.
+            "config": {
+                "dequeue_interval_seconds": 1,
+                "max_user_code_failure_retries": LAUNCH_RETRIES,
+                "user_code_failure_retry_delay": LAUNCH_RETRY_DELAY_S,
+            },
         },
         "run_launcher": {
             "module": LAUNCHER_MODULE,

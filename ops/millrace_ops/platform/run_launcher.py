@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import dagster as dg
+from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 
@@ -39,8 +40,14 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return cls(config_value["port"], inst_data)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Has a worker forked that executes the run; OSError where the server does not answer, as it has ended."""
-        ask(self._port, Request.LAUNCH, context.dagster_run.run_id)
+        """Has a worker forked that executes the run, unless it has one.
+
+        Raises DagsterUserCodeUnreachableError where the server does not answer; the run goes back into the queue then.
+        """
+        try:
+            ask(self._port, Request.LAUNCH, context.dagster_run.run_id)
+        except OSError as error:
+            raise DagsterUserCodeUnreachableError(f"the server of runs does not answer: {error}") from error
 
     def terminate(self, run_id: str) -> bool:
         """Has the worker of a run interrupted, and returns whether there was one."""
