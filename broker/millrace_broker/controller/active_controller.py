@@ -202,7 +202,7 @@ class ActiveController:
     def read_log_dir_events(self) -> None:
         """Asks brokers which of their replicas have failed, or are back, by sending them all roles."""
         notifications = self._store.notifications(paths.LOG_DIR_EVENTS)
-        brokers = {controller_codec.decode_log_dir_event(one.data) for one in notifications}
+        brokers = {broker for one in notifications for broker in _broker_of(one)}
         self._start_replicas(brokers & self.cluster.brokers.keys())
         self._store.remove(one.path for one in notifications)
         self._send()
@@ -467,6 +467,15 @@ def _named(notification: Notification) -> list[TopicPartition]:
     """Returns the partitions that a notification names; none where it can't be read."""
     try:
         return [TopicPartition(*one) for one in controller_codec.decode_partitions(notification.data)]
+    except ZooKeeperError:
+        logger.exception("%s can't be read and is removed", notification.path)
+        return []
+
+
+def _broker_of(notification: Notification) -> list[int]:
+    """Returns the broker that an event of a data directory names; none where it can't be read."""
+    try:
+        return [controller_codec.decode_log_dir_event(notification.data)]
     except ZooKeeperError:
         logger.exception("%s can't be read and is removed", notification.path)
         return []

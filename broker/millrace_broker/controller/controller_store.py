@@ -62,7 +62,8 @@ class ControllerStore:
 
     def brokers(self) -> dict[int, LiveBroker]:
         """Returns the registered brokers by id; one whose registration can't be read is logged and left out."""
-        ids = sorted(int(name) for name in self._session.children(paths.BROKER_IDS, watch=True))
+        names = self._session.children(paths.BROKER_IDS, watch=True)
+        ids = sorted(int(name) for name in names if name.isdecimal())
         brokers = {}
         for broker, node in zip(ids, self._session.nodes([paths.broker(one) for one in ids], watch=True), strict=True):
             if node is not None:
@@ -95,11 +96,20 @@ class ControllerStore:
         return {key: state for key, (state, _) in self.written_states(keys).items()}
 
     def written_states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, WrittenState]:
-        """Returns the states of those partitions that have one, and which transaction wrote each."""
+        """Returns the states of those partitions that have one, and which transaction wrote each.
+
+        One that can't be read is logged and left out: nobody knows who may lead the partition.
+        """
+        written = {}
+        for key, node in self._state_nodes(keys).items():
+            if (state := _readable_state(key, node)) is not None:
+                written[key] = WrittenState(state, node.modified_zxid)
+        return written
+
+    def _state_nodes(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Node]:
         wanted = list(keys)
         nodes = self._session.nodes([paths.partition_state(*key) for key in wanted])
-        found = zip(wanted, nodes, strict=True)
-        return {key: WrittenState(_state(node), node.modified_zxid) for key, node in found if node is not None}
+        return {key: node for key, node in zip(wanted, nodes, strict=True) if node is not None}
 
     def new_disks(self, brokers: Iterable[LiveBroker]) -> dict[int, int]:
         """Returns the id of the transaction that tells of a new disk, for each broker that has ever begun with one.
@@ -116,11 +126,18 @@ class ControllerStore:
         }
 
     def unclean_topics(self, names: Iterable[str], *, default: bool) -> set[str]:
-        """Returns those of the topics in which a replica that is not in sync may be elected."""
+        """Returns those of the topics in which a replica that is not in sync may be elected.
+
+        A topic whose configuration can't be read is none of them, as it may forbid that; this is logged.
+        """
         wanted = sorted(set(names))
         allowed = set()
         for name, data in zip(wanted, self._session.get_many([paths.topic_config(one) for one in wanted]), strict=True):
-            own = None if data is None else codec.decode_config(data).get(UNCLEAN_ELECTIONS)
+            try:
+                own = None if data is None else codec.decode_config(data).get(UNCLEAN_ELECTIONS)
+            except ZooKeeperError:
+                logger.exception("%s can't be read, and no unclean leader is elected", paths.topic_config(name))
+                continue
             if default if own is None else own.strip().lower() == "true":
                 allowed.add(name)
         return allowed
@@ -143,7 +160,10 @@ class ControllerStore:
         return [Notification(path, data) for path, data in found if data is not None]
 
     def create_states(self, states: States) -> dict[TopicPartition, LeaderAndIsr]:
-        """Writes the first states of partitions, and returns them; where a partition has a state already, that one."""
+        """Writes the first states of partitions, and returns them; where a partition has a state already, that one.
+
+        A partition whose state can't be read is left out.
+        """
         written: dict[TopicPartition, LeaderAndIsr] = {}
         for chunk in _chunks(states, WRITES_PER_TRANSACTION // 3):
             written |= self._create_some(chunk)
@@ -228,10 +248,11 @@ class ControllerStore:
 
     def _create_some(self, states: States) -> dict[TopicPartition, LeaderAndIsr]:
         for _ in range(ATTEMPTS):
-            there = self.states(states)
-            missing = {key: self._claimed(state) for key, state in states.items() if key not in there}
+            nodes = self._state_nodes(states)
+            missing = {key: self._claimed(state) for key, state in states.items() if key not in nodes}
             if self._write(self._creations(missing)) is None:
-                return {**there, **missing}
+                there = {key: _readable_state(key, node) for key, node in nodes.items()}
+                return {**{key: state for key, state in there.items() if state is not None}, **missing}
         raise ZooKeeperError(f"the first states of {len(states)} partitions are changed by others all the time")
 
     def _creations(self, states: States) -> list[Operation]:
@@ -302,8 +323,13 @@ def _encoded(topic: Topic) -> codec.TopicAssignment:
     )
 
 
-def _state(node: Node) -> LeaderAndIsr:
-    state = codec.decode_partition_state(node.data)
+def _readable_state(key: TopicPartition, node: Node) -> LeaderAndIsr | None:
+    """Returns the state in a partition's node; None where it can't be read, which is logged."""
+    try:
+        state = codec.decode_partition_state(node.data)
+    except ZooKeeperError:
+        logger.exception("%s has no leader: %s can't be read", key, paths.partition_state(*key))
+        return None
     return LeaderAndIsr(
         state.leader, state.leader_epoch, state.isr, node.version, state.controller_epoch, state.leader_recovery_state
     )
