@@ -7,13 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from millrace_ops.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("platform", "broker", "pipelines", "ops", "tests/support")
 SOURCES = sorted(path for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 MOSTLY_FILE_LINES = 160
@@ -49,6 +48,10 @@ def module(path):
     return Module(len(source.splitlines()), ast.get_docstring(tree), list(functions(tree)))
 
 
+def all_functions():
+    return ((path, one) for path in SOURCES for one in module(path).functions)
+
+
 def functions(node, *, is_inner=False):
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):  # there are only lambdas below
@@ -64,40 +67,33 @@ def is_property_or_overload(function):
     return any(re.search(r"property|overload|\.setter", ast.unparse(one)) for one in function.decorator_list)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_a_file_and_its_functions_stay_readable(path):
-    assert module(path).lines <= MAX_FILE_LINES
-    assert [one.name for one in module(path).functions if one.lines > MAX_FUNCTION_LINES] == []
-
-
-def test_no_file_of_tests_is_too_long():
-    files = (ROOT / "tests").rglob("*.py")
-    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+def test_files_and_functions_stay_readable():
+    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in {*SOURCES, *TESTS}}
     assert {path: lines for path, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+    functions = [f"{name(path)}: {one.name}" for path, one in all_functions() if one.lines > MAX_FUNCTION_LINES]
+    assert functions == []
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.stat().st_size], ids=name)
-def test_a_module_says_what_it_is(path):
-    assert module(path).docstring
+def test_a_module_says_what_it_is():
+    assert [name(path) for path in SOURCES if path.stat().st_size and not module(path).docstring] == []
 
 
 def test_most_files_and_functions_are_short():
     file_lines = [module(path).lines for path in SOURCES]
-    function_lines = [one.lines for path in SOURCES for one in module(path).functions]
+    function_lines = [one.lines for _, one in all_functions()]
     assert sum(lines <= MOSTLY_FILE_LINES for lines in file_lines) / len(file_lines) > 0.75
     assert sum(lines <= MOSTLY_FUNCTION_LINES for lines in function_lines) / len(function_lines) > 0.75
 
 
-@pytest.mark.parametrize("folder", SOURCE_ROOTS)
-def test_no_root_is_a_package(folder):
+def test_no_root_is_a_package():
     """`platform/__init__.py` would shadow Python's own module of that name."""
-    assert list((ROOT / folder).glob("__init__.py")) == []
+    assert [folder for folder in SOURCE_ROOTS if (ROOT / folder / "__init__.py").exists()] == []
 
 
 def test_folders_of_tests_are_no_packages():
     """`tests/unit/platform/__init__.py` would do so too."""
     support = ROOT / "tests" / "support" / "millrace_support"
-    assert [path for path in (ROOT / "tests").rglob("__init__.py") if path.parent != support] == []
+    assert [path for path in TESTS if path.name == "__init__.py" and path.parent != support] == []
 
 
 THIRD_PERSON = re.compile(r"[A-Z][a-z]+s")
@@ -128,12 +124,11 @@ def begins_with_a_verb(docstring):
     return THIRD_PERSON.fullmatch(first) is not None and NOUNS.fullmatch(first) is None
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_a_docstring_begins_with_what_the_function_does(path):
+def test_a_docstring_begins_with_what_the_function_does():
     """In the third person: "Returns ...". Properties have a noun phrase, commands are imperative."""
     wrong = [
-        f"{one.name}: {one.docstring.splitlines()[0]}"
-        for one in module(path).functions
+        f"{name(path)}: {one.name}: {one.docstring.splitlines()[0]}"
+        for path, one in all_functions()
         if one.docstring and not begins_with_a_verb(one.docstring)
         if not one.is_inner and not one.is_property_or_overload and (path, one.name) not in COMMANDS
     ]
@@ -144,12 +139,14 @@ ODD = re.compile(
     r"\b(anew|whither|wish(es)?|thereof|thereby|whence|hence|amid|of then|of now|of old|naught|unto)\b|\bspec [A-J]\d",
     re.IGNORECASE,
 )
-TEXTS = sorted(
-    {*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*E.md")} - {Path(__file__)}
-)
+TEXTS = sorted({*SOURCES, *TESTS, *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*E.md")} - {Path(__file__)})
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=name)
-def test_words_are_plain(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [f"{number}: {line.strip()}" for number, line in enumerate(lines, 1) if ODD.search(line)] == []
+def test_words_are_plain():
+    odd = [
+        f"{name(path)}:{number}: {line.strip()}"
+        for path in TEXTS
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if ODD.search(line)
+    ]
+    assert odd == []
