@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millrace_ops.cli.app import app
+from millrace_support.pages import PAGES
 
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("platform", "broker", "pipelines", "ops", "tests/support")
@@ -139,7 +140,7 @@ ODD = re.compile(
     r"\b(anew|whither|wish(es)?|thereof|thereby|whence|hence|amid|of then|of now|of old|naught|unto)\b|\bspec [A-J]\d",
     re.IGNORECASE,
 )
-TEXTS = sorted({*SOURCES, *TESTS, *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*E.md")} - {Path(__file__)})
+TEXTS = sorted({*SOURCES, *TESTS, *PAGES} - {Path(__file__)})
 
 
 def test_words_are_plain():
