@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from millrace.times import SECOND_MS
+from millrace.turns import beside, each
 from millrace.wire.api import ApiKey
 from millrace.wire.api_messages import Answered, MessageFields
 from millrace.wire.cold import Fields
@@ -26,7 +27,7 @@ ERROR_CODES = ("error_code", "partition_error_code")
 def answer(services: Services, api: Answered[MessageFields], version: int, fields: MessageFields) -> Parts:
     """Returns the parts of an answer, and counts its errors."""
     count_errors(services, api.key, error_codes(fields))
-    return [encode_response(api, version, fields)]
+    return [beside(lambda: encode_response(api, version, fields))]
 
 
 def answer_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
@@ -57,7 +58,7 @@ def _give(later: asyncio.Future[Parts], parts: Parts) -> None:
 
 def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> None:
     """Counts the codes of one answer that are errors."""
-    for code in codes:
+    for code in each(codes):
         if code:
             services.errors[api_key, code] += 1
 
@@ -70,6 +71,6 @@ def error_codes(fields: Fields) -> Iterator[int]:
         elif isinstance(value, Mapping):
             yield from error_codes(value)
         elif isinstance(value, list | tuple):
-            for one in value:
+            for one in each(value):
                 if isinstance(one, Mapping):
                     yield from error_codes(one)

@@ -12,6 +12,10 @@ call it.
 A request of an API that is `in_turn` is handled once all requests before it on its connection have their answers, since
 others see what it does: a leader whose answer waits behind its own long poll would learn of its assignment last.
 
+A request with many entries, or of an API that `is_long`, is handled in turns (`millrace.turns`): its handler pauses
+where it checks a right, and where it says so by `pause`, `each` and `beside`. Others are served meanwhile, so what they
+see must be whole there.
+
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
 returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection.
 """
@@ -37,6 +41,7 @@ from millrace.errors import (
     WireError,
 )
 from millrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from millrace.turns import pause
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace_broker.cluster.acl_manager import AclManager
@@ -123,6 +128,7 @@ class Guard(NamedTuple):
 
     def permits(self, services: Services, session: ClientSession, name: str = CLUSTER_NAME) -> bool:
         """Returns whether the client may do it on the resource of this name; it may where there is no authorizer."""
+        pause()
         access = services.authorizer
         return access is None or access.permits(
             session, self.operation, self.resource_type, name, self.api.name, tells_denied=not self.is_silent
@@ -161,6 +167,7 @@ class Api(NamedTuple):
     handle_all: Callable[[Services, Sequence[Request]], Answers] | None = None
     guards: tuple[Guard, ...] | None = None
     in_turn: bool = False
+    is_long: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,6 +2,10 @@
 
     bytes → FrameBuffer → header → handler → a slot in `_pending` → … → socket, when all earlier slots have left
 
+The requests that have arrived are handled until the connection's turn is over (`TURN_S`). The rest stay in the backlog
+until the other connections have had their turns, so that no peer that writes far ahead keeps others waiting. A request
+that may take long by itself is handled in turns (`net.long_requests`), and those behind it wait until it is handled.
+
 A handler may answer later by a future. Later requests are handled meanwhile, but their replies wait in line. So do the
 other replies to requests that were handled together with it. A request that is to be handled in its turn, as those of
 a group's members are, waits until all earlier ones are answered, and those behind it wait, too.
@@ -33,18 +37,18 @@ from typing import Protocol, cast
 from millrace.addresses import PLAINTEXT
 from millrace.clock import Clock
 from millrace.descriptor_pool import NO_DESCRIPTOR
-from millrace.errors import MillraceError, UnsupportedVersionError, WireError
-from millrace.wire.api import ApiKey
+from millrace.errors import MillraceError, WireError
 from millrace.wire.encoder import Parts
 from millrace.wire.frame import FrameBuffer, framed
-from millrace.wire.header import RequestHeader, read_request_header
+from millrace.wire.header import read_request_header
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics, RequestTimes
 from millrace_broker.net.foreign_protocols import no_request
+from millrace_broker.net.long_requests import LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.send import Outgoing
-from millrace_broker.net.slot import Slot, Waited
+from millrace_broker.net.slot import Slot, Waited, served
 from millrace_broker.net.throttling import throttled
 from millrace_broker.security.client_session import ClientSession, Principal
 
@@ -53,6 +57,7 @@ logger = logging.getLogger(__name__)
 MAX_PENDING_REPLIES = 1024
 MAX_PENDING_BYTES = 4 << 20  # more than are gathered for one send
 MAX_TOGETHER = 64
+TURN_S = 0.005
 SMALL_READ_BYTES = 64 << 10
 SEND_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 1 << 20
@@ -67,6 +72,7 @@ class ConnectionOwner(Protocol):
     clock: Clock
     memory: MemoryInFlight
     request_log: RequestLog
+    long_requests: LongRequests
 
     def opened(self, connection: Connection) -> bool:
         """Returns whether the connection may stay."""
@@ -110,6 +116,9 @@ class Connection(asyncio.BufferedProtocol):
         self._in_line = 0  # requests whose reply has not left
         self._together: Slot | None = None
         self._awaits_turn = False  # the first request of the backlog, until all earlier ones are answered
+        self._turn_ends_s = 0.0
+        self._is_turn_over = False
+        self._long_bytes = 0  # of a request that is handled in turns
         self._socket_full = False
         self._is_reading = True
         self._is_muted = False
@@ -170,6 +179,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Handles every whole request that has arrived, then sends all replies that are ready at once."""
         arrived = self.last_active = self._now_s()
+        self._turn_ends_s = arrived + TURN_S
         try:
             for frame in self._frames.received(nbytes):
                 if self._together is None and self._is_blocked:  # what waits to be handled together does not block
@@ -254,7 +264,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_blocked(self) -> bool:
         is_long = self._in_line >= MAX_PENDING_REPLIES or self._pending_bytes >= MAX_PENDING_BYTES
-        return self._socket_full or self._is_muted or self._outgoing.is_busy or is_long or self._awaits_turn
+        awaits_turn = self._awaits_turn or self._is_turn_over or self._long_bytes > 0
+        return self._socket_full or self._is_muted or self._outgoing.is_busy or is_long or awaits_turn
 
     def _end_mute(self) -> None:
         if self._unmuting is not None:
@@ -280,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         if slot is None or slot.version != version or slot.api_key != api_key:
             if slot is not None:
                 self._handle_together()
-            api = self._api(header)
+            api = served(self._owner.services.apis, header)
             if api.in_turn and any(earlier.parts is None for earlier in self._pending):
                 self._hold_until_its_turn(frame, arrived)
                 return
@@ -300,26 +311,40 @@ class Connection(asyncio.BufferedProtocol):
         slot, self._together = self._together, None
         if slot is None:
             return
-        requests, slot.requests = slot.requests, []
+        requests = slot.requests
         started = self._now_s()
-        answers = self._call(slot.api, requests)
+        answers = self._in_turns(slot) if slot.is_long else self._call(slot.api, requests)
         handled = slot.answered = self._now_s()
         slot.times = tuple.__new__(RequestTimes, (slot.arrived, started, handled))
         slot.count = self._owner.metrics.handled(
             slot.api_key, len(requests), slot.bytes_in, started - slot.arrived, handled - started
         )
+        slot.requests = []
         self._line_up(slot, answers)
+        if handled > self._turn_ends_s and not self._is_turn_over:
+            self._is_turn_over = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
 
-    def _api(self, header: RequestHeader) -> Api:
-        api = self._owner.services.apis.get(header.api_key)
-        if api is None:
-            raise UnsupportedVersionError(f"API key {header.api_key} is not served")
-        minimum, maximum = api.versions
-        if not minimum <= header.api_version <= maximum and api.key != ApiKey.API_VERSIONS:
-            raise UnsupportedVersionError(
-                f"{api.key.name} v{header.api_version} is not served; v{minimum} to v{maximum} are"
-            )
-        return api
+    def _begin_turn(self) -> None:
+        self._is_turn_over = False
+        self._work_off_backlog()
+
+    def _in_turns(self, slot: Slot) -> Sequence[Reply | WireError]:
+        """Begins to handle a request that may take long."""
+        (request,) = slot.requests
+        kept = request._replace(body=memoryview(bytes(request.body)))
+        self._long_bytes = slot.bytes_in
+
+        def handle() -> Reply:
+            (answer,) = self._call(slot.api, [kept])
+            assert not isinstance(answer, WireError), "only requests that are handled together are answered by an error"
+            return answer
+
+        return [self._owner.long_requests.begin(handle, self._long_request_is_handled)]
+
+    def _long_request_is_handled(self) -> None:
+        self._long_bytes = 0
+        self._work_off_backlog()
 
     def _call(self, api: Api, requests: list[Request]) -> Sequence[Reply | WireError]:
         services = self._owner.services
@@ -408,6 +433,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
 
     def _work_off_backlog(self) -> None:
+        if self._backlog and not self._is_blocked:
+            self._turn_ends_s = self._now_s() + TURN_S
         try:
             while self._backlog and not self._is_blocked:
                 arrived, frame = self._backlog.popleft()
@@ -436,7 +463,8 @@ class Connection(asyncio.BufferedProtocol):
         self._account()
 
     def _account(self) -> None:
-        held = self._frames.held_bytes + self._backlog_bytes + self._transport.get_write_buffer_size()
+        waiting_bytes = self._backlog_bytes + self._long_bytes
+        held = self._frames.held_bytes + waiting_bytes + self._transport.get_write_buffer_size()
         if held != self._held_bytes:
             self._held_bytes = held
             self._owner.memory.hold(self, held)

@@ -27,6 +27,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.accepting import Accepting
 from millrace_broker.net.admission import Admission
 from millrace_broker.net.connection import Connection, NewGate
+from millrace_broker.net.long_requests import LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.tls import RECEIVE_BYTES, TlsLayer
@@ -60,6 +61,7 @@ class Server:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.memory = MemoryInFlight(config.queued_bytes_limit, self._reclaim_memory)
         self.request_log = RequestLog(services)
+        self.long_requests = LongRequests(clock)
         self._spared_listener = spared_listener
         self._admission = Admission(_last_descriptors(), spared_listener)
         self._accepting = Accepting(

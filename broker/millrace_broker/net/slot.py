@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from millrace.errors import WireError
+from millrace.errors import UnsupportedVersionError, WireError
+from millrace.wire.api import ApiKey
 from millrace.wire.encoder import Parts
 from millrace.wire.header import RequestHeader, start_of_responses
 from millrace_broker.handlers.api import Answer, Api, Later, Reply, Request
 from millrace_broker.metrics import ApiCount, RequestTimes
 
 SMALL_REPLIES_BYTES = 16 << 10
+LONG_BYTES = 4 << 10  # of a request: a thousand entries of some bytes each
 
 Waited = Later | asyncio.Future[list[Answer]]  # for one reply, or for several
 
@@ -40,6 +42,12 @@ class Slot:
         self.future: Waited | None = None  # of replies that come later
         self.parts: Parts | None = None  # the frames of all replies; None until they are there
 
+    @property
+    def is_long(self) -> bool:
+        """Whether its request may take long; requests that are handled together see to that themselves."""
+        api = self.api
+        return api.handle_all is None and (api.is_long or self.bytes_in > LONG_BYTES)
+
     def take_replies(self, answers: Sequence[Reply | WireError]) -> int | None:
         """Makes frames of the answers, which become the slot's `parts`, and returns how many bytes they are.
 
@@ -62,3 +70,16 @@ class Slot:
         is_small = reply_bytes < SMALL_REPLIES_BYTES  # so none of them is a region of a file
         self.parts = [b"".join(parts)] if is_small else parts  # type: ignore[arg-type]
         return reply_bytes
+
+
+def served(apis: Mapping[int, Api], header: RequestHeader) -> Api:
+    """Returns the API of a request; UnsupportedVersionError where it is not served in that version."""
+    api = apis.get(header.api_key)
+    if api is None:
+        raise UnsupportedVersionError(f"API key {header.api_key} is not served")
+    minimum, maximum = api.versions
+    if not minimum <= header.api_version <= maximum and api.key != ApiKey.API_VERSIONS:
+        raise UnsupportedVersionError(
+            f"{api.key.name} v{header.api_version} is not served; v{minimum} to v{maximum} are"
+        )
+    return api

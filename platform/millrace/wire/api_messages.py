@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Generic, Never, TypeAlias, TypeVar
 
+from millrace.turns import beside
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, Fields, decoder, encode, encode_request
 
@@ -34,7 +35,8 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
 
     def decode_request(self, version: int, body: memoryview | bytes) -> Request_co:
         """Returns the request in `body`; MalformedRequestError where the bytes are none."""
-        message: Request_co = decoder(self.key, version, Direction.REQUEST)(body)
+        decode = decoder(self.key, version, Direction.REQUEST)
+        message: Request_co = beside(lambda: decode(body))
         return message
 
     def decode_response(self, version: int, body: memoryview | bytes) -> Response_co:

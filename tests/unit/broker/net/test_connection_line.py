@@ -34,13 +34,19 @@ async def until(found):
         await asyncio.sleep(0)
 
 
+def is_stopped(connection):
+    """Whether no request is read until answers have left."""
+    is_handling = connection._is_turn_over or connection._long_bytes
+    return not (connection._is_reading or is_handling)
+
+
 async def scene(broker):
     await broker._services.topics.create("events", partitions=PARTITIONS)
     reader, writer = await asyncio.open_connection(*broker._server._listening[0].sockets[0].getsockname())
     writer.write(request(ApiKey.FETCH, 4, LONG_POLL))
     writer.write(request(ApiKey.METADATA, 1, {"topics": None}) * REQUESTS)
     (connection,) = await until(lambda: broker._server._connections)
-    await until(lambda: connection._in_line > REQUESTS or not connection._is_reading)
+    await until(lambda: connection._in_line > REQUESTS or is_stopped(connection))
     waiting = sum(slot.bytes_out for slot in connection._pending)
     broker._services.replicas.append(
         TopicPartition("events", 0), encode_batch([NewRecord(b"value")])
@@ -84,7 +90,7 @@ async def large_requests(broker):
     header = encode_request_header(ApiKey.PRODUCE, 7, 1, "c")
     writer.write(framed(header, bytes(MEGABYTE)) * WRITES)
     (connection,) = await until(lambda: broker._server._connections)
-    await until(lambda: not connection._is_reading)
+    await until(lambda: is_stopped(connection))
     taken = len(waiting)
     for answered in range(WRITES):
         await until(lambda: len(waiting) > answered)  # noqa: B023

@@ -1,0 +1,76 @@
+"""Lets work that takes long go on in turns, from wherever in it, so that one thread's event loop serves others between.
+
+    pause()            ends the turn if its time is over; the work goes on in its next one
+    each(entries)      yields entries, and pauses before each
+    beside(work)       does what reads and changes nothing that others see, beside the event loop
+
+Whatever others may see or change is whole where a turn ends. Work that nobody has given turns, as nearly all, goes on
+without a pause, and pays a look at its thread for each call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
+
+
+class Turns(Protocol):
+    """The turns that a piece of work is given."""
+
+    def pause(self) -> None:
+        """Waits for the next turn if the time of this one is over."""
+        ...
+
+    def leave(self) -> None:
+        """Gives this turn back."""
+        ...
+
+    def come_back(self) -> None:
+        """Waits for the next turn."""
+        ...
+
+
+class _Thread(threading.local):
+    turns: Turns | None = None
+
+
+_thread = _Thread()
+
+
+def take_turns(turns: Turns) -> None:
+    """Has all work of this thread go on in these turns from now on."""
+    _thread.turns = turns
+
+
+def pause() -> None:
+    """Ends the turn of this thread's work if its time is over."""
+    turns = _thread.turns
+    if turns is not None:
+        turns.pause()
+
+
+def each(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yields the entries, and pauses before each. They must not change meanwhile."""
+    turns = _thread.turns
+    if turns is None:
+        yield from entries
+        return
+    for entry in entries:
+        turns.pause()
+        yield entry
+
+
+def beside(work: Callable[[], Result]) -> Result:
+    """Returns what the work comes to; others have their turns while it goes on."""
+    turns = _thread.turns
+    if turns is None:
+        return work()
+    turns.leave()
+    try:
+        return work()
+    finally:
+        turns.come_back()

@@ -1,0 +1,133 @@
+"""A request that takes long has turns, between which the loop serves others; its answer is what its handler gives."""
+
+import asyncio
+import gc
+import threading
+
+import pytest
+
+from millrace.errors import WireError
+from millrace.turns import beside, each, pause
+from millrace_broker.net.long_requests import MOST_AT_ONCE, TURN_S, LongRequests
+
+
+class Clock:
+    """A clock by which every look takes a third of a turn."""
+
+    def __init__(self):
+        self._now_s = 0.0
+
+    def monotonic_s(self):
+        self._now_s += TURN_S / 3
+        return self._now_s
+
+
+def play(scene):
+    return asyncio.run(asyncio.wait_for(scene(LongRequests(Clock())), 60))
+
+
+def note(events, event):
+    asyncio.get_running_loop().call_soon(events.append, event)
+
+
+def test_others_are_served_between_the_entries_of_a_request():
+    async def scene(requests):
+        events = []
+
+        def handle():
+            for entry in each(range(9)):
+                events.append(entry)
+                note(events, "other")
+            return [b"answer"]
+
+        answer = await requests.begin(handle, lambda: events.append("handled"))
+        assert answer == [b"answer"]
+        return events
+
+    events = play(scene)
+    assert [event for event in events if isinstance(event, int)] == list(range(9))
+    between = [events[events.index(entry) + 1] for entry in range(8)]
+    assert between.count("other") >= 3, "turns end while entries are gone through"
+    assert events.count("handled") == 1
+
+
+def test_requests_have_turns_one_after_the_other_and_further_ones_wait():
+    async def scene(requests):
+        events = []
+
+        def handler(name):
+            return lambda: [events.append(name) for _ in each(range(6))]
+
+        await asyncio.gather(*(requests.begin(handler(name), lambda: None) for name in range(MOST_AT_ONCE + 1)))
+        return events
+
+    events = play(scene)
+    first, last = events[: 6 * MOST_AT_ONCE], events[-6:]
+    assert set(first) == set(range(MOST_AT_ONCE))
+    assert first != sorted(first)
+    assert set(last) == {MOST_AT_ONCE}
+
+
+def test_what_is_done_beside_the_loop_does_not_hold_it():
+    async def scene(requests):
+        passed = threading.Event()
+        asyncio.get_running_loop().call_later(0, passed.set)
+        return await requests.begin(lambda: [b"%d" % beside(lambda: passed.wait(60))], lambda: None)
+
+    assert play(scene) == [b"1"]
+
+
+def test_an_answer_that_comes_later_is_waited_for():
+    async def scene(requests):
+        handled = asyncio.Event()
+
+        def handle():
+            later = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(later.set_result, [b"later"])
+            pause()
+            return later
+
+        answer = requests.begin(handle, handled.set)
+        await handled.wait()
+        return await answer
+
+    assert play(scene) == [b"later"]
+
+
+@pytest.mark.parametrize("error", [WireError("no request"), ValueError("a bug")])
+def test_an_error_is_raised_to_who_waits_and_the_next_request_has_its_turns(error):
+    async def scene(requests):
+        def fail():
+            pause()
+            raise error
+
+        with pytest.raises(type(error), match=str(error)):
+            await requests.begin(fail, lambda: None)
+        return await requests.begin(lambda: [b"next"], lambda: None)
+
+    assert play(scene) == [b"next"]
+    assert gc.isenabled()
+
+
+def test_of_those_whose_client_has_gone_the_begun_are_finished_and_the_others_never_begun():
+    async def scene(requests):
+        events, go_on = [], asyncio.Event()
+
+        def handler(name):
+            return lambda: [events.append(name) for _ in each(range(6))]
+
+        answers = [requests.begin(handler(name), go_on.set) for name in range(MOST_AT_ONCE + 1)]
+        await asyncio.sleep(0)
+        for answer in answers:
+            answer.cancel()
+        await asyncio.gather(*answers, return_exceptions=True)
+        assert await requests.begin(lambda: [b"next"], lambda: None) == [b"next"]
+        return events
+
+    events = play(scene)
+    assert sorted(events) == sorted([*range(MOST_AT_ONCE)] * 6)
+
+
+def test_work_without_turns_goes_on_without_a_pause():
+    pause()
+    assert (list(each("abc")), beside(lambda: 1)) == (["a", "b", "c"], 1)
