@@ -28,6 +28,7 @@ from collections import Counter
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import beside, each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON
 from millrace.wire.list_offsets import (
@@ -59,13 +60,13 @@ GUARD = Guard(ApiKey.LIST_OFFSETS, AclOperation.DESCRIBE, ResourceType.TOPIC)
 
 def handle(services: Services, request: Request) -> Reply:
     """Looks up each partition's offset."""
-    message = decode_list_offsets_request(request.version, request.body)
+    message = beside(lambda: decode_list_offsets_request(request.version, request.body))
     named = Counter((name, one.partition_index) for name, wanted in message.topics for one in wanted)
     topics: list[tuple[str, list[OffsetListed]]] = []
     for name, wanted in message.topics:
         listed: list[OffsetListed] = []
         is_denied = not GUARD.permits(services, request.session, name)
-        for one in wanted:
+        for one in each(wanted):
             key = TopicPartition(name, one.partition_index)
             if is_denied:
                 listed.append(OffsetListed(key.partition, GUARD.error))
@@ -77,7 +78,7 @@ def handle(services: Services, request: Request) -> Reply:
                 listed.append(_list(services, request.version, message, key, one))
         topics.append((name, listed))
     count_errors(services, ApiKey.LIST_OFFSETS, (one.error_code for _, listed in topics for one in listed))
-    return encode_list_offsets_response(request.version, topics)
+    return beside(lambda: encode_list_offsets_response(request.version, topics))
 
 
 def _list(
@@ -148,4 +149,5 @@ API = Api(
     handle,
     refuses="special timestamps that the version does not have (UNSUPPORTED_VERSION)",
     guards=(GUARD,),
+    is_long=True,  # to find a time, the records of a batch are gone through
 )

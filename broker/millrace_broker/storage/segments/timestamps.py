@@ -1,17 +1,20 @@
 """Finding records of one segment by their timestamps (docs/logs.md).
 
 The header of a batch has the largest timestamp of its records, so batches without a candidate are not decompressed.
-OSError passes.
+A batch may hold millions of records, so this pauses at each (`millrace.turns`). OSError passes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
-from millrace.records.record import Record, decode_batch
+from millrace.records.record_times import TimedOffset, record_times
+from millrace.turns import each
 from millrace_broker.storage.segments.segment import LogSegment
 
 
-def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) -> Record | None:
+def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) -> TimedOffset | None:
     """Finds the first record from `start_offset` on whose timestamp is not below `timestamp_ms`; None without one.
 
     Where a batch's header promises one that none of its records has, the batch's last record is returned: otherwise
@@ -19,14 +22,14 @@ def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) ->
     """
     older = segment.time_index.floor(timestamp_ms - 1)
     floor = segment.offset_index.floor(older[1]) if older is not None else None
-    for position, header in segment.headers(floor[1] if floor is not None else 0):
+    for position, header in each(segment.headers(floor[1] if floor is not None else 0)):
         if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-            records = _records(segment, position, header)
-            for record in records:
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    return record
-            if records and header.base_offset >= start_offset:
-                return records[-1]._replace(timestamp_ms=header.max_timestamp)
+            last = None
+            for last in _records(segment, position, header):
+                if last.timestamp_ms >= timestamp_ms and last.offset >= start_offset:
+                    return last
+            if last is not None and header.base_offset >= start_offset:
+                return last._replace(timestamp_ms=header.max_timestamp)
     return None
 
 
@@ -37,7 +40,8 @@ def max_timestamp_from(segment: LogSegment, start_offset: int) -> int:
     found = segment.find(start_offset)
     if found is None:
         return NO_TIMESTAMP
-    return max(_newest(segment, position, header, start_offset) for position, header in segment.headers(found.position))
+    headers = each(segment.headers(found.position))
+    return max(_newest(segment, position, header, start_offset) for position, header in headers)
 
 
 def _newest(segment: LogSegment, position: int, header: BatchHeader, start_offset: int) -> int:
@@ -47,5 +51,5 @@ def _newest(segment: LogSegment, position: int, header: BatchHeader, start_offse
     return max((record.timestamp_ms for record in records if record.offset >= start_offset), default=NO_TIMESTAMP)
 
 
-def _records(segment: LogSegment, position: int, header: BatchHeader) -> list[Record]:
-    return list(decode_batch(header, memoryview(segment.read_at(position, header.size_bytes))))
+def _records(segment: LogSegment, position: int, header: BatchHeader) -> Iterator[TimedOffset]:
+    return each(record_times(header, memoryview(segment.read_at(position, header.size_bytes))))
