@@ -12,9 +12,9 @@ call it.
 A request of an API that is `in_turn` is handled once all requests before it on its connection have their answers, since
 others see what it does: a leader whose answer waits behind its own long poll would learn of its assignment last.
 
-A request with many entries, or of an API that `is_long`, is handled in turns (`millrace.turns`): its handler pauses
-where it checks a right, and where it says so by `pause`, `each` and `beside`. Others are served meanwhile, so what they
-see must be whole there.
+A request with many entries, or of an API that `is_long`, is handled in turns (`millrace.turns`), as is what a handler
+returns as `InTurns`. It pauses where it checks a right, and where it says so by `pause`, `each` and `beside`. Others
+are served meanwhile, so what they see must be whole there.
 
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
 returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection.
@@ -86,6 +86,12 @@ Later = (
 )
 Reply = Answer | Later
 Answers = list[Reply | WireError]
+
+
+class InTurns(NamedTuple):
+    """What a handler returns for a small request that takes long: the work that is to be done in turns."""
+
+    work: Callable[[], Reply]
 
 
 NO_BODY = memoryview(b"")
@@ -162,7 +168,7 @@ class Api(NamedTuple):
 
     key: ApiKey
     versions: VersionRange
-    handle: Callable[[Services, Request], Reply]
+    handle: Callable[[Services, Request], Reply | InTurns]
     refuses: str = ""
     handle_all: Callable[[Services, Sequence[Request]], Answers] | None = None
     guards: tuple[Guard, ...] | None = None

@@ -49,6 +49,7 @@ from millrace.errors import (
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import beside, each
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
@@ -56,15 +57,16 @@ from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, Top
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
 from millrace_broker.cluster.view import reachable
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
+from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services, Throttled
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
 from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
 from millrace_broker.quotas.limits import Client
 from millrace_broker.replication.down_conversion import (
     FIRST_VERSION_OF_BATCHES,
     FIRST_VERSION_WITH_WHOLE_BATCH,
+    FIRST_VERSION_WITH_ZSTD,
     converted_soon,
-    without_records,
+    for_old_client,
 )
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
 from millrace_broker.replication.followed_partition import FollowedPartition
@@ -78,10 +80,8 @@ from millrace_broker.storage import TopicPartition
 FIRST_VERSION_WITH_RACKS = 11
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADERS = 16
-FIRST_VERSION_WITH_ZSTD = 10
-LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
 TELL_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-ZSTD = "zstd"
+MANY_PARTITIONS = 500
 GUARD = Guard(ApiKey.FETCH, AclOperation.READ, ResourceType.TOPIC)
 BROKER_GUARD = Guard(ApiKey.FETCH, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
@@ -113,9 +113,14 @@ class _Target(NamedTuple):
     wanted: Wanted
 
 
-def handle(services: Services, request: Request) -> Reply:
-    """Reads the records that there are, or waits for more."""
+def handle(services: Services, request: Request) -> Reply | InTurns:
+    """Reads the records that there are, or waits for more; in turns where a session has many partitions."""
     fetch = _Fetch(services, request)
+    return InTurns(lambda: _answered(fetch)) if fetch.has_many else _answered(fetch)
+
+
+def _answered(fetch: _Fetch) -> Reply:
+    fetch.resolve_all()
     read = fetch.read_at_first()
     if fetch.is_enough(read) or fetch.max_wait_ms <= 0 or not fetch.may_get_more:
         return fetch.answer(read)
@@ -142,8 +147,7 @@ class _Fetch:
         self._isolation = isolation_of(max(message.replica_id, CONSUMER), message.isolation_level)
         self._rack = message.rack
         self._follower = message.replica_id if message.replica_id >= 0 else None
-        self._follower_epoch = message.replica_epoch
-        self._is_noted = False
+        self._follower_epoch, self._is_noted = message.replica_epoch, False
         self._compares_replicas = message.replica_id == REPLICA_COMPARISON
         self._max_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
         self._client: Client | None = None  # one whose quotas are looked at
@@ -155,12 +159,20 @@ class _Fetch:
         self.max_wait_ms = message.max_wait_ms
         self.targets: list[_Target] = []
         self._unknown: list[tuple[PartitionKey, PartitionFetched]] = []
-        for key, wanted in self._context.wanted.items():
-            self._resolve(key, wanted)
         self._reply: asyncio.Future[Parts | Throttled]
         self._last_read: _Read
         self._missing_bytes = 0
         self._seen: dict[TopicPartition, _Seen] = {}
+
+    @property
+    def has_many(self) -> bool:
+        """Whether it takes long to go through the partitions."""
+        return len(self._context.wanted) > MANY_PARTITIONS
+
+    def resolve_all(self) -> None:
+        """Finds the partitions that the client names, or has in its session."""
+        for key, wanted in each(self._context.wanted.items()):
+            self._resolve(key, wanted)
 
     @property
     def may_get_more(self) -> bool:
@@ -189,7 +201,7 @@ class _Fetch:
         fetched: list[tuple[PartitionKey, PartitionFetched]] = []
         again = [key for key, _ in self._unknown]
         size_bytes, is_urgent = 0, isinstance(self._context, FetchSessionError)
-        for target in self.targets:
+        for target in each(self.targets):
             one = self._read_target(target, size_bytes)
             size_bytes += len(one.records)
             has_failed = _ends_the_wait(one)
@@ -214,7 +226,7 @@ class _Fetch:
             self._count(read)
         answer = self._context.answer(read.fetched, self._now_ms(), read.again)
         if self._version < FIRST_VERSION_WITH_ZSTD:
-            fetched = [(key, self._for_old_client(key, one)) for key, one in answer.fetched]
+            fetched = [(key, self._for_old_client(key, one)) for key, one in each(answer.fetched)]
             if self._version < FIRST_VERSION_OF_BATCHES and read.size_bytes:
                 return asyncio.ensure_future(self._convert(fetched))
             return self._encode(fetched, answer.error_code, answer.session_id)
@@ -431,20 +443,8 @@ class _Fetch:
 
     def _for_old_client(self, key: PartitionKey, fetched: PartitionFetched) -> PartitionFetched:
         """Returns what a client below v10 may see of a partition, whose records or error may be too new for it."""
-        if fetched.error_code:
-            hides = fetched.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            if hides and self._version <= LAST_VERSION_WITHOUT_STORAGE_ERROR:
-                return fetched._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return fetched
         partition = self._services.replicas.partitions.get(TopicPartition(str(key.topic), key.partition))
-        if partition is None:
-            return fetched
-        config = partition.log.config
-        if config.compression_type == ZSTD:
-            return without_records(fetched, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if self._version < FIRST_VERSION_OF_BATCHES and not config.message_downconversion_enable:
-            return without_records(fetched, ErrorCode.UNSUPPORTED_VERSION)
-        return fetched
+        return for_old_client(self._version, fetched, None if partition is None else partition.log.config)
 
     async def _convert(self, fetched: Fetched) -> Parts | Throttled:
         wanted = self._context.wanted
@@ -457,14 +457,16 @@ class _Fetch:
                 topic if isinstance(topic, UUID) else NO_TOPIC_ID,
                 [one for _, one in group],
             )
-            for topic, group in groupby(fetched, key=_topic_of)
+            for topic, group in groupby(each(fetched), key=_topic_of)
         ]
         failed = [one for _, one in fetched if one.error_code]
-        if failed or error_code:
-            count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
+        count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
         hints = [one.current_leader for one in failed if one.current_leader is not None]
         nodes = endpoints(self._services, hints, self._session.listener) if hints else ()
-        return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
+        version = self._version
+        return beside(
+            lambda: encode_fetch_response(version, topics, error_code, session_id=session_id, endpoints=nodes)
+        )
 
     def _now_ms(self) -> int:
         return self._services.clock.monotonic_ms()

@@ -41,7 +41,7 @@ from millrace.errors import MillraceError, WireError
 from millrace.wire.encoder import Parts
 from millrace.wire.frame import FrameBuffer, framed
 from millrace.wire.header import read_request_header
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, InTurns, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics, RequestTimes
 from millrace_broker.net.foreign_protocols import no_request
 from millrace_broker.net.long_requests import LongRequests
@@ -116,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_line = 0  # requests whose reply has not left
         self._together: Slot | None = None
         self._awaits_turn = False  # the first request of the backlog, until all earlier ones are answered
+        self._has_turn = False
         self._turn_ends_s = 0.0
         self._is_turn_over = False
         self._long_bytes = 0  # of a request that is handled in turns
@@ -179,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Handles every whole request that has arrived, then sends all replies that are ready at once."""
         arrived = self.last_active = self._now_s()
-        self._turn_ends_s = arrived + TURN_S
+        self._has_turn, self._turn_ends_s = True, arrived + TURN_S
         try:
             for frame in self._frames.received(nbytes):
                 if self._together is None and self._is_blocked:  # what waits to be handled together does not block
@@ -194,6 +195,7 @@ class Connection(asyncio.BufferedProtocol):
             self._work_off_backlog()
         else:
             self._send_ready()
+        self._has_turn = False
 
     def mute(self, throttle_ms: int | None = None) -> None:
         """Handles no further requests for so many milliseconds, or until `unmute`; answers leave meanwhile."""
@@ -311,13 +313,12 @@ class Connection(asyncio.BufferedProtocol):
         slot, self._together = self._together, None
         if slot is None:
             return
-        requests = slot.requests
         started = self._now_s()
-        answers = self._in_turns(slot) if slot.is_long else self._call(slot.api, requests)
+        answers = self._answers(slot)
         handled = slot.answered = self._now_s()
         slot.times = tuple.__new__(RequestTimes, (slot.arrived, started, handled))
         slot.count = self._owner.metrics.handled(
-            slot.api_key, len(requests), slot.bytes_in, started - slot.arrived, handled - started
+            slot.api_key, len(slot.requests), slot.bytes_in, started - slot.arrived, handled - started
         )
         slot.requests = []
         self._line_up(slot, answers)
@@ -329,24 +330,29 @@ class Connection(asyncio.BufferedProtocol):
         self._is_turn_over = False
         self._work_off_backlog()
 
-    def _in_turns(self, slot: Slot) -> Sequence[Reply | WireError]:
-        """Begins to handle a request that may take long."""
+    def _answers(self, slot: Slot) -> Sequence[Reply | WireError]:
+        if not slot.is_long:
+            answers = self._call(slot.api, slot.requests)
+            return [self._begin(slot, one.work) if isinstance(one, InTurns) else one for one in answers]
         (request,) = slot.requests
         kept = request._replace(body=memoryview(bytes(request.body)))
+        return [self._begin(slot, lambda: self._handled(slot.api, kept))]
+
+    def _begin(self, slot: Slot, work: Callable[[], Reply]) -> Reply:
+        """Begins what takes long of a request, and goes on with those behind it once that is done."""
         self._long_bytes = slot.bytes_in
+        return self._owner.long_requests.begin(work, self._long_request_is_handled)
 
-        def handle() -> Reply:
-            (answer,) = self._call(slot.api, [kept])
-            assert not isinstance(answer, WireError), "only requests that are handled together are answered by an error"
-            return answer
-
-        return [self._owner.long_requests.begin(handle, self._long_request_is_handled)]
+    def _handled(self, api: Api, request: Request) -> Reply:
+        (answer,) = self._call(api, [request])
+        assert not isinstance(answer, WireError), "only requests that are handled together are answered by an error"
+        return answer.work() if isinstance(answer, InTurns) else answer
 
     def _long_request_is_handled(self) -> None:
         self._long_bytes = 0
         self._work_off_backlog()
 
-    def _call(self, api: Api, requests: list[Request]) -> Sequence[Reply | WireError]:
+    def _call(self, api: Api, requests: list[Request]) -> Sequence[Reply | InTurns | WireError]:
         services = self._owner.services
         try:
             return [api.handle(services, requests[0])] if api.handle_all is None else api.handle_all(services, requests)
@@ -433,7 +439,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
 
     def _work_off_backlog(self) -> None:
-        if self._backlog and not self._is_blocked:
+        is_within_turn, self._has_turn = self._has_turn, True
+        if self._backlog and not is_within_turn:
             self._turn_ends_s = self._now_s() + TURN_S
         try:
             while self._backlog and not self._is_blocked:
@@ -445,6 +452,7 @@ class Connection(asyncio.BufferedProtocol):
         except WireError as error:
             self._refuse(error)
         self._send_ready()
+        self._has_turn = is_within_turn
 
     def _update_reading(self) -> None:
         if self._transport.is_closing():

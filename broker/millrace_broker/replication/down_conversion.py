@@ -27,10 +27,14 @@ from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_request import PartitionKey, Wanted
 from millrace_broker.replication.fetch_sessions import Fetched
+from millrace_broker.storage import LogConfig
 
 FIRST_VERSION_OF_FORMAT_V1 = 2
 FIRST_VERSION_WITH_WHOLE_BATCH = 3
 FIRST_VERSION_OF_BATCHES = 4
+FIRST_VERSION_WITH_ZSTD = 10
+LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
+ZSTD = "zstd"
 OPENED_LIMIT_BYTES = 64 << 20
 
 _worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="down-conversion")
@@ -80,6 +84,25 @@ def converted(version: int, fetched: PartitionFetched, wanted: Wanted) -> Partit
     if end == 0:
         return without_records(fetched, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     return fetched._replace(records=records)
+
+
+def for_old_client(version: int, fetched: PartitionFetched, config: LogConfig | None) -> PartitionFetched:
+    """Returns what a client below v10 may see of a partition, whose records or error may be too new for it.
+
+    `config` is that of the partition's log, None where there is no such partition.
+    """
+    if fetched.error_code:
+        hides = fetched.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        if hides and version <= LAST_VERSION_WITHOUT_STORAGE_ERROR:
+            return fetched._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return fetched
+    if config is None:
+        return fetched
+    if config.compression_type == ZSTD:
+        return without_records(fetched, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if version < FIRST_VERSION_OF_BATCHES and not config.message_downconversion_enable:
+        return without_records(fetched, ErrorCode.UNSUPPORTED_VERSION)
+    return fetched
 
 
 def without_records(fetched: PartitionFetched, code: ErrorCode) -> PartitionFetched:

@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
+from millrace.turns import each
 from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, NO_SESSION, PartitionFetched
 from millrace.wire.fetch_request import FINAL_EPOCH, PartitionKey, Wanted
 from millrace_broker.replication.partition_changes import PartitionChanges
@@ -298,7 +299,7 @@ class _Full(FetchContext):
 
     def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
         cached = OrderedDict(
-            (key, _Cached(self.wanted[key], one.high_watermark, one.log_start_offset)) for key, one in fetched
+            (key, _Cached(self.wanted[key], one.high_watermark, one.log_start_offset)) for key, one in each(fetched)
         )
         session_id = self._sessions.begin(
             cached, now_ms, uses_topic_ids=self._uses_topic_ids, is_followers=self._is_followers
@@ -320,7 +321,8 @@ class _Incremental(FetchContext):
         session = self._session
         if session.epoch != self._expected_epoch:
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
-        news = [(key, one) for key, one in fetched if key in session.partitions and session.partitions[key].take(one)]
+        known = session.partitions
+        news = [(key, one) for key, one in each(fetched) if key in known and known[key].take(one)]
         for key, one in news:
             if len(one.records):
                 session.partitions.move_to_end(key)

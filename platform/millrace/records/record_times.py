@@ -1,7 +1,8 @@
 """The offsets and times of a batch's records, without the records, in memory that does not grow with what they hold.
 
 A batch of some kilobytes can hold millions of records, or one of half a gigabyte. So it is decompressed chunk by chunk,
-and what is neither offset nor time is passed over. CorruptRecordError for what can't be read so.
+with a pause at each (`millrace.turns`), and what is neither offset nor time is passed over. CorruptRecordError for what
+can't be read so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from millrace.errors import CorruptRecordError
 from millrace.records.batch import HEADER_BYTES, BatchHeader
 from millrace.records.compression import codec_of, decompressed_chunks
 from millrace.records.varint import decode_varint
+from millrace.turns import pause
 
 START_BYTES = 31  # at most, of a record up to the end of its offset: three numbers and the attributes
 
@@ -35,6 +37,7 @@ class _Bytes:
     def fill(self) -> None:
         """Sees to it that the start of the next record is there, if it comes at all."""
         while len(self.data) - self.at < START_BYTES and (chunk := next(self._chunks, None)) is not None:
+            pause()
             passed = max(self.at - len(self.data), 0)  # of a record that runs over what there is
             self.data = self.data[self.at :] + bytes(chunk)
             self.at = passed

@@ -20,6 +20,7 @@ from uuid import UUID
 from millrace.config import MAX_INT
 from millrace.errors import MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET
+from millrace.turns import each
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.cold import milliseconds
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
@@ -127,9 +128,9 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
     message = FETCH.decode_request(version, body)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: dict[PartitionKey, Wanted] = {}
-    for topic in message.topics:
+    for topic in each(message.topics):
         name = (topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic
-        for one in topic.partitions:
+        for one in each(topic.partitions):
             wanted[PartitionKey(name, one.partition)] = Wanted(
                 one.fetch_offset,
                 one.partition_max_bytes,
@@ -155,8 +156,8 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
 def _forgotten(message: MessageOfKio, *, by_id: bool) -> list[PartitionKey]:
     return [
         PartitionKey((topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic, index)
-        for topic in message.forgotten_topics_data
-        for index in topic.partitions
+        for topic in each(message.forgotten_topics_data)
+        for index in each(topic.partitions)
     ]
 
 
@@ -165,9 +166,9 @@ def _decode_old(version: int, body: memoryview | bytes) -> FetchRequest:
     replica_id, max_wait_ms, min_bytes = read.int32(), read.int32(), read.int32()
     max_bytes = read.int32() if version >= FIRST_VERSION_WITH_MAX_BYTES else MAX_INT
     wanted: dict[PartitionKey, Wanted] = {}
-    for _ in range(read.array_length()):
+    for _ in each(range(read.array_length())):
         name = read.string()
-        for _ in range(read.array_length()):
+        for _ in each(range(read.array_length())):
             key = PartitionKey(name, read.int32())
             wanted[key] = Wanted(read.int64(), read.int32())
     return FetchRequest(replica_id, max_wait_ms, min_bytes, max_bytes, 0, NO_SESSION, FINAL_EPOCH, wanted, [])

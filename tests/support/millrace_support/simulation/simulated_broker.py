@@ -41,7 +41,7 @@ from millrace_broker.handlers import (
     k56_alter_partition,
     k68_consumer_group_heartbeat,
 )
-from millrace_broker.handlers.api import Reply, Request, Services
+from millrace_broker.handlers.api import InTurns, Reply, Request, Services
 from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
@@ -382,9 +382,14 @@ def _produce(services: Services, request: Request) -> Reply:
     return reply
 
 
+def _fetch(services: Services, request: Request) -> Reply:
+    reply = k01_fetch.handle(services, request)
+    return reply.work() if isinstance(reply, InTurns) else reply
+
+
 HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.PRODUCE: _produce,
-    ApiKey.FETCH: k01_fetch.handle,
+    ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: k02_list_offsets.handle,
     ApiKey.LEADER_AND_ISR: k04_leader_and_isr.handle,
     ApiKey.STOP_REPLICA: k05_stop_replica.handle,
