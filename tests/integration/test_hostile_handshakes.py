@@ -16,12 +16,14 @@ from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_support.raw import RawConnection
 from millrace_support.sasl_brokers import MECHANISMS, PASSWORD, USER, sasl_broker, sasl_properties
+from millrace_support.waiting import awaited
 
 MAX_GROWTH_BYTES = 100 << 20
 STALLED = 200
 STALLED_SOAK = 1000
 ROUND = 100  # connections
 TIMEOUT_S = 60.0
+LIMIT_LINE = "bytes of memory for clients that have not logged in are used up"
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +86,17 @@ def memory_bytes(process):
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
 
-def serves(broker):
-    """Returns whether a well-behaved client is served."""
-    producer = confluent.Producer({
+def new_producer(broker):
+    return confluent.Producer({
         "bootstrap.servers": broker.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256",
         "sasl.username": USER, "sasl.password": PASSWORD,
     })  # fmt: skip
-    producer.produce("kept", b"x")
+
+
+def serves(broker, value=b"x"):
+    """Returns whether a well-behaved client is served."""
+    producer = new_producer(broker)
+    producer.produce("kept", value)
     return producer.flush(TIMEOUT_S) == 0
 
 
@@ -142,6 +148,37 @@ def test_stalled_handshakes_cost_little(broker, request):
             peer.sendall(b"".join(frames[:-1]) + frames[-1][:-1])  # all but the last byte
         assert serves(broker)
         assert memory_bytes(broker) - before < MAX_GROWTH_BYTES
+
+
+def test_half_frames_of_those_who_have_not_logged_in_leave_the_memory_to_those_who_have(tmp_path):
+    limit_bytes, strangers = 16 << 20, 60
+    half = (500_000).to_bytes(4, "big") + bytes(400_000)
+    properties = sasl_properties(*MECHANISMS) | {"queued.max.request.bytes": str(limit_bytes)}
+    with sasl_broker(tmp_path, properties) as broker, ExitStack() as stack:
+        assert serves(broker)
+        for _ in range(strangers):
+            peer = stack.enter_context(socket.create_connection(parse_address(broker.bootstrap), TIMEOUT_S))
+            peer.setblocking(False)
+            with suppress(BlockingIOError):
+                peer.send(half)
+        awaited(lambda: LIMIT_LINE in broker.read_log() or None, LIMIT_LINE)
+        assert strangers * len(half) > limit_bytes
+        assert serves(broker, value=bytes(300_000))
+        assert broker.read_log().count(LIMIT_LINE) == 1
+
+
+def test_who_has_not_logged_in_in_time_is_closed_and_who_has_stays(tmp_path):
+    properties = sasl_properties(*MECHANISMS, connections_max_login_ms="500")
+    with sasl_broker(tmp_path, properties) as broker:
+        with socket.create_connection(parse_address(broker.bootstrap), TIMEOUT_S) as silent:
+            producer = new_producer(broker)
+            producer.produce("kept", b"before")
+            assert producer.flush(TIMEOUT_S) == 0
+            with suppress(ConnectionError):
+                assert silent.recv(1) == b""
+        producer.produce("kept", b"after")
+        assert producer.flush(TIMEOUT_S) == 0
+        assert "no login within 0.5 s" in broker.read_log()
 
 
 def test_no_other_request_is_answered_before_authentication(broker):

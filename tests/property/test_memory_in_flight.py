@@ -39,7 +39,7 @@ class Peer:
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 30), st.booleans()), max_size=300),
 )
 def test_every_frame_gets_through_and_four_times_the_limit_is_passed_by_one_frame_only(frames, steps):
-    memory = MemoryInFlight(LIMIT, lambda: None)
+    memory = MemoryInFlight(LIMIT, lambda: None, "a test")
     peers = [Peer(memory, each) for each in frames]
 
     def step(peer, growth):
@@ -64,7 +64,7 @@ def test_every_frame_gets_through_and_four_times_the_limit_is_passed_by_one_fram
 
 
 def test_memory_that_is_kept_for_later_is_taken_back_first():
-    kept = Peer(memory := MemoryInFlight(LIMIT, lambda: memory.hold(kept, 0)), [])
+    kept = Peer(memory := MemoryInFlight(LIMIT, lambda: memory.hold(kept, 0), "a test"), [])
     memory.hold(kept, LIMIT)
     assert memory.is_short
     grower = Peer(memory, [50])
@@ -73,7 +73,7 @@ def test_memory_that_is_kept_for_later_is_taken_back_first():
 
 
 def test_who_holds_little_may_go_on_while_others_wait_for_much():
-    memory = MemoryInFlight(LIMIT, lambda: None)
+    memory = MemoryInFlight(LIMIT, lambda: None, "a test")
     greedy = [Peer(memory, [500]) for _ in range(3)]
     for peer in greedy:
         for _ in range(60):

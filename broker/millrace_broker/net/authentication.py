@@ -4,8 +4,9 @@
                                   → SaslHandshake, SaslAuthenticate: their handlers ask the gate, by the session
                                   → any other request: handled as the table admits it, else the connection ends
 
-Before that, a frame has at most `sasl.server.max.receive.size` bytes. A failure is answered after
-`connection.failed.authentication.delay.ms`, and then the connection is closed. What comes meanwhile is not read.
+Before that, a frame has at most `sasl.server.max.receive.size` bytes, all such connections together have a share of the
+memory for requests (`net.server`), and after `connections.max.login.ms` the connection is closed. A failure is answered
+after `connection.failed.authentication.delay.ms`, and then the connection is closed. What comes meanwhile is not read.
 """
 
 from __future__ import annotations
@@ -57,6 +58,14 @@ class GatedConnection(Protocol):
         """Holds back no request any more."""
         ...
 
+    def welcome(self) -> None:
+        """Has the rights of somebody who has authenticated."""
+        ...
+
+    def abort(self) -> None:
+        """Closes at once."""
+        ...
+
     def tell(self, message: bytes) -> None:
         """Sends a frame that answers no request."""
         ...
@@ -86,6 +95,8 @@ class ConnectionGate:
         self.failure_delay_ms = security.failure_delay_ms
         connection.session = replace(connection.session, listener=security.listener, authenticator=self)
         connection.limit_frames(min(security.max_receive_bytes, max_bytes))
+        self._max_login_s = security.max_login_ms / SECOND_MS
+        self._login_timer = asyncio.get_running_loop().call_later(self._max_login_s, self._wait_no_longer)
 
     def admits(self, frame: memoryview) -> bool:
         """Returns whether a frame is a request to handle. WireError for one that may not come now."""
@@ -115,9 +126,21 @@ class ConnectionGate:
             session = self._connection.session
             self._connection.session = replace(session, principal=principal, is_by_token=proven.is_by_token)
             self._connection.limit_frames(self._max_bytes)
+            if not has_session:
+                self.close()
+                self._connection.welcome()
             if self._authentication.is_endless:
                 self._connection.open_gate()
         return challenge
+
+    def close(self) -> None:
+        """Waits no longer for somebody to authenticate."""
+        self._login_timer.cancel()
+
+    def _wait_no_longer(self) -> None:
+        logger.info("closing the connection of %s: no login within %g s", self._connection.peer, self._max_login_s)
+        self._outcomes["failed"] += 1
+        self._connection.abort()
 
     def _take_bare_token(self, token: bytes) -> None:
         try:

@@ -44,6 +44,7 @@ from millrace.wire.header import read_request_header
 from millrace_broker.handlers.api import Api, InTurns, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics, RequestTimes
 from millrace_broker.net.foreign_protocols import no_request
+from millrace_broker.net.gate import Gate
 from millrace_broker.net.long_requests import LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
@@ -71,6 +72,7 @@ class ConnectionOwner(Protocol):
     metrics: RequestMetrics
     clock: Clock
     memory: MemoryInFlight
+    strangers_memory: MemoryInFlight  # of who has not authenticated, but has to
     request_log: RequestLog
     long_requests: LongRequests
 
@@ -80,14 +82,6 @@ class ConnectionOwner(Protocol):
 
     def closed(self, connection: Connection) -> None:
         """Forgets a connection that has ended."""
-        ...
-
-
-class Gate(Protocol):
-    """Holds back the requests of a connection until somebody has authenticated."""
-
-    def admits(self, frame: memoryview) -> bool:
-        """Returns whether a frame is a request to handle; answers others itself. WireError ends the connection."""
         ...
 
 
@@ -102,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         """Takes the server, the listener, and what makes the gate that holds back whoever has not authenticated."""
         self._owner = owner
+        self._memory = owner.memory if new_gate is None else owner.strangers_memory
         self._new_gate = new_gate
         self._gate: Gate | None = None
         self._now_s = owner.clock.monotonic_s
@@ -116,13 +111,11 @@ class Connection(asyncio.BufferedProtocol):
         self._in_line = 0  # requests whose reply has not left
         self._together: Slot | None = None
         self._awaits_turn = False  # the first request of the backlog, until all earlier ones are answered
-        self._has_turn = False
-        self._turn_ends_s = 0.0
+        self._has_turn, self._turn_ends_s = False, 0.0
         self._is_turn_over = False
         self._long_bytes = 0  # of a request that is handled in turns
         self._socket_full = False
-        self._is_reading = True
-        self._is_muted = False
+        self._is_reading, self._is_muted = True, False
         self._unmuting: asyncio.TimerHandle | None = None
         self._needs_memory = False
         self._draining = False
@@ -166,7 +159,9 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self._outgoing.clear()
         self._end_mute()
-        self._owner.memory.forget(self)
+        self._memory.forget(self)
+        if self._gate is not None:
+            self._gate.close()
         for slot in self._pending:
             if slot.future is not None:
                 slot.future.cancel()
@@ -175,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Returns the buffer for the next bytes."""
-        return self._frames.writable(SMALL_READ_BYTES) if self._owner.memory.is_short else self._frames.writable()
+        return self._frames.writable(SMALL_READ_BYTES) if self._memory.is_short else self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handles every whole request that has arrived, then sends all replies that are ready at once."""
@@ -241,6 +236,12 @@ class Connection(asyncio.BufferedProtocol):
     def limit_frames(self, max_frame_bytes: int) -> None:
         """Lets no larger frame in from now on."""
         self._frames.max_frame_bytes = max_frame_bytes
+
+    def welcome(self) -> None:
+        """Holds its memory beside all others who have authenticated."""
+        self._memory.forget(self)
+        self._memory, self._held_bytes = self._owner.memory, 0
+        self._account()
 
     def open_gate(self) -> None:
         """Holds back no request any more."""
@@ -465,7 +466,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_memory(self) -> None:
         growth_bytes = self._frames.growth_bytes
-        self._needs_memory = growth_bytes > 0 and not self._owner.memory.may_grow(self, growth_bytes)
+        self._needs_memory = growth_bytes > 0 and not self._memory.may_grow(self, growth_bytes)
         if growth_bytes and not self._needs_memory:
             self._frames.grow()
         self._account()
@@ -475,7 +476,7 @@ class Connection(asyncio.BufferedProtocol):
         held = self._frames.held_bytes + waiting_bytes + self._transport.get_write_buffer_size()
         if held != self._held_bytes:
             self._held_bytes = held
-            self._owner.memory.hold(self, held)
+            self._memory.hold(self, held)
 
     def _refuse(self, error: WireError) -> None:
         try:

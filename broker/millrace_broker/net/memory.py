@@ -7,13 +7,17 @@
 
 So a flood of requests that never end does not keep other clients from sending requests of usual size. Shares that were
 given while there were fewer holders are kept: the memory in use exceeds four times the limit by one frame, and by one
-small read for each connection, at most.
+small read for each connection, at most. The log says that the limit is reached, and again only after half of the memory
+was free meanwhile.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
+
+logger = logging.getLogger(__name__)
 
 MAX_LIMITS = 4
 
@@ -29,10 +33,12 @@ class Holder(Protocol):
 class MemoryInFlight:
     """Accounts for the memory of all connections."""
 
-    def __init__(self, limit_bytes: int, reclaim: Callable[[], None]) -> None:
-        """Takes `reclaim`, which asks all holders to give back what they don't need now."""
+    def __init__(self, limit_bytes: int, reclaim: Callable[[], None], purpose: str) -> None:
+        """Takes `reclaim`, which asks all holders to give back what they don't need now, and what the memory is for."""
         self._limit_bytes = limit_bytes
         self._reclaim = reclaim
+        self._purpose = purpose
+        self._is_told = False  # that the limit is reached
         self._held: dict[Holder, int] = {}
         self._waiting: dict[Holder, None] = {}
         self._exempt: Holder | None = None
@@ -47,6 +53,7 @@ class MemoryInFlight:
         """Notes that `holder` has `held_bytes` in all."""
         before = self._held.get(holder, 0)
         self.used_bytes += held_bytes - before
+        self._is_told = self._is_told and 2 * self.used_bytes > self._limit_bytes
         if held_bytes:
             self._held[holder] = held_bytes
         else:
@@ -63,6 +70,7 @@ class MemoryInFlight:
         used_bytes = self.used_bytes + growth_bytes
         if used_bytes <= self._limit_bytes:
             return True
+        self._tell()
         others_bytes = used_bytes - (self._held.get(self._exempt, 0) if self._exempt else 0)
         if (
             others_bytes <= MAX_LIMITS * self._limit_bytes
@@ -74,6 +82,14 @@ class MemoryInFlight:
             return True
         self._waiting[holder] = None
         return False
+
+    def _tell(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "the %d bytes of memory for %s are used up by %d connections: each may hold %d bytes, or waits",
+                self._limit_bytes, self._purpose, len(self._held), self._fair_share,
+            )  # fmt: skip
 
     @property
     def _fair_share(self) -> int:

@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 IDLE_CHECKS = 10  # within connections.max.idle.ms
+STRANGERS_PART = 16  # of the memory for requests is that of clients which have not logged in, where they have to
 KEPT_PART = 8  # one in eight descriptors is never a connection's
 
 
@@ -59,7 +60,11 @@ class Server:
         self.clock = clock
         config = services.config
         self.scratch = bytearray(SCRATCH_BYTES)
-        self.memory = MemoryInFlight(config.queued_bytes_limit, self._reclaim_memory)
+        limit_bytes = config.queued_bytes_limit
+        self.memory = MemoryInFlight(limit_bytes, self._reclaim_memory, "requests")
+        self.strangers_memory = MemoryInFlight(
+            limit_bytes // STRANGERS_PART, self._reclaim_memory, "clients that have not logged in"
+        )
         self.request_log = RequestLog(services)
         self.long_requests = LongRequests(clock)
         self._spared_listener = spared_listener

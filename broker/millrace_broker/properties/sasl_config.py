@@ -25,6 +25,12 @@ class SaslConfig:
     connections_max_reauth_ms: int = setting(
         0, "Milliseconds after which a client has to authenticate again; 0: never, unless its token expires."
     )
+    connections_max_login_ms: int = setting(
+        30_000,
+        "Milliseconds within which a client has to authenticate, its TLS handshake included.",
+        minimum=1,
+        maximum=MAX_INT,
+    )
     connection_failed_authentication_delay_ms: int = setting(
         100, "Milliseconds after which a failed authentication is answered and closed.", minimum=0, maximum=MAX_INT
     )

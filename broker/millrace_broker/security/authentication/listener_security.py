@@ -34,6 +34,7 @@ class ListenerSecurity:
     max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
     max_receive_bytes: int = 512 << 10
     failure_delay_ms: int = 100
+    max_login_ms: int = 30_000
 
 
 def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerSecurity:
@@ -53,6 +54,7 @@ def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerS
         max_reauth_ms={one: own.connections_max_reauth_ms for one, own in by_mechanism.items()},
         max_receive_bytes=config.sasl_server_max_receive_size,
         failure_delay_ms=config.connection_failed_authentication_delay_ms,
+        max_login_ms=config.connections_max_login_ms,
     )
 
 
