@@ -3,6 +3,7 @@
     pause()            ends the turn if its time is over; the work goes on in its next one
     each(entries)      yields entries, and pauses before each
     beside(work)       does what reads and changes nothing that others see, beside the event loop
+    later(coroutine)   goes on with a coroutine in the same turns; without turns, in a task
 
 Whatever others may see or change is whole where a turn ends. Work that nobody has given turns, as nearly all, goes on
 without a pause, and pays a look at its thread for each call.
@@ -10,9 +11,10 @@ without a pause, and pays a look at its thread for each call.
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
@@ -31,6 +33,10 @@ class Turns(Protocol):
 
     def come_back(self) -> None:
         """Waits for the next turn."""
+        ...
+
+    def wait_for(self, future: asyncio.Future[Any] | None) -> None:
+        """Waits for the turn after a future is done; for the next one where there is none."""
         ...
 
 
@@ -74,3 +80,20 @@ def beside(work: Callable[[], Result]) -> Result:
         return work()
     finally:
         turns.come_back()
+
+
+def later(work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+    """Returns what the coroutine comes to. It may not wait by what asks for the task that waits (`asyncio.timeout`)."""
+    turns = _thread.turns
+    if turns is None:
+        return asyncio.ensure_future(work)
+    outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    while True:
+        try:
+            awaited = work.send(None)
+        except StopIteration as end:
+            outcome.set_result(end.value)
+            return outcome
+        if awaited is not None:
+            awaited._asyncio_future_blocking = False  # noqa: SLF001 -- as every task does that waits for a future
+        turns.wait_for(awaited)

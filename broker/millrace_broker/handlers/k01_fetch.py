@@ -49,7 +49,7 @@ from millrace.errors import (
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import beside, each
+from millrace.turns import each, later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
@@ -228,7 +228,7 @@ class _Fetch:
         if self._version < FIRST_VERSION_WITH_ZSTD:
             fetched = [(key, self._for_old_client(key, one)) for key, one in each(answer.fetched)]
             if self._version < FIRST_VERSION_OF_BATCHES and read.size_bytes:
-                return asyncio.ensure_future(self._convert(fetched))
+                return later(self._convert(fetched))
             return self._encode(fetched, answer.error_code, answer.session_id)
         return self._encode(answer.fetched, answer.error_code, answer.session_id)
 
@@ -459,14 +459,11 @@ class _Fetch:
             )
             for topic, group in groupby(each(fetched), key=_topic_of)
         ]
-        failed = [one for _, one in fetched if one.error_code]
+        failed = [one for _, one in each(fetched) if one.error_code]
         count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
         hints = [one.current_leader for one in failed if one.current_leader is not None]
         nodes = endpoints(self._services, hints, self._session.listener) if hints else ()
-        version = self._version
-        return beside(
-            lambda: encode_fetch_response(version, topics, error_code, session_id=session_id, endpoints=nodes)
-        )
+        return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
 
     def _now_ms(self) -> int:
         return self._services.clock.monotonic_ms()

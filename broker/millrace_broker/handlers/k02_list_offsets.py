@@ -28,7 +28,7 @@ from collections import Counter
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import beside, each
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON
 from millrace.wire.list_offsets import (
@@ -60,8 +60,8 @@ GUARD = Guard(ApiKey.LIST_OFFSETS, AclOperation.DESCRIBE, ResourceType.TOPIC)
 
 def handle(services: Services, request: Request) -> Reply:
     """Looks up each partition's offset."""
-    message = beside(lambda: decode_list_offsets_request(request.version, request.body))
-    named = Counter((name, one.partition_index) for name, wanted in message.topics for one in wanted)
+    message = decode_list_offsets_request(request.version, request.body)
+    named = Counter((name, one.partition_index) for name, wanted in message.topics for one in each(wanted))
     topics: list[tuple[str, list[OffsetListed]]] = []
     for name, wanted in message.topics:
         listed: list[OffsetListed] = []
@@ -78,7 +78,7 @@ def handle(services: Services, request: Request) -> Reply:
                 listed.append(_list(services, request.version, message, key, one))
         topics.append((name, listed))
     count_errors(services, ApiKey.LIST_OFFSETS, (one.error_code for _, listed in topics for one in listed))
-    return beside(lambda: encode_list_offsets_response(request.version, topics))
+    return encode_list_offsets_response(request.version, topics)
 
 
 def _list(

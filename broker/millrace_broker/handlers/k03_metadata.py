@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -31,22 +30,22 @@ from millrace.errors import (
 )
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each, later
 from millrace.uuids import NO_TOPIC_ID
-from millrace.wire.api import ApiKey, VersionRange, is_flexible
-from millrace.wire.encoder import Encoder, Parts
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
 from millrace.wire.messages import METADATA
 from millrace.wire.metadata import (
     BrokerMetadata,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
-    encode_metadata_by_topics,
     encode_metadata_response,
 )
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
 from millrace_broker.handlers.mutations import NEVER_STRICT, Mutations
 from millrace_broker.handlers.partitions import told_leader
@@ -80,27 +79,31 @@ class _Seen:
         self.hidden = hidden
 
 
-def handle(services: Services, request: Request) -> Reply:
+def handle(services: Services, request: Request) -> Reply | InTurns:
     """Describes brokers and topics, once brokers are known, and first creates topics that are missing and may be."""
     message = METADATA.decode_request(request.version, request.body)
     if not services.metadata.view.brokers:
-        return asyncio.ensure_future(_wait_and_answer(services, request.without_body(), message))
+        return later(_wait_and_answer(services, request.without_body(), message))
     return _answer_or_create(services, request, message)
 
 
 async def _wait_and_answer(services: Services, request: Request, message: MetadataRequest) -> Parts:
     await services.metadata.until_brokers_are_known()
     answer = _answer_or_create(services, request, message)
+    if isinstance(answer, InTurns):  # once in the life of a broker
+        return _answer_all(services, _Seen(services.metadata.view, request), message)
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
-def _answer_or_create(services: Services, request: Request, message: MetadataRequest) -> Parts | asyncio.Future[Parts]:
+def _answer_or_create(
+    services: Services, request: Request, message: MetadataRequest
+) -> Parts | asyncio.Future[Parts] | InTurns:
     view = services.metadata.view
     if message.topics is None or (request.version == 0 and not message.topics):
         seen = _Seen(view, request)
         if len(view.topics) > TOPICS_AT_ONCE:
-            return asyncio.ensure_future(_answer_in_portions(services, seen, message))
-        return _answer(services, seen, message, _permitted(services, seen, view.topics.values()))
+            return InTurns(lambda: _answer_all(services, seen, message))
+        return _answer_all(services, seen, message)
     if request.version < FIRST_VERSION_BY_ID and any(_topic_id(one) or one.name is None for one in message.topics):
         return _invalid(services, request.version, message.topics)
     hidden = _hidden(services, request, _topics_asked(view, message.topics))
@@ -108,30 +111,15 @@ def _answer_or_create(services: Services, request: Request, message: MetadataReq
     missing = [name for name in names if name not in view.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
-        return asyncio.ensure_future(_create_and_answer(services, request.without_body(), message, missing, hidden))
+        return later(_create_and_answer(services, request.without_body(), message, missing, hidden))
     seen = _Seen(view, request, hidden)
     return _answer(services, seen, message, _described(seen, message.topics, {}))
 
 
-async def _answer_in_portions(services: Services, seen: _Seen, message: MetadataRequest) -> Parts:
-    """Describes all topics, and lets other requests be handled in between: thousands take a tenth of a second."""
-    topics: list[TopicMetadata] = []
-    left = iter(seen.view.topics.values())
-    while portion := list(islice(left, TOPICS_AT_ONCE)):
-        topics += _permitted(services, seen, portion)
-        await asyncio.sleep(0)
-    cluster = _cluster(services, seen, message, topics)
-    _count_errors(services, cluster)
-    out = Encoder(flexible=is_flexible(ApiKey.METADATA, seen.version))
-    encoded = encode_metadata_by_topics(out, seen.version, cluster)
-    for number, _ in enumerate(encoded, 1):
-        if number % TOPICS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return out.parts
-
-
-def _permitted(services: Services, seen: _Seen, topics: Iterable[TopicInfo]) -> list[TopicMetadata]:
-    return [_known(topic, seen) for topic in topics if ALL_GUARD.permits(services, seen.session, topic.name)]
+def _answer_all(services: Services, seen: _Seen, message: MetadataRequest) -> Parts:
+    topics = each(seen.view.topics.values())
+    known = [_known(topic, seen) for topic in topics if ALL_GUARD.permits(services, seen.session, topic.name)]
+    return _answer(services, seen, message, known)
 
 
 def _topics_asked(view: ClusterView, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
@@ -174,7 +162,7 @@ def _cluster(services: Services, seen: _Seen, message: MetadataRequest, topics: 
     view = seen.view
     brokers = [BrokerMetadata(one, at.host, at.port, view.brokers[one].rack) for one, at in seen.reached.items()]
     if message.include_topic_authorized_operations:
-        topics = [_with_operations(services, seen.session, topic) for topic in topics]
+        topics = [_with_operations(services, seen.session, topic) for topic in each(topics)]
     cluster = ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics)
     if message.include_cluster_authorized_operations:
         cluster = cluster._replace(authorized_operations=_cluster_operations(services, seen.session))
@@ -229,8 +217,8 @@ def _described(
     if ids:
         by_id = {topic.topic_id: topic for topic in seen.view.topics.values()}
         unknown_first = sorted(ids, key=by_id.__contains__)  # as in Kafka
-        return [_described_by_id(seen, topic_id, by_id.get(topic_id)) for topic_id in unknown_first]
-    return [_described_by_name(seen, name, failures) for name in _names_asked(topics)]
+        return [_described_by_id(seen, topic_id, by_id.get(topic_id)) for topic_id in each(unknown_first)]
+    return [_described_by_name(seen, name, failures) for name in each(_names_asked(topics))]
 
 
 def _described_by_id(seen: _Seen, topic_id: UUID, topic: TopicInfo | None) -> TopicMetadata:

@@ -7,12 +7,12 @@ The answer has the partitions that the broker still leads, though they have othe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CONTROLLED_SHUTDOWN
@@ -32,7 +32,7 @@ def handle(services: Services, request: Request) -> Reply:
     message = CONTROLLED_SHUTDOWN.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
         return _answer(services, request.version, GUARD.error)
-    return asyncio.ensure_future(_shut_down(services, request.version, message))
+    return later(_shut_down(services, request.version, message))
 
 
 async def _shut_down(services: Services, version: int, message: ControlledShutdownRequest) -> Parts:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.records.batch import NO_TIMESTAMP
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
@@ -58,7 +59,7 @@ def handle(services: Services, request: Request) -> Reply:
     existing = [
         _commit(topic.name, one)
         for topic in message.topics
-        for one in topic.partitions
+        for one in each(topic.partitions)
         if not errors[TopicPartition(topic.name, one.partition_index)]
     ]
     committing: asyncio.Future[commits.Errors] | None = None
@@ -68,7 +69,7 @@ def handle(services: Services, request: Request) -> Reply:
     elif existing:
         # At once, not in a task: the next request on this connection must find the offsets.
         committing = _into_group(services, version, message, existing)
-    return asyncio.ensure_future(_answer(services, version, message, committing=committing, errors=errors))
+    return later(_answer(services, version, message, committing=committing, errors=errors))
 
 
 async def _answer(
@@ -89,10 +90,10 @@ async def _answer(
                     "partition_index": one.partition_index,
                     "error_code": errors[TopicPartition(topic.name, one.partition_index)],
                 }
-                for one in topic.partitions
+                for one in each(topic.partitions)
             ],
         }
-        for topic in message.topics
+        for topic in each(message.topics)
     ]
     if version <= LAST_LEGACY_VERSION:
         count_errors(services, ApiKey.OFFSET_COMMIT, error_codes({"topics": answered}))
@@ -137,7 +138,7 @@ def _refusals(services: Services, request: Request, message: OffsetCommitRequest
         if is_denied
         else _refusal(services, request, topic.name, one.partition_index)
         for topic in message.topics
-        for one in topic.partitions
+        for one in each(topic.partitions)
     }
 
 

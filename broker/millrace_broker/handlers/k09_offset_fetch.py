@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.records.batch import NO_OFFSET
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import OffsetFetchRequest as LegacyRequest
@@ -181,9 +182,7 @@ def _legacy(services: Services, request: Request, message: LegacyRequest) -> Rep
     asked = [topic for topic in every if topic.name not in hidden]
     denied = _failed([topic for topic in every if topic.name in hidden], TOPIC_GUARD.error)
     if services.zookeeper_offsets is not None:
-        return asyncio.ensure_future(
-            _legacy_answer(services, services.zookeeper_offsets, message.group_id, asked, denied)
-        )
+        return later(_legacy_answer(services, services.zookeeper_offsets, message.group_id, asked, denied))
     wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     try:
         _, fetched = commits.fetch(services.groups, message.group_id, wanted)

@@ -10,13 +10,13 @@ request came is COORDINATOR_NOT_AVAILABLE.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.error_sentences import error_sentence
 from millrace.errors import CoordinatorNotAvailableError, ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import FIND_COORDINATOR
@@ -51,7 +51,7 @@ class _Search(NamedTuple):
     def found(self) -> list[CoordinatorFields]:
         """Returns the coordinator of each key."""
         topic, listener = self.topic, self.listener
-        return [self._denied(key) if key in self.denied else _located(topic, key, listener) for key in self.keys]
+        return [self._denied(key) if key in self.denied else _located(topic, key, listener) for key in each(self.keys)]
 
     def failed(self, message: str) -> list[CoordinatorFields]:
         """Returns that there is none yet."""
@@ -78,7 +78,7 @@ def handle(services: Services, request: Request) -> Reply:
     if topic.exists or len(denied) == len(set(keys)):
         return _answer(services, request.version, search.found())
     mutations = Mutations(services, request, NEVER_STRICT)
-    return asyncio.ensure_future(_create_and_answer(services, request.version, search, mutations))
+    return later(_create_and_answer(services, request.version, search, mutations))
 
 
 def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LEAVE_GROUP
 from millrace_broker.groups import membership
@@ -27,7 +28,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Removes members from their group."""
     message = LEAVE_GROUP.decode_request(request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_MEMBERS:
-        leaving = [Leaving(one.member_id, one.group_instance_id, one.reason) for one in message.members]
+        leaving = [Leaving(one.member_id, one.group_instance_id, one.reason) for one in each(message.members)]
     else:
         leaving = [Leaving(message.member_id)]
     if GUARD.permits(services, request.session, message.group_id):
@@ -36,16 +37,17 @@ def handle(services: Services, request: Request) -> Reply:
         error, errors = GUARD.error, []
     if request.version < FIRST_VERSION_WITH_MEMBERS:
         error = error or errors[0]
+    # No members are answered where the group has an error.
     members: list[MemberResponseFields] = [
-        {"member_id": one.member_id, "group_instance_id": one.instance_id, "error_code": each}
-        for one, each in zip(leaving, errors, strict=False)  # no members are answered where the group has an error
+        {"member_id": one.member_id, "group_instance_id": one.instance_id, "error_code": code}
+        for one, code in each(zip(leaving, errors, strict=False))
     ]
     fields: LeaveGroupResponseFields = {"throttle_time": 0, "error_code": error, "members": members}
     return answer(services, LEAVE_GROUP, request.version, fields)
 
 
 def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:
-    for one in leaving:
+    for one in each(leaving):
         name, reason = one.instance_id or one.member_id, one.reason or "no reason given"
         logger.info("group %s: %s leaves: %s", group_id, name, reason)
     if not group_id:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidConfigError, InvalidRequestError, MillraceError, TopicAuthorizationError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -47,7 +48,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Creates each topic."""
     message = decode_request(CREATE_TOPICS, request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
-    return asyncio.ensure_future(_create(services, request.without_body(), message, mutations))
+    return later(_create(services, request.without_body(), message, mutations))
 
 
 async def _create(

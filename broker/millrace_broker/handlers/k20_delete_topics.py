@@ -7,7 +7,6 @@ v6  by name or by id
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from datetime import timedelta
 from functools import partial
@@ -16,6 +15,7 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnknownTopicIdError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -46,7 +46,7 @@ def handle(services: Services, request: Request) -> Reply:
     else:
         asked = [(name, None) for name in message.topic_names]
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
-    return asyncio.ensure_future(_delete(services, request.without_body(), asked, message.timeout, mutations))
+    return later(_delete(services, request.without_body(), asked, message.timeout, mutations))
 
 
 async def _delete(

@@ -15,6 +15,7 @@ from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetO
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import NO_OFFSET
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
@@ -44,12 +45,12 @@ def handle(services: Services, request: Request) -> Reply:
             "name": topic.name,
             "partitions": [
                 _delete(services, request, TopicPartition(topic.name, partition.partition_index), partition.offset)
-                for partition in topic.partitions
+                for partition in each(topic.partitions)
             ],
         }
         for topic in message.topics
     ]
-    return asyncio.ensure_future(_answer(services, request.version, topics, milliseconds(message.timeout)))
+    return later(_answer(services, request.version, topics, milliseconds(message.timeout)))
 
 
 async def _answer(

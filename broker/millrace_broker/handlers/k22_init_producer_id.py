@@ -8,7 +8,6 @@ ids can't be reserved, the answer is COORDINATOR_NOT_AVAILABLE, and the client t
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
@@ -47,11 +47,11 @@ def handle(services: Services, request: Request) -> Reply:
     if has_id != has_epoch:
         return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
     if message.transactional_id is None:
-        return asyncio.ensure_future(_given(services, request.version, _idempotent(services)))
+        return later(_given(services, request.version, _idempotent(services)))
     expected = Producer(message.producer_id, message.producer_epoch) if has_id else None
     init = InitProducer(milliseconds(message.transaction_timeout), expected)
     initialized = services.txns.init_producer(message.transactional_id, init)
-    return asyncio.ensure_future(_given(services, request.version, initialized))
+    return later(_given(services, request.version, initialized))
 
 
 def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from millrace.errors import MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.offset_for_leader_epoch import EpochEnd, EpochWanted, decode_epoch_request, encode_epoch_response
 from millrace_broker.handlers.answers import count_errors
@@ -27,13 +28,13 @@ def handle(services: Services, request: Request) -> Reply:
     ends = [
         (
             name,
-            [_end(services, name, one) for one in wanted]
+            [_end(services, name, one) for one in each(wanted)]
             if is_broker or TOPIC_GUARD.permits(services, request.session, name)
-            else [EpochEnd(one.partition_index, TOPIC_GUARD.error) for one in wanted],
+            else [EpochEnd(one.partition_index, TOPIC_GUARD.error) for one in each(wanted)],
         )
         for name, wanted in topics
     ]
-    count_errors(services, ApiKey.OFFSET_FOR_LEADER_EPOCH, (end.error_code for _, each in ends for end in each))
+    count_errors(services, ApiKey.OFFSET_FOR_LEADER_EPOCH, (end.error_code for _, found in ends for end in found))
     return encode_epoch_response(request.version, ends)
 
 

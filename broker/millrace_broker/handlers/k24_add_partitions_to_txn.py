@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
@@ -60,7 +61,7 @@ def handle(services: Services, request: Request) -> Reply:
     adding = services.txns.add_partitions(message.v3_and_below_transactional_id, producer, keys, NO_CLIENT_VERSION)
     if adding.done():  # as with one replica; a task for it would cost as much as the record
         return _answer_one(services, version, message, _errors(version, keys, adding.result()))
-    return asyncio.ensure_future(_answer_later(services, version, message, keys, adding))
+    return later(_answer_later(services, version, message, keys, adding))
 
 
 async def _answer_later(
@@ -83,7 +84,7 @@ def _answer_one(services: Services, version: int, message: AddPartitionsToTxnReq
 
 def _take_brokers(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Reply:
     if BROKER_GUARD.permits(services, request.session):
-        return asyncio.ensure_future(_answer_all(services, request.without_body(), message))
+        return later(_answer_all(services, request.without_body(), message))
     fields: AddPartitionsToTxnResponseFields = {
         "throttle_time": 0,
         "error_code": BROKER_GUARD.error,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_OFFSETS_TO_TXN
@@ -42,11 +43,11 @@ def handle(services: Services, request: Request) -> Reply:
     if not GROUP_GUARD.permits(services, request.session, message.group_id):
         return _answer(services, request.version, GROUP_GUARD.error)
     if not services.groups.topic.exists:
-        return asyncio.ensure_future(_create_and_answer(services, request.version, message))
+        return later(_create_and_answer(services, request.version, message))
     adding = _add(services, message)
     if adding.done():  # as with one replica; a task for it would cost as much as the record
         return _answer(services, request.version, adding.result().error)
-    return asyncio.ensure_future(_answer_later(services, request.version, adding))
+    return later(_answer_later(services, request.version, adding))
 
 
 def _add(services: Services, message: AddOffsetsToTxnRequest) -> asyncio.Future[Result]:

@@ -14,6 +14,7 @@ import logging
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.end_txn import encode_end_txn_response
@@ -42,7 +43,7 @@ def handle(services: Services, request: Request) -> Reply:
     ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
     if ending.done():  # as with one replica; a task for it would cost as much as the decision
         return _answer(services, version, ending.result())
-    return asyncio.ensure_future(_answer_later(services, version, ending))
+    return later(_answer_later(services, version, ending))
 
 
 async def _answer_later(services: Services, version: int, ending: asyncio.Future[Result]) -> Parts:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_markers import decode_write_txn_markers, encode_write_txn_markers
@@ -41,7 +42,7 @@ def handle(services: Services, request: Request) -> Reply:
     else:
         message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
     permitted = GUARD.permits(services, request.session) or BROKER_GUARD.permits(services, request.session)
-    return asyncio.ensure_future(_answer(services, request.version, message, permitted=permitted))
+    return later(_answer(services, request.version, message, permitted=permitted))
 
 
 async def _answer(services: Services, version: int, message: WriteTxnMarkersRequest, *, permitted: bool) -> Parts:

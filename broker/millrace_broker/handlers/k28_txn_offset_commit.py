@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, GroupError
 from millrace.records.record import BatchProducer
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import TXN_OFFSET_COMMIT
@@ -49,13 +50,15 @@ def handle(services: Services, request: Request) -> Reply:
     """Commits the offsets of the partitions that exist."""
     message = TXN_OFFSET_COMMIT.decode_request(request.version, request.body)
     asked = {
-        TopicPartition(topic.name, one.partition_index): one for topic in message.topics for one in topic.partitions
+        TopicPartition(topic.name, one.partition_index): one
+        for topic in message.topics
+        for one in each(topic.partitions)
     }
-    errors = {key: _refusal(services, request, message, key) for key in asked}
+    errors = {key: _refusal(services, request, message, key) for key in each(asked)}
     existing = [_commit(key, one) for key, one in asked.items() if not errors[key]]
     # At once where it can be, not in a task: the next request on this connection must find the offsets.
     committing = _into_group(services, request.version, message, existing) if existing else None
-    return asyncio.ensure_future(_answer(services, request.version, message, errors, committing))
+    return later(_answer(services, request.version, message, errors, committing))
 
 
 def _refusal(services: Services, request: Request, message: TxnOffsetCommitRequest, key: TopicPartition) -> ErrorCode:
@@ -86,10 +89,10 @@ async def _answer(
                     "partition_index": one.partition_index,
                     "error_code": errors[TopicPartition(topic.name, one.partition_index)],
                 }
-                for one in topic.partitions
+                for one in each(topic.partitions)
             ],
         }
-        for topic in message.topics
+        for topic in each(message.topics)
     ]
     fields: TxnOffsetCommitResponseFields = {"throttle_time": 0, "topics": topics}
     return answer(services, TXN_OFFSET_COMMIT, version, fields)
@@ -100,7 +103,7 @@ def _into_group(
 ) -> asyncio.Future[commits.Errors]:
     admitted = _admission(services, version, message)
     if isinstance(admitted, Verification):
-        return asyncio.ensure_future(_once_verified(services, version, message, existing, admitted))
+        return later(_once_verified(services, version, message, existing, admitted))
     return _commit_all(services, version, message, existing, admitted)
 
 

@@ -9,7 +9,6 @@ SECURITY_DISABLED.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, SecurityDisabledError
@@ -23,6 +22,7 @@ from millrace.security.acls import (
     ResourcePattern,
     ResourceType,
 )
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_acls import decode_create_acls
@@ -93,7 +93,7 @@ def handle(services: Services, request: Request) -> Reply:
             raise SecurityDisabledError(NO_AUTHORIZER)
     except MillraceError as error:
         return _answer(services, request.version, [error] * len(creations))
-    return asyncio.ensure_future(_create(services, request.version, [_binding(one) for one in creations]))
+    return later(_create(services, request.version, [_binding(one) for one in each(creations)]))
 
 
 async def _create(services: Services, version: int, asked: list[AclBinding | MillraceError]) -> Parts:
@@ -108,7 +108,7 @@ def _answer(services: Services, version: int, outcomes: Sequence[MillraceError |
             {"error_code": ErrorCode.NONE, "error_message": None}
             if error is None
             else {"error_code": error.code, "error_message": str(error)}
-            for error in outcomes
+            for error in each(outcomes)
         ],
     }
     return answer(services, CREATE_ACLS, max(version, FIRST_VERSION_WITH_SCHEMA), fields)

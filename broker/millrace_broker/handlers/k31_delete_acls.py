@@ -8,11 +8,11 @@ SECURITY_DISABLED.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError, SecurityDisabledError
 from millrace.security.acls import AclFilter, AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_acls import decode_delete_acls, encode_delete_acls
@@ -48,7 +48,7 @@ def handle(services: Services, request: Request) -> Reply:
         filters = [filter_of(one) for one in asked]
     except MillraceError as error:
         return _answer(services, request.version, [_failed(error)] * len(asked))
-    return asyncio.ensure_future(_delete(services, request.version, filters))
+    return later(_delete(services, request.version, filters))
 
 
 async def _delete(services: Services, version: int, filters: list[AclFilter]) -> Parts:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security import acls
 from millrace.security.acls import AclOperation
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.describe_configs import (
     ConfigDescribed,
@@ -43,7 +44,7 @@ GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
 def handle(services: Services, request: Request) -> Reply:
     """Describes each resource, and lets other requests have their turn now and then."""
     message = decode_request(DESCRIBE_CONFIGS, request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.without_body(), message))
+    return later(_answer(services, request.without_body(), message))
 
 
 async def _answer(services: Services, request: Request, message: DescribeConfigsRequest) -> Parts:

@@ -5,11 +5,11 @@ A resource's configuration is replaced: a property that is not named gets the va
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.security import acls
 from millrace.security.acls import AclOperation
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CONFIGS
@@ -38,7 +38,7 @@ GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
 def handle(services: Services, request: Request) -> Reply:
     """Alters each resource, or only checks whether it could be altered."""
     message = ALTER_CONFIGS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.without_body(), message))
+    return later(_answer(services, request.without_body(), message))
 
 
 async def _answer(services: Services, request: Request, message: AlterConfigsRequest) -> Parts:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
@@ -44,7 +45,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Describes every data folder, with the partitions that are asked for, or all."""
     message = decode_request(DESCRIBE_LOG_DIRS, request.version, request.body)
     if not GUARD.permits(services, request.session):
-        return asyncio.ensure_future(_answer(services, request.version, [], GUARD.error))
+        return later(_answer(services, request.version, [], GUARD.error))
     asked = None
     if message.topics is not None:
         asked = {TopicPartition(topic.topic, index) for topic in message.topics for index in topic.partitions}
@@ -53,7 +54,7 @@ def handle(services: Services, request: Request) -> Reply:
         _described(path, None if logs is None else partitions[path])
         for path, logs in services.replicas.logs_by_data_dir().items()
     ]
-    return asyncio.ensure_future(_answer(services, request.version, results))
+    return later(_answer(services, request.version, results))
 
 
 async def _answer(

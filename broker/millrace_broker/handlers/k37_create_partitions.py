@@ -5,12 +5,12 @@ From v3 on topics are refused while the client's quota of changes is exceeded.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_PARTITIONS
@@ -35,7 +35,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Extends each topic, or only checks whether it could be extended."""
     message = CREATE_PARTITIONS.decode_request(request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
-    return asyncio.ensure_future(_answer(services, request.without_body(), message, mutations))
+    return later(_answer(services, request.without_body(), message, mutations))
 
 
 async def _answer(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import MillraceError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.security_errors import InvalidPrincipalTypeError
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_DELEGATION_TOKEN
@@ -29,7 +29,7 @@ GUARD = Guard(ApiKey.CREATE_DELEGATION_TOKEN, AclOperation.CREATE_TOKENS, Resour
 def handle(services: Services, request: Request) -> Reply:
     """Gives the token with its secret, or says why there is none."""
     message = CREATE_DELEGATION_TOKEN.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, request.session, message))
+    return later(_answer(services, request.version, request.session, message))
 
 
 async def _answer(

@@ -5,9 +5,9 @@ The token lives on for a period from now, at most for its life.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import RENEW_DELEGATION_TOKEN
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def handle(services: Services, request: Request) -> Reply:
     """Says when the token expires now, or why it does not."""
     message = RENEW_DELEGATION_TOKEN.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, request.session, message))
+    return later(_answer(services, request.version, request.session, message))
 
 
 async def _answer(

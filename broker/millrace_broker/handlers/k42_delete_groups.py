@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_GROUPS
@@ -24,12 +24,12 @@ GUARD = Guard(ApiKey.DELETE_GROUPS, AclOperation.DELETE, ResourceType.GROUP)
 def handle(services: Services, request: Request) -> Reply:
     """Deletes groups that have no members; one that is named twice is answered once."""
     message = DELETE_GROUPS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_delete(services, request.without_body(), dict.fromkeys(message.groups_names)))
+    return later(_delete(services, request.without_body(), dict.fromkeys(message.groups_names)))
 
 
 async def _delete(services: Services, request: Request, group_ids: Iterable[str]) -> Parts:
     results: list[DeletableGroupResultFields] = [
-        {"group_id": one, "error_code": await _delete_one(services, request, one)} for one in group_ids
+        {"group_id": one, "error_code": await _delete_one(services, request, one)} for one in each(group_ids)
     ]
     fields: DeleteGroupsResponseFields = {"throttle_time": 0, "results": results}
     return answer(services, DELETE_GROUPS, request.version, fields)

@@ -9,13 +9,13 @@ partitions were asked for, those that need no election are left out of the answe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ELECT_LEADERS
@@ -43,7 +43,7 @@ def handle(services: Services, request: Request) -> Reply:
     if not GUARD.permits(services, request.session):
         return _answer(services, request.version, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None and message.election_type in (PREFERRED, UNCLEAN):
-        return asyncio.ensure_future(_elected(services, request.version, message))
+        return later(_elected(services, request.version, message))
     kind, view = message.election_type, services.metadata.view
     if message.topic_partitions is None:
         everything = [(name, range(len(topic.partitions))) for name, topic in view.topics.items()]

@@ -6,11 +6,11 @@ A property that is not named stays as it is. Loggers have levels (KIP-412), whic
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.security import acls
 from millrace.security.acls import AclOperation
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import INCREMENTAL_ALTER_CONFIGS
@@ -43,7 +43,7 @@ GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
 def handle(services: Services, request: Request) -> Reply:
     """Alters each resource, or only checks whether it could be altered."""
     message = INCREMENTAL_ALTER_CONFIGS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.without_body(), message))
+    return later(_answer(services, request.without_body(), message))
 
 
 async def _answer(services: Services, request: Request, message: IncrementalAlterConfigsRequest) -> Parts:

@@ -6,13 +6,13 @@ broker is done at once, any other is refused, and there is never one to cancel.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS
@@ -40,7 +40,7 @@ def handle(services: Services, request: Request) -> Reply:
     if not GUARD.permits(services, request.session):
         return _answer(services, request.version, message, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None:
-        return asyncio.ensure_future(_reassigned(services, request.version, message))
+        return later(_reassigned(services, request.version, message))
     view = services.metadata.view
     responses: list[ReassignableTopicResponseFields] = [
         {"name": topic.name, "partitions": [_result(view, topic.name, one) for one in topic.partitions]}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import LIST_PARTITION_REASSIGNMENTS
@@ -35,7 +35,7 @@ def handle(services: Services, request: Request) -> Reply:
         return _answer(services, request.version, GUARD.error, {})
     if services.controller is None:
         return _answer(services, request.version, ErrorCode.NONE, {})
-    return asyncio.ensure_future(_listed(services, request.version, message))
+    return later(_listed(services, request.version, message))
 
 
 async def _listed(services: Services, version: int, message: ListPartitionReassignmentsRequest) -> Parts:

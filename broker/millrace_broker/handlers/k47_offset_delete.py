@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import OFFSET_DELETE
@@ -31,7 +31,7 @@ def handle(services: Services, request: Request) -> Reply:
     message = OFFSET_DELETE.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session, message.group_id):
         return _answer(services, request.version, GUARD.error, [])
-    return asyncio.ensure_future(_delete(services, request.without_body(), message))
+    return later(_delete(services, request.without_body(), message))
 
 
 async def _delete(services: Services, request: Request, message: OffsetDeleteRequest) -> Parts:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CLIENT_QUOTAS
@@ -33,7 +33,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Alters the quotas of each entity."""
     message = ALTER_CLIENT_QUOTAS.decode_request(request.version, request.body)
     denied = None if GUARD.permits(services, request.session) else GUARD.denied()
-    return asyncio.ensure_future(_answer(services, request.version, message, denied))
+    return later(_answer(services, request.version, message, denied))
 
 
 async def _answer(

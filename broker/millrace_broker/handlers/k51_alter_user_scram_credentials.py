@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_USER_SCRAM_CREDENTIALS
@@ -35,7 +35,7 @@ def handle(services: Services, request: Request) -> Reply:
     if not GUARD.permits(services, request.session):
         denied = GUARD.denied()
         return _answered(services, request.version, [_result(user, denied) for user in sorted(users)])
-    return asyncio.ensure_future(_answer(services, request.version, users))
+    return later(_answer(services, request.version, users))
 
 
 async def _answer(services: Services, version: int, users: dict[str, list[Change]]) -> Parts:

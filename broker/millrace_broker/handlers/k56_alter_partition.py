@@ -9,7 +9,6 @@ and hears OPERATION_NOT_ATTEMPTED, which means the same to it: the ISR stays as 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
@@ -56,7 +56,7 @@ def handle(services: Services, request: Request) -> Reply:
     message = ALTER_PARTITION.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
         return _answer(services, request.version, GUARD.error)
-    return asyncio.ensure_future(_altered(services, request.version, message))
+    return later(_altered(services, request.version, message))
 
 
 async def _altered(services: Services, version: int, message: AlterPartitionRequest) -> Parts:

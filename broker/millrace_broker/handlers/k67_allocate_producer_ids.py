@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALLOCATE_PRODUCER_IDS
@@ -28,7 +28,7 @@ def handle(services: Services, request: Request) -> Reply:
     message = ALLOCATE_PRODUCER_IDS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
         return _answer(services, request.version, GUARD.error)
-    return asyncio.ensure_future(_allocated(services, request.version, message))
+    return later(_allocated(services, request.version, message))
 
 
 async def _allocated(services: Services, version: int, message: AllocateProducerIdsRequest) -> Parts:

@@ -17,6 +17,7 @@ from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -81,7 +82,7 @@ def handle(services: Services, request: Request) -> Reply:
         fields = {"throttle_time": 0, "topics": topics}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
-    return asyncio.ensure_future(_answer(services, request.version, fields))
+    return later(_answer(services, request.version, fields))
 
 
 async def _answer(services: Services, version: int, fields: DescribeTopicPartitionsResponseFields) -> Parts:

@@ -4,7 +4,7 @@
 
 The requests that have arrived are handled until the connection's turn is over (`TURN_S`). The rest stay in the backlog
 until the other connections have had their turns, so that no peer that writes far ahead keeps others waiting. A request
-that may take long by itself is handled in turns (`net.long_requests`), and those behind it wait until it is handled.
+that may take long by itself is handled in turns (`net.long_requests`), and those behind it wait until it is answered.
 
 A handler may answer later by a future. Later requests are handled meanwhile, but their replies wait in line. So do the
 other replies to requests that were handled together with it. A request that is to be handled in its turn, as those of

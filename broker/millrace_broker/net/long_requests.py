@@ -19,6 +19,7 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from millrace.clock import Clock
 from millrace.turns import take_turns
@@ -38,13 +39,26 @@ class LongRequests:
         self._begun = 0
         self._is_due = False  # the next turn
 
-    def begin(self, handle: Callable[[], Reply], handled: Callable[[], None]) -> Later:
-        """Returns the answer that `handle` will give; `handled` is called when it has returned."""
+    def begin(self, handle: Callable[[], Reply], answered: Callable[[], None]) -> Later:
+        """Returns the answer that `handle` will give; `answered` is called when it is there."""
         request = _LongRequest(self, handle, self._now_s)
-        request.returned.add_done_callback(lambda _: handled())
         self._waiting.append(request)
         self._begin_next()
-        return asyncio.ensure_future(_answered(request.returned))
+        answer = asyncio.ensure_future(_answered(request.returned))
+        answer.add_done_callback(lambda _: answered())
+        return answer
+
+    def waits(self) -> None:
+        """Lets another request begin while one waits for somebody else."""
+        self._begun -= 1
+        self._collect()
+        self._begin_next()
+
+    def waits_no_longer(self, request: _LongRequest) -> None:
+        """Lets that request have its next turn."""
+        self._begun += 1
+        gc.disable()
+        self.is_ready(request)
 
     def is_ready(self, request: _LongRequest) -> None:
         """Lets a request that was left beside the loop have its next turn."""
@@ -73,14 +87,19 @@ class LongRequests:
         request.give_turn()
         if request.is_done:
             self._begun -= 1
-            gc.enable()
-            request.settle()  # and what cycles there are may be collected
-            if self._begun:
-                gc.disable()
+            self._collect()
+            request.settle()
             self._begin_next()
         elif not request.is_beside:
             self._ready.append(request)
         self._call_soon()
+
+    def _collect(self) -> None:
+        """Lets the collector look at what is young, as it would have by now."""
+        gc.enable()
+        gc.collect(0)
+        if self._begun:
+            gc.disable()
 
 
 class _LongRequest:
@@ -138,6 +157,21 @@ class _LongRequest:
         """Waits for the next turn."""
         self._loop.call_soon_threadsafe(self._come_back)
         self._given.acquire()
+
+    def wait_for(self, future: asyncio.Future[Any] | None) -> None:
+        """Waits for the turn after a future is done; for the next one where there is none."""
+        self.is_beside = True
+        if future is None:
+            self._loop.call_soon(self._come_back)
+        else:
+            self._requests.waits()
+            future.add_done_callback(self._waits_no_longer)
+        self._given_back.release()
+        self._given.acquire()
+
+    def _waits_no_longer(self, _: asyncio.Future[Any]) -> None:
+        self.is_beside = False
+        self._requests.waits_no_longer(self)
 
     def _come_back(self) -> None:
         self.is_beside = False

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from millrace.turns import each
 from millrace.wire.encoder import Encoder, Part, Parts
 from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
 
@@ -72,10 +73,10 @@ def encode_fetch_response(
         out.int16(error_code)
         out.int32(session_id)
     out.array_length(len(topics))
-    for topic in topics:
+    for topic in each(topics):
         out.uuid(topic.topic_id) if version >= FIRST_VERSION_WITH_TOPIC_IDS else out.string(topic.name)
         out.array_length(len(topic.partitions))
-        for partition in topic.partitions:
+        for partition in each(topic.partitions):
             _partition(out, version, partition)
         out.no_tagged_fields()
     if version >= 16 and endpoints:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.turns import each
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
@@ -56,9 +57,9 @@ def decode_list_offsets_request(version: int, body: memoryview | bytes) -> ListO
     replica_id = read.int32()
     isolation_level = read.int8() if version >= 2 else 0
     topics: list[tuple[str, list[OffsetWanted]]] = []
-    for _ in range(read.array_length()):
+    for _ in each(range(read.array_length())):
         name = read.string()
-        topics.append((name, [_wanted(read, version) for _ in range(read.array_length())]))
+        topics.append((name, [_wanted(read, version) for _ in each(range(read.array_length()))]))
         read.tagged_fields()
     if version >= 10:
         read.int32()
@@ -92,11 +93,11 @@ def decode_offsets_before_response(body: memoryview | bytes) -> OffsetListed:
     """Returns the answer in v0 for one partition; MalformedRequestError where the bytes are none."""
     read = Decoder(body)
     try:
-        for _ in range(read.array_length()):
+        for _ in each(range(read.array_length())):
             read.string()
-            for _ in range(read.array_length()):
+            for _ in each(range(read.array_length())):
                 index, code = read.int32(), read.int16()
-                return OffsetListed(index, code, offsets=[read.int64() for _ in range(read.array_length())])
+                return OffsetListed(index, code, offsets=[read.int64() for _ in each(range(read.array_length()))])
     except CorruptRecordError as error:
         raise MalformedRequestError(f"LIST_OFFSETS v0 answer can't be decoded: {error}") from error
     raise MalformedRequestError("LIST_OFFSETS v0 answer has no partition")

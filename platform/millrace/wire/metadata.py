@@ -8,11 +8,11 @@ v9   flexible      v10  + topic id             v11  - cluster's authorized opera
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from millrace.turns import each
 from millrace.wire.encoder import Encoder, Parts
 
 OPERATIONS_NOT_ASKED = -(2**31)
@@ -63,12 +63,6 @@ class ClusterMetadata(NamedTuple):
 def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
     """Returns the message without its header."""
     out = Encoder(flexible=version >= 9)
-    deque(encode_metadata_by_topics(out, version, cluster), maxlen=0)
-    return out.parts
-
-
-def encode_metadata_by_topics(out: Encoder, version: int, cluster: ClusterMetadata) -> Iterator[None]:
-    """Encodes the message without its header, and yields after each topic, where it may be left for a while."""
     if version >= 3:
         out.int32(0)
     _brokers(out, version, cluster.brokers)
@@ -77,14 +71,14 @@ def encode_metadata_by_topics(out: Encoder, version: int, cluster: ClusterMetada
     if version >= 1:
         out.int32(cluster.controller_id)
     out.array_length(len(cluster.topics))
-    for topic in cluster.topics:
+    for topic in each(cluster.topics):
         _topic(out, version, topic)
-        yield
     if 8 <= version <= 10:
         out.int32(cluster.authorized_operations)
     if version >= 13:
         out.int16(0)
     out.no_tagged_fields()
+    return out.parts
 
 
 def _brokers(out: Encoder, version: int, brokers: Sequence[BrokerMetadata]) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from millrace.errors import MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.turns import each
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
@@ -44,9 +45,9 @@ def decode_epoch_request(version: int, body: memoryview | bytes) -> list[tuple[s
     if version >= 3:
         read.int32()
     topics: list[tuple[str, list[EpochWanted]]] = []
-    for _ in range(read.array_length()):
+    for _ in each(range(read.array_length())):
         name = read.string()
-        topics.append((name, [_wanted(read, version) for _ in range(read.array_length())]))
+        topics.append((name, [_wanted(read, version) for _ in each(range(read.array_length()))]))
         read.tagged_fields()
     read.tagged_fields()
     return topics
@@ -66,10 +67,10 @@ def encode_epoch_response(version: int, topics: Sequence[tuple[str, Sequence[Epo
     if version >= 2:
         out.int32(0)
     out.array_length(len(topics))
-    for name, partitions in topics:
+    for name, partitions in each(topics):
         out.string(name)
         out.array_length(len(partitions))
-        for partition in partitions:
+        for partition in each(partitions):
             out.int16(partition.error_code)
             out.int32(partition.partition_index)
             if version >= 1:

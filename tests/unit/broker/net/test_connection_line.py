@@ -9,7 +9,6 @@ from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.broker import Broker
-from millrace_broker.handlers.api import Api
 from millrace_broker.net.connection import MAX_PENDING_BYTES
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import TopicPartition
@@ -36,8 +35,7 @@ async def until(found):
 
 def is_stopped(connection):
     """Whether no request is read until answers have left."""
-    is_handling = connection._is_turn_over or connection._long_bytes
-    return not (connection._is_reading or is_handling)
+    return not (connection._is_reading or connection._is_turn_over or connection._long_bytes)
 
 
 async def scene(broker):
@@ -85,7 +83,8 @@ async def large_requests(broker):
         return waiting[-1]
 
     services = broker._services
-    services.apis = {ApiKey.PRODUCE: Api(ApiKey.PRODUCE, services.apis[ApiKey.PRODUCE].versions, answer_later)}
+    produce = services.apis[ApiKey.PRODUCE]
+    services.apis = {ApiKey.PRODUCE: produce._replace(handle_all=lambda _, asked: [answer_later() for _ in asked])}
     reader, writer = await asyncio.open_connection(*broker._server._listening[0].sockets[0].getsockname())
     header = encode_request_header(ApiKey.PRODUCE, 7, 1, "c")
     writer.write(framed(header, bytes(MEGABYTE)) * WRITES)

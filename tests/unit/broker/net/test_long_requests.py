@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millrace.errors import WireError
-from millrace.turns import beside, each, pause
+from millrace.turns import beside, each, later, pause
 from millrace_broker.net.long_requests import MOST_AT_ONCE, TURN_S, LongRequests
 
 
@@ -92,6 +92,47 @@ def test_an_answer_that_comes_later_is_waited_for():
         return await answer
 
     assert play(scene) == [b"later"]
+
+
+def test_a_coroutine_goes_on_in_turns_and_waits_meanwhile_for_others():
+    async def scene(requests):
+        events = []
+        opened = [asyncio.get_running_loop().create_future() for _ in range(MOST_AT_ONCE)]
+
+        async def work(name):
+            events.append(f"{name} begins")
+            await asyncio.sleep(0)
+            found = await opened[name]
+            assert asyncio.get_running_loop() is opened[name].get_loop()
+            for _ in each(range(9)):
+                note(events, "other")
+            return [found]
+
+        answers = [requests.begin(lambda name=name: later(work(name)), lambda: None) for name in range(MOST_AT_ONCE)]
+        assert await requests.begin(lambda: [b"while they wait"], lambda: None) == [b"while they wait"]
+        assert events == [f"{name} begins" for name in range(MOST_AT_ONCE)]
+        for future in opened:
+            future.set_result(b"found")
+        assert await asyncio.gather(*answers) == [[b"found"]] * MOST_AT_ONCE
+        assert "other" in events
+        assert gc.isenabled()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("has_turns", [False, True])
+def test_a_coroutine_raises_what_it_waits_for(has_turns):
+    async def scene(requests):
+        failing = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(failing.set_exception, WireError("refused"))
+
+        async def work():
+            await failing
+
+        with pytest.raises(WireError, match="refused"):
+            await (requests.begin(lambda: later(work()), lambda: None) if has_turns else later(work()))
+
+    play(scene)
 
 
 @pytest.mark.parametrize("error", [WireError("no request"), ValueError("a bug")])
