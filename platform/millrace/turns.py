@@ -3,6 +3,7 @@
     pause()            ends the turn if its time is over; the work goes on in its next one
     each(entries)      yields entries, and pauses before each
     beside(work)       does what reads and changes nothing that others see, beside the event loop
+    undivided()        a block within which no turn ends
     later(coroutine)   goes on with a coroutine in the same turns; without turns, in a task
 
 Whatever others may see or change is whole where a turn ends. Work that nobody has given turns, as nearly all, goes on
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 Entry = TypeVar("Entry")
@@ -57,6 +59,21 @@ def pause() -> None:
     turns = _thread.turns
     if turns is not None:
         turns.pause()
+
+
+def has_turns() -> bool:
+    """Returns whether this thread's work goes on in turns."""
+    return _thread.turns is not None
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Ends no turn until the block ends."""
+    turns, _thread.turns = _thread.turns, None
+    try:
+        yield
+    finally:
+        _thread.turns = turns
 
 
 def each(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -17,7 +17,8 @@ returns as `InTurns`. It pauses where it checks a right, and where it says so by
 are served meanwhile, so what they see must be whole there.
 
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
-returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection.
+returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection. One
+that `has_many` entries, by its version and its bytes, is handled alone, by `handle`, in turns.
 """
 
 from __future__ import annotations
@@ -174,6 +175,7 @@ class Api(NamedTuple):
     guards: tuple[Guard, ...] | None = None
     in_turn: bool = False
     is_long: bool = False
+    has_many: Callable[[int, memoryview], bool] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

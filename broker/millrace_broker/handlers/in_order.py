@@ -19,6 +19,11 @@ class InOrder(Generic[Outcome]):
         """Returns whether work of this key goes on or waits, so that what comes now has to wait too."""
         return key in self._last
 
+    async def until_idle(self, key: Hashable) -> None:
+        """Waits until no work of this key goes on or waits."""
+        while (last := self._last.get(key)) is not None:
+            await asyncio.wait((last,))
+
     def put(self, key: Hashable, work: Callable[[], Coroutine[object, object, Outcome]]) -> asyncio.Task[Outcome]:
         """Begins the work once all earlier work of the key has ended, in whatever way."""
         task = asyncio.create_task(_after(self._last.get(key), work))

@@ -21,7 +21,8 @@ The answer for a batch that the log refuses has the log start offset; for one th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -36,6 +37,7 @@ from millrace.errors import (
 )
 from millrace.records.batch import HEADER_BYTES, Buffer, is_transactional
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each, has_turns, later, pause, undivided
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
@@ -47,6 +49,7 @@ from millrace.wire.produce import (
     PartitionProduced,
     TopicProduced,
     encode_produce_response,
+    has_many_partitions,
     produce_decoder,
 )
 from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
@@ -60,6 +63,7 @@ from millrace_broker.handlers.produce_preparation import (
     Outcome,
     Preparation,
     prepared_at_once,
+    prepared_here,
     prepared_in_thread,
 )
 from millrace_broker.replication.delayed_produce import Appended, when_all_have
@@ -143,6 +147,8 @@ class _Turn:
             return self.offer(message, refusals={key: denied for key, _ in self._named_partitions(message)})
         in_order = self._services.produced_in_order
         key = self._connection if transactional_id is None else transactional_id
+        if has_turns():
+            return later(self._handle_in_turns(message, key))
         prepared = None if in_order.is_busy(key) else self._prepared_at_once(message)
         refusals: Refusals | Verification = NO_REFUSALS
         if prepared is not None and transactional_id is not None:
@@ -167,6 +173,20 @@ class _Turn:
         offered = turn.offer(message, prepared, refusals)  # the guards hold until the append: nothing is waited for
         turn.append()
         return _answer_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
+
+    async def _handle_in_turns(self, message: AnyProduceRequest, key: Hashable) -> Answer:
+        """Handles a request of many partitions, behind which its connection waits, once those before it are handled."""
+        await self._services.produced_in_order.until_idle(key)
+        prepared = prepared_here([steps for steps, _ in self.preparations(message)])
+        turn, transactional_id = _Turn(self._services, self._client), message.transactional_id
+        refusals = NO_REFUSALS if transactional_id is None else turn.refusals(message)
+        if isinstance(refusals, Verification):
+            refusals = refusals_of(await refusals.errors())
+        with nullcontext() if transactional_id is None else undivided():  # as for the guards above
+            offered = turn.offer(message, prepared, refusals)
+            turn.append()
+        reply = _answer_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
+        return await reply if isinstance(reply, asyncio.Future) else reply
 
     def preparations(self, message: AnyProduceRequest) -> Iterator[tuple[Preparation, int]]:
         """Yields the preparation of each partition's records in a request, and the size of these."""
@@ -217,12 +237,11 @@ class _Turn:
         ]
         return produce_in_transaction.refusals(self._services, self._version, message.transactional_id or "", offered)
 
-    def _named_partitions(self, message: AnyProduceRequest) -> list[tuple[TopicPartition, Buffer | None]]:
-        return [
-            (TopicPartition(self._named(topic)[0], one.index), one.records)
-            for topic in message.topic_data
-            for one in topic.partition_data
-        ]
+    def _named_partitions(self, message: AnyProduceRequest) -> Iterator[tuple[TopicPartition, Buffer | None]]:
+        for topic in message.topic_data:
+            name, _, _ = self._named(topic)
+            for one in topic.partition_data:
+                yield TopicPartition(name, one.index), one.records
 
     def _is_denied(self, message: AnyProduceRequest, transactional_id: str) -> bool:
         """Returns whether a request has records of a transaction that its client may not write."""
@@ -233,7 +252,7 @@ class _Turn:
 
     def append(self) -> None:
         """Appends all batches, those of a partition together."""
-        for appends in self._partitions.values():
+        for appends in each(self._partitions.values()):
             appends.append(self._services.replicas)
 
     def _named(self, topic: AnyTopicToProduce) -> tuple[str, UUID, MillraceError | None]:
@@ -244,6 +263,7 @@ class _Turn:
         return name or "", topic_id, None if name else UnknownTopicIdError(f"no topic has id {topic_id}")
 
     def _appends(self, name: str, partition: int) -> Appends:
+        pause()
         key = tuple.__new__(TopicPartition, (name, partition))  # as the class does, at half the cost
         appends = self._partitions.get(key)
         if appends is None:
@@ -317,9 +337,11 @@ def _answer(
 def _answer_several(services: Services, client: _Client, acks: int, timeout_ms: int, offered: _Offered) -> Reply:
     appended: dict[TopicPartition, Appended] = {}
     produced: list[TopicProduced] = []
-    for name, topic_id, partitions in offered:
+    for name, topic_id, partitions in each(offered):
         outcomes = [(appends, next(appends.outcomes)) for appends in partitions]
-        produced.append(TopicProduced(name, topic_id, [_produced(services, client.version, *one) for one in outcomes]))
+        produced.append(
+            TopicProduced(name, topic_id, [_produced(services, client.version, *one) for one in each(outcomes)])
+        )
         for appends, outcome in outcomes:
             if appends.has_followers and acks == ALL_IN_SYNC and not isinstance(outcome, MillraceError):
                 appended[appends.key] = appends.to_wait_for(outcome)
@@ -408,5 +430,6 @@ API = Api(
     "decompressed, or more than 64 MiB and 8 max.message.bytes where it is compressed again or comes before v3 "
     "(MESSAGE_TOO_LARGE)",
     handle_all=handle_all,
+    has_many=has_many_partitions,
     guards=(GUARD, TRANSACTION_GUARD),
 )

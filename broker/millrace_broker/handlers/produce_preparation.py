@@ -12,7 +12,7 @@ with anything compressed in it, is not begun on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 
 from millrace.errors import MillraceError, RecordError
@@ -70,7 +70,12 @@ async def prepared_in_thread(executor: Executor, preparations: Sequence[Preparat
     if all(steps is None for steps in preparations):
         return [None] * len(preparations)
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(executor, lambda: [_outcome(steps) for steps in preparations])
+    return await loop.run_in_executor(executor, lambda: prepared_here(preparations))
+
+
+def prepared_here(preparations: Iterable[Preparation]) -> list[Outcome]:
+    """Returns the outcomes of all preparations, made by the thread that asks."""
+    return [_outcome(steps) for steps in preparations]
 
 
 def _outcome(steps: Preparation) -> Outcome:

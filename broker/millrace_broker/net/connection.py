@@ -21,8 +21,7 @@ Frames that have arrived by then are copied to a backlog, which one receive buff
 the line moves again. So a slow or hostile peer costs no more than its own connection's share of memory.
 
 A connection ends with the stream, on bytes that are not a request, on a request that is not served, and on an
-unexpected error of a handler. The last three are logged. They get no answer, as from Kafka, because the client could
-not understand it.
+unexpected error of a handler. The last three are logged, and get no answer, which the client could not understand.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from millrace_broker.net.long_requests import LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.send import Outgoing
-from millrace_broker.net.slot import Slot, Waited, served
+from millrace_broker.net.slot import LONG_BYTES, Slot, Waited, served, takes_long
 from millrace_broker.net.throttling import throttled
 from millrace_broker.security.client_session import ClientSession, Principal
 
@@ -104,15 +103,13 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameBuffer(owner.scratch, owner.services.config.socket_request_max_bytes)
         self._pending: deque[Slot] = deque()
         self._backlog: deque[tuple[float, bytes]] = deque()
-        self._backlog_bytes = 0
-        self._ready_bytes = 0
+        self._backlog_bytes = self._ready_bytes = 0
         self._pending_bytes = 0  # of replies that are there, and of requests that wait for theirs
         self._held_bytes = 0
         self._in_line = 0  # requests whose reply has not left
         self._together: Slot | None = None
         self._awaits_turn = False  # the first request of the backlog, until all earlier ones are answered
-        self._has_turn, self._turn_ends_s = False, 0.0
-        self._is_turn_over = False
+        self._has_turn, self._is_turn_over, self._turn_ends_s = False, False, 0.0
         self._long_bytes = 0  # of a request that is handled in turns
         self._socket_full = False
         self._is_reading, self._is_muted = True, False
@@ -290,19 +287,22 @@ class Connection(asyncio.BufferedProtocol):
             return
         header = read_request_header(frame)
         api_key, version, _, client_id, body_position, size_bytes = header
-        slot = self._together
-        if slot is None or slot.version != version or slot.api_key != api_key:
-            if slot is not None:
-                self._handle_together()
+        slot, body = self._together, frame[body_position:]
+        is_other = slot is None or slot.version != version or slot.api_key != api_key
+        if is_other or size_bytes > LONG_BYTES:
             api = served(self._owner.services.apis, header)
-            if api.in_turn and any(earlier.parts is None for earlier in self._pending):
-                self._hold_until_its_turn(frame, arrived)
-                return
-            slot = self._together = Slot(api, api_key, version, arrived)
+            is_long = takes_long(api, version, body)
+            if is_other or is_long:
+                self._handle_together()
+                if api.in_turn and any(earlier.parts is None for earlier in self._pending):
+                    self._hold_until_its_turn(frame, arrived)
+                    return
+                slot = self._together = Slot(api, api_key, version, arrived, is_long=is_long)
+        assert slot is not None
         slot.headers.append(header)
         slot.bytes_in += size_bytes
-        slot.requests.append(tuple.__new__(Request, (version, client_id, frame[body_position:], self.session)))
-        if slot.api.handle_all is None or len(slot.headers) >= MAX_TOGETHER:
+        slot.requests.append(tuple.__new__(Request, (version, client_id, body, self.session)))
+        if slot.api.handle_all is None or slot.is_long or len(slot.headers) >= MAX_TOGETHER:
             self._handle_together()
 
     def _hold_until_its_turn(self, frame: memoryview, arrived: float) -> None:

@@ -22,12 +22,14 @@ class Slot:
     """A place in line, of one request or of several of one kind that arrived together and are handled together."""
 
     __slots__ = (
-        "answered", "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "parts",
+        "answered", "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "is_long",
+        "parts",
         "reply_bytes", "requests", "times", "version",
     )  # fmt: skip
 
-    def __init__(self, api: Api, api_key: int, version: int, arrived: float) -> None:
+    def __init__(self, api: Api, api_key: int, version: int, arrived: float, *, is_long: bool) -> None:
         self.api = api
+        self.is_long = is_long  # its only request has turns of its own
         self.api_key = api_key
         self.version = version
         self.arrived = arrived
@@ -41,12 +43,6 @@ class Slot:
         self.reply_bytes: list[int] = []  # of each request's reply; 0 for one that wants none
         self.future: Waited | None = None  # of replies that come later
         self.parts: Parts | None = None  # the frames of all replies; None until they are there
-
-    @property
-    def is_long(self) -> bool:
-        """Whether its request may take long; requests that are handled together see to that themselves."""
-        api = self.api
-        return api.handle_all is None and (api.is_long or self.bytes_in > LONG_BYTES)
 
     def take_replies(self, answers: Sequence[Reply | WireError]) -> int | None:
         """Makes frames of the answers, which become the slot's `parts`, and returns how many bytes they are.
@@ -70,6 +66,13 @@ class Slot:
         is_small = reply_bytes < SMALL_REPLIES_BYTES  # so none of them is a region of a file
         self.parts = [b"".join(parts)] if is_small else parts  # type: ignore[arg-type]
         return reply_bytes
+
+
+def takes_long(api: Api, version: int, body: memoryview) -> bool:
+    """Returns whether a request is handled alone, in turns."""
+    if len(body) <= LONG_BYTES:
+        return api.is_long
+    return api.handle_all is None or (api.has_many is not None and api.has_many(version, body))
 
 
 def served(apis: Mapping[int, Api], header: RequestHeader) -> Api:

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from millrace.errors import MalformedRequestError
+from millrace.turns import each
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decoder
-from millrace.wire.decoder import Decoder
+from millrace.wire.decoder import UUID_BYTES, Decoder
 from millrace.wire.encoder import Encoder, Parts, shortened
 from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
 
@@ -44,6 +45,8 @@ RECORD_ERRORS_MAX = 1000
 FIRST_VERSION_OF_KIO = 3
 FIRST_VERSION_WITH_LOG_START = 5
 COPIED_BYTES_MAX = 32 << 10
+MANY_PARTITIONS = 500
+ACKS_AND_TIMEOUT_BYTES, INDEX_BYTES = 6, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +128,41 @@ def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceReq
     return ProduceRequest(transactional_id, acks, timedelta(milliseconds=timeout_ms), topics)
 
 
+def has_many_partitions(version: int, body: memoryview) -> bool:
+    """Returns whether a request names more than `MANY_PARTITIONS`; bytes that are no request do not."""
+    read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
+    partitions = 0
+    try:
+        if version >= FIRST_VERSION_OF_KIO:
+            read.nullable_string()
+        read.skip(ACKS_AND_TIMEOUT_BYTES)
+        topics = read.array_length()
+        for _ in range(topics):
+            partitions += _count_partitions(read, version, is_last=topics == 1)
+            if partitions > MANY_PARTITIONS:
+                return True
+    except MalformedRequestError:
+        return False
+    return False
+
+
+def _count_partitions(read: Decoder, version: int, *, is_last: bool) -> int:
+    read.skip(UUID_BYTES) if version >= FIRST_VERSION_WITH_TOPIC_IDS else read.nullable_string()
+    count = read.array_length()
+    if count <= MANY_PARTITIONS and not is_last:
+        for _ in range(count):
+            read.skip(INDEX_BYTES)
+            read.nullable_view()
+            read.tagged_fields()
+        read.tagged_fields()
+    return count
+
+
 def _topic_to_produce(read: Decoder, version: int) -> TopicToProduce:
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     name, topic_id = ("", read.uuid()) if by_id else (read.string(), None)
     partitions: list[PartitionToProduce] = []
-    for _ in range(read.array_length()):
+    for _ in each(range(read.array_length())):
         partitions.append(PartitionToProduce(read.int32(), read.nullable_view()))
         read.tagged_fields()
     read.tagged_fields()
@@ -142,10 +175,10 @@ def encode_produce_response(
     """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     out.array_length(len(topics))
-    for topic in topics:
+    for topic in each(topics):
         out.uuid(topic.topic_id) if version >= FIRST_VERSION_WITH_TOPIC_IDS else out.string(topic.name)
         out.array_length(len(topic.partitions))
-        for partition in topic.partitions:
+        for partition in each(topic.partitions):
             _partition(out, version, partition)
         out.no_tagged_fields()
     if version >= 1:

@@ -24,6 +24,7 @@ from millrace.records.batch import HEADER_BYTES, BatchHeader, walk
 from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of, decompressed_chunks
 from millrace.records.recompress import recompressed
 from millrace.records.record_check import RecordRules, new_record_check
+from millrace.turns import pause
 from millrace_broker.storage.batches.append_time import with_largest_time
 from millrace_broker.storage.batches.placement import Batches
 from millrace_broker.storage.batches.record_rules import check_refused, rules_of
@@ -72,8 +73,9 @@ def prepare_found(view: memoryview, found: Batches, config: LogConfig, now_ms: i
 
 
 def finished(steps: Steps[Result]) -> Result:
-    """Goes through all steps and returns their result."""
+    """Goes through all steps, with pauses between them, and returns their result."""
     while True:
+        pause()
         try:
             next(steps)
         except StopIteration as end:
