@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
+from millrace.times import SECOND_MS
 from millrace.wire.api import FIRST_FLEXIBLE_VERSION
 from millrace.wire.cold import api_names
+from millrace.wire.decoder import MAX_ELEMENTS
 from millrace_broker.handlers.api import Api
 from millrace_broker.handlers.cluster_registry import CLUSTER_APIS
 from millrace_broker.handlers.registry import APIS
+from millrace_broker.net.long_requests import TURN_S
 
 MEMBER_APIS = {**APIS, **CLUSTER_APIS}
 """All that a member of a cluster serves."""
+
+COSTS = Path(__file__).with_name("dearest_requests.tsv")
+SEPARATOR = "\t"
 
 HEAD = """\
 # The Kafka protocol, as it is served
@@ -43,6 +50,20 @@ but ApiVersions in an unknown version is answered in v0's form |
 
 APIs of the protocol that are not served: {missing}.
 
+## What a request costs at most
+
+A request has at most {elements:,} elements in all of its arrays, as many as the largest clusters under ZooKeeper have
+partitions; one with more is malformed, and its connection is closed. Requests above 4 KiB, those that look for times,
+and those for all topics where there are many, are handled in turns of {turn_ms:.0f} ms, between which all others are
+served. One of a connection's long requests is handled at a time.
+
+The dearest request of each API has arrays as long as that, "wide" in the outermost arrays and "deep" in the inner ones.
+Beside it another client sent Produce, Metadata and Fetch, one at a time (`millrace bench stalls`, on two cores that
+others used, too). A request that is refused is answered as long as one that is carried out.
+
+| API | dearest request | it takes, ms | the other client's p99.9, ms | its longest wait, ms |
+|---|---|---:|---:|---:|
+{costs}
 ## What a produced batch must be
 
 The leader reads every record before it takes a batch, in compressed batches too. What is wrong with a batch whose CRC
@@ -72,7 +93,13 @@ def render(apis: Mapping[int, Api]) -> str:
     names = api_names()
     rows = "".join(_row(apis[key], names.get(key, apis[key].key.name)) for key in sorted(apis))
     missing = ", ".join(f"{name} ({key})" for key, name in sorted(names.items()) if key not in apis)
-    return HEAD + rows + TAIL.format(missing=missing)
+    turn_ms = TURN_S * SECOND_MS
+    return HEAD + rows + TAIL.format(missing=missing, costs=_costs(), elements=MAX_ELEMENTS, turn_ms=turn_ms)
+
+
+def _costs() -> str:
+    _, *lines = COSTS.read_text(encoding="utf-8").splitlines()
+    return "".join(f"| {' | '.join(line.split(SEPARATOR))} |\n" for line in lines)
 
 
 def _row(api: Api, name: str) -> str:

@@ -461,7 +461,7 @@ class _Fetch:
         ]
         failed = [one for _, one in each(fetched) if one.error_code]
         count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
-        hints = [one.current_leader for one in failed if one.current_leader is not None]
+        hints = [one.current_leader for one in each(failed) if one.current_leader is not None]
         nodes = endpoints(self._services, hints, self._session.listener) if hints else ()
         return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
 

@@ -104,11 +104,13 @@ def _answer_or_create(
         if len(view.topics) > TOPICS_AT_ONCE:
             return InTurns(lambda: _answer_all(services, seen, message))
         return _answer_all(services, seen, message)
-    if request.version < FIRST_VERSION_BY_ID and any(_topic_id(one) or one.name is None for one in message.topics):
+    if request.version < FIRST_VERSION_BY_ID and any(
+        _topic_id(one) or one.name is None for one in each(message.topics)
+    ):
         return _invalid(services, request.version, message.topics)
     hidden = _hidden(services, request, _topics_asked(view, message.topics))
-    names = [name for name in _names_asked(message.topics) if name not in hidden]
-    missing = [name for name in names if name not in view.topics and name not in INTERNAL_TOPICS]
+    names = [name for name in each(_names_asked(message.topics)) if name not in hidden]
+    missing = [name for name in each(names) if name not in view.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
         return later(_create_and_answer(services, request.without_body(), message, missing, hidden))
@@ -124,7 +126,7 @@ def _answer_all(services: Services, seen: _Seen, message: MetadataRequest) -> Pa
 
 def _topics_asked(view: ClusterView, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
     """Returns the names that are asked for, also those of topics that are asked for by id."""
-    ids = set(filter(None, map(_topic_id, topics)))
+    ids = set(filter(None, map(_topic_id, each(topics))))
     return [topic.name for topic in view.topics.values() if topic.topic_id in ids] if ids else _names_asked(topics)
 
 
@@ -206,14 +208,16 @@ def _count_errors(services: Services, cluster: ClusterMetadata) -> None:
 def _names_asked(topics: Sequence[MetadataRequestTopic]) -> list[str]:
     """Returns each name once; none if a topic is asked for by id."""
     return (
-        [] if any(map(_topic_id, topics)) else list(dict.fromkeys(one.name for one in topics if one.name is not None))
+        []
+        if any(map(_topic_id, each(topics)))
+        else list(dict.fromkeys(one.name for one in each(topics) if one.name is not None))
     )
 
 
 def _described(
     seen: _Seen, topics: Sequence[MetadataRequestTopic], failures: Mapping[str, ErrorCode]
 ) -> list[TopicMetadata]:
-    ids = list(dict.fromkeys(topic_id for topic_id in map(_topic_id, topics) if topic_id))
+    ids = list(dict.fromkeys(topic_id for topic_id in map(_topic_id, each(topics)) if topic_id))
     if ids:
         by_id = {topic.topic_id: topic for topic in seen.view.topics.values()}
         unknown_first = sorted(ids, key=by_id.__contains__)  # as in Kafka

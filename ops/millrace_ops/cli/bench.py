@@ -19,6 +19,7 @@ class Benchmark(StrEnum):
     FETCH = "fetch"
     LATENCY = "latency"
     CONNECTIONS = "connections"
+    STALLS = "stalls"
     PARTITIONS = "partitions"
     LOAD = "load"
     DECODE = "decode"

@@ -109,10 +109,10 @@ def encode_list_offsets_response(version: int, topics: Sequence[tuple[str, Seque
     if version >= 2:
         out.int32(0)
     out.array_length(len(topics))
-    for name, partitions in topics:
+    for name, partitions in each(topics):
         out.string(name)
         out.array_length(len(partitions))
-        for partition in partitions:
+        for partition in each(partitions):
             _listed(out, version, partition)
         out.no_tagged_fields()
     out.no_tagged_fields()

@@ -1,0 +1,44 @@
+"""The benchmark of stalls in its shortest form: every kind of request is sent, accepted, and measured."""
+
+import pytest
+
+from millrace.wire.api import ApiKey
+from millrace_broker.handlers.registry import APIS
+from millrace_ops.bench.dear_requests import NOT_BY_ENTRIES, dear_requests
+from millrace_ops.bench.stalls import Effort, run
+
+SHORTEST = Effort(
+    elements=600,
+    seconds=0.1,
+    records=3300,
+    bomb_bytes=1 << 20,
+    in_flight=50,
+    topics=3,
+    apis=frozenset({ApiKey.FETCH, ApiKey.PRODUCE}),
+)
+WITHOUT_ARRAYS = {
+    ApiKey.HEARTBEAT,
+    ApiKey.API_VERSIONS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_CLUSTER,
+}
+
+
+def test_each_row_is_measured():
+    figures = run(SHORTEST)
+    rows = [figure.name.removeprefix("beside ").removesuffix(": p99.9") for figure in figures[::5]]
+    assert rows[0] == "nothing"
+    for row in ("LIST_OFFSETS, a gzip bomb", "METADATA, many in flight", "FETCH, wide", "PRODUCE, deep, no rights"):
+        assert row in rows
+    assert all(figure.value >= 0 for figure in figures if "memory" not in figure.name)
+
+
+@pytest.mark.parametrize("elements", [100, 1000])
+def test_each_api_with_arrays_has_a_request(elements):
+    found = {request.api_key for request in dear_requests(elements)}
+    assert {api.key for api in APIS.values()} - found == WITHOUT_ARRAYS | NOT_BY_ENTRIES
