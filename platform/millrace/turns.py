@@ -4,7 +4,7 @@
     each(entries)      yields entries, and pauses before each
     beside(work)       does what reads and changes nothing that others see, beside the event loop
     undivided()        a block within which no turn ends
-    later(coroutine)   goes on with a coroutine in the same turns; without turns, in a task
+    later(coroutine)   goes on with a coroutine in a task, which has turns where its maker has them
 
 Whatever others may see or change is whole where a turn ends. Work that nobody has given turns, as nearly all, goes on
 without a pause, and pays a look at its thread for each call.
@@ -29,16 +29,12 @@ class Turns(Protocol):
         """Waits for the next turn if the time of this one is over."""
         ...
 
-    def leave(self) -> None:
-        """Gives this turn back."""
+    def beside(self, work: Callable[[], Result]) -> Result:
+        """Returns what the work comes to on another thread."""
         ...
 
-    def come_back(self) -> None:
-        """Waits for the next turn."""
-        ...
-
-    def wait_for(self, future: asyncio.Future[Any] | None) -> None:
-        """Waits for the turn after a future is done; for the next one where there is none."""
+    def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+        """Returns what the coroutine will come to, in turns of its own."""
         ...
 
 
@@ -49,9 +45,14 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def take_turns(turns: Turns) -> None:
-    """Has all work of this thread go on in these turns from now on."""
+@contextmanager
+def taking(turns: Turns) -> Iterator[None]:
+    """Has this thread's work go on in these turns until the end of the context."""
     _thread.turns = turns
+    try:
+        yield
+    finally:
+        _thread.turns = None
 
 
 def pause() -> None:
@@ -90,27 +91,10 @@ def each(entries: Iterable[Entry]) -> Iterator[Entry]:
 def beside(work: Callable[[], Result]) -> Result:
     """Returns what the work comes to; others have their turns while it goes on."""
     turns = _thread.turns
-    if turns is None:
-        return work()
-    turns.leave()
-    try:
-        return work()
-    finally:
-        turns.come_back()
+    return work() if turns is None else turns.beside(work)
 
 
 def later(work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-    """Returns what the coroutine comes to. It may not wait by what asks for the task that waits (`asyncio.timeout`)."""
+    """Returns what the coroutine will come to."""
     turns = _thread.turns
-    if turns is None:
-        return asyncio.ensure_future(work)
-    outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-    while True:
-        try:
-            awaited = work.send(None)
-        except StopIteration as end:
-            outcome.set_result(end.value)
-            return outcome
-        if awaited is not None:
-            awaited._asyncio_future_blocking = False  # noqa: SLF001 -- as every task does that waits for a future
-        turns.wait_for(awaited)
+    return asyncio.ensure_future(work) if turns is None else turns.later(work)

@@ -65,16 +65,11 @@ class MetadataCache:
 
     async def until(self, holds: Callable[[ClusterView], bool], timeout_s: float) -> None:
         """Waits for a view for which `holds` is true; TimeoutError after `timeout_s`."""
-        loop = asyncio.get_running_loop()
-        ends_s = loop.time() + timeout_s
-        while not holds(self.view):
-            if loop.time() >= ends_s:
-                raise TimeoutError
-            event = asyncio.Event()
-            self._waiting.add(event)
-            timer = loop.call_at(ends_s, event.set)
-            try:
-                await event.wait()
-            finally:
-                timer.cancel()
-                self._waiting.discard(event)
+        async with asyncio.timeout(timeout_s):
+            while not holds(self.view):
+                event = asyncio.Event()
+                self._waiting.add(event)
+                try:
+                    await event.wait()
+                finally:
+                    self._waiting.discard(event)

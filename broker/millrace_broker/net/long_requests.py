@@ -1,194 +1,204 @@
 """Handles requests that take long in turns of the event loop, so that nobody waits for more than one turn.
 
-    connection → LongRequests.begin → a thread, which runs only while the loop waits for it → the answer
+    connection → LongRequests.begin → a task, whose steps may end in the middle → the answer
 
-A handler is plain code that may pause anywhere (`millrace.turns`). So it has a thread, but never runs at the same time
-as the loop or another handler: the loop gives it a turn of `TURN_S` and waits until the thread gives the turn back, at
-the first pause behind the turn's end. Between two turns the loop serves whoever else has something ready. Only what a
-handler does `beside` the loop, as to decode its request and to encode its answer, really goes on beside it.
+A handler is plain code that may pause anywhere (`millrace.turns`). So each step of its task runs in a greenlet: at the
+first pause behind the end of its turn (`TURN_S`) it switches back to the task, which waits for its next turn and then
+goes on there. The loop gives one turn in each of its rounds, and serves whoever else has something ready. What a
+handler does `beside` the loop, as to decode its request and to encode its answer, runs on a thread.
 
-`MOST_AT_ONCE` requests have turns, one after the other; the rest wait in the order in which they came. Meanwhile the
-collector of cycles is off: such a request makes hundreds of thousands of objects, and whenever there are a quarter more
-the collector would look at all of them, for up to half a second.
+`MOST_AT_ONCE` handlers are at work; further requests wait in the order in which they came. Meanwhile the collector of
+cycles is off: such a request makes hundreds of thousands of objects, and whenever there are a quarter more the
+collector would look at all of them, for up to half a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import threading
+import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from greenlet import getcurrent, greenlet
 
 from millrace.clock import Clock
-from millrace.turns import take_turns
+from millrace.errors import MillraceError
+from millrace.turns import taking
 from millrace_broker.handlers.api import Answer, Later, Reply
+
+logger = logging.getLogger(__name__)
 
 TURN_S = 0.005
 MOST_AT_ONCE = 2
+
+Result = TypeVar("Result")
+Done = TypeVar("Done")
+Step = Callable[[Any], Any]  # `send` or `throw` of a coroutine
 
 
 class LongRequests:
     """The requests of one event loop that take long."""
 
     def __init__(self, clock: Clock) -> None:
-        self._now_s = clock.monotonic_s
-        self._waiting: deque[_LongRequest] = deque()
-        self._ready: deque[_LongRequest] = deque()
-        self._begun = 0
+        self.now_s = clock.monotonic_s
+        self.threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="long-request")
+        self._handlers = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._is_due = False  # the next turn
+        self._at_work = 0
 
     def begin(self, handle: Callable[[], Reply], answered: Callable[[], None]) -> Later:
         """Returns the answer that `handle` will give; `answered` is called when it is there."""
-        request = _LongRequest(self, handle, self._now_s)
-        self._waiting.append(request)
-        self._begin_next()
-        answer = asyncio.ensure_future(_answered(request.returned))
+        answer = asyncio.ensure_future(self._answer(handle))
         answer.add_done_callback(lambda _: answered())
         return answer
 
-    def waits(self) -> None:
-        """Lets another request begin while one waits for somebody else."""
-        self._begun -= 1
-        self._collect()
-        self._begin_next()
+    def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+        """Returns what a coroutine will come to in turns."""
+        return asyncio.ensure_future(self._in_turns(work))
 
-    def waits_no_longer(self, request: _LongRequest) -> None:
-        """Lets that request have its next turn."""
-        self._begun += 1
-        gc.disable()
-        self.is_ready(request)
-
-    def is_ready(self, request: _LongRequest) -> None:
-        """Lets a request that was left beside the loop have its next turn."""
-        self._ready.append(request)
+    def next_turn(self) -> asyncio.Future[None]:
+        """Returns what is done when the next turn begins that nobody has asked for."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
         self._call_soon()
+        return turn
 
-    def _begin_next(self) -> None:
-        while self._waiting and self._begun < MOST_AT_ONCE:
-            request = self._waiting.popleft()
-            if request.returned.cancelled():
-                continue
-            self._begun += 1
+    def is_at_work(self) -> None:
+        """Keeps the collector off until `waits`."""
+        self._at_work += 1
+        gc.disable()
+
+    def waits(self) -> None:
+        """Lets the collector look at what is young, as it would have by now."""
+        self._at_work -= 1
+        gc.enable()
+        gc.collect(0)
+        if self._at_work:
             gc.disable()
-            request.start()
-            self._ready.append(request)
-            self._call_soon()
+
+    async def _answer(self, handle: Callable[[], Reply]) -> Answer:
+        await self._handlers.acquire()
+        handling = self.later(_called(handle))
+        handling.add_done_callback(lambda _: self._handlers.release())
+        try:
+            reply = await asyncio.shield(handling)
+        except asyncio.CancelledError:  # the client has gone, and what it has begun is finished
+            handling.add_done_callback(_forget)
+            raise
+        return await reply if isinstance(reply, asyncio.Future) else reply
+
+    async def _in_turns(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return await _InTurns(self, work)
 
     def _call_soon(self) -> None:
-        if self._ready and not self._is_due:
+        if self._turns and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._give_turn)
 
     def _give_turn(self) -> None:
         self._is_due = False
-        request = self._ready.popleft()
-        request.give_turn()
-        if request.is_done:
-            self._begun -= 1
-            self._collect()
-            request.settle()
-            self._begin_next()
-        elif not request.is_beside:
-            self._ready.append(request)
+        turn = self._turns.popleft()
+        if not turn.cancelled():
+            turn.set_result(None)
         self._call_soon()
 
-    def _collect(self) -> None:
-        """Lets the collector look at what is young, as it would have by now."""
-        gc.enable()
-        gc.collect(0)
-        if self._begun:
-            gc.disable()
 
+class _InTurns(Generic[Result]):
+    """A coroutine, each of whose steps may end at a pause; to be awaited once. It is the turns of what it does."""
 
-class _LongRequest:
-    """One request, and the thread that handles it."""
-
-    def __init__(self, requests: LongRequests, handle: Callable[[], Reply], now_s: Callable[[], float]) -> None:
+    def __init__(self, requests: LongRequests, work: Coroutine[Any, Any, Result]) -> None:
         self._requests = requests
-        self._handle = handle
-        self._now_s = now_s
-        self._loop = asyncio.get_running_loop()
-        self._given, self._given_back = threading.Semaphore(0), threading.Semaphore(0)
+        self._work = work
         self._ends_s = 0.0
-        self._reply: Reply = None
-        self._error: BaseException | None = None
-        self.returned: asyncio.Future[Reply] = self._loop.create_future()
-        self.is_done = False
-        self.is_beside = False
 
-    # On the thread of the loop.
+    def __await__(self) -> Generator[Any, Any, Result]:
+        """Does all steps; each begins with a turn, and ends with what the coroutine waits for."""
+        step, given = self._work.send, None
+        while True:
+            self._requests.is_at_work()
+            try:
+                try:
+                    yield from self._requests.next_turn().__await__()
+                except BaseException as error:  # noqa: BLE001 -- it is the coroutine's
+                    step, given = self._work.throw, error
+                is_done, outcome = yield from self._step(step, given)
+            finally:
+                self._requests.waits()
+            if is_done:
+                result: Result = outcome
+                return result
+            try:
+                step, given = self._work.send, (yield outcome)
+            except BaseException as error:  # noqa: BLE001 -- it is the coroutine's
+                step, given = self._work.throw, error
 
-    def start(self) -> None:
-        """Makes the thread, which waits for its first turn; a broker that ends does not wait for it."""
-        threading.Thread(target=self._run, name="long-request", daemon=True).start()
+    def _step(self, step: Step, given: Any) -> Generator[Any, Any, tuple[bool, Any]]:
+        """Does one step in a greenlet, and waits wherever that does; returns its outcome."""
+        running = greenlet(partial(_outcome, step, given))
+        running.gr_context = copy_context()
+        switched = self._switch(running.switch)
+        while not running.dead:
+            try:
+                yield from switched.__await__()
+            except BaseException as error:  # noqa: BLE001 -- it is raised where the step waits
+                switched = self._switch(partial(running.throw, error))
+            else:
+                switched = self._switch(running.switch)
+        outcome: tuple[bool, Any] = switched
+        return outcome
 
-    def give_turn(self) -> None:
-        """Returns when the turn has been given back."""
-        self._ends_s = self._now_s() + TURN_S
-        self._given.release()
-        self._given_back.acquire()
+    def _switch(self, switch: Callable[[], Any]) -> Any:
+        self._ends_s = self._requests.now_s() + TURN_S
+        with taking(self):
+            return switch()
 
-    def settle(self) -> None:
-        """Tells what the handler has returned or raised; nobody wants it where the connection has ended."""
-        if self.returned.cancelled():
-            if isinstance(self._reply, asyncio.Future):
-                self._reply.cancel()
-        elif self._error is not None:
-            self.returned.set_exception(self._error)
-        else:
-            self.returned.set_result(self._reply)
-
-    # On its own thread.
+    # In the greenlet.
 
     def pause(self) -> None:
         """Waits for the next turn if the time of this one is over."""
-        if self._now_s() >= self._ends_s:
-            self._given_back.release()
-            self._given.acquire()
+        if self._requests.now_s() >= self._ends_s:
+            _wait(self._requests.next_turn())
 
-    def leave(self) -> None:
-        """Gives this turn back; the next one comes only after `come_back`."""
-        self.is_beside = True
-        self._given_back.release()
+    def beside(self, work: Callable[[], Done]) -> Done:
+        """Returns what the work comes to on a thread."""
+        done = asyncio.get_running_loop().run_in_executor(self._requests.threads, work)
+        _wait(done)
+        return done.result()
 
-    def come_back(self) -> None:
-        """Waits for the next turn."""
-        self._loop.call_soon_threadsafe(self._come_back)
-        self._given.acquire()
-
-    def wait_for(self, future: asyncio.Future[Any] | None) -> None:
-        """Waits for the turn after a future is done; for the next one where there is none."""
-        self.is_beside = True
-        if future is None:
-            self._loop.call_soon(self._come_back)
-        else:
-            self._requests.waits()
-            future.add_done_callback(self._waits_no_longer)
-        self._given_back.release()
-        self._given.acquire()
-
-    def _waits_no_longer(self, _: asyncio.Future[Any]) -> None:
-        self.is_beside = False
-        self._requests.waits_no_longer(self)
-
-    def _come_back(self) -> None:
-        self.is_beside = False
-        self._requests.is_ready(self)
-
-    def _run(self) -> None:
-        self._given.acquire()
-        take_turns(self)
-        asyncio._set_running_loop(self._loop)  # noqa: SLF001 -- the handler makes futures of the loop that waits for it
-        try:
-            self._reply = self._handle()
-        except BaseException as error:  # noqa: BLE001 -- it is raised to who waits for the answer
-            self._error = error
-        self.is_done = True
-        self._given_back.release()
+    def later(self, work: Coroutine[Any, Any, Done]) -> asyncio.Future[Done]:
+        """Returns what the coroutine will come to, in turns of its own."""
+        return self._requests.later(work)
 
 
-async def _answered(returned: asyncio.Future[Reply]) -> Answer:
-    reply = await returned
-    return await reply if isinstance(reply, asyncio.Future) else reply
+async def _called(handle: Callable[[], Reply]) -> Reply:
+    return handle()
+
+
+def _outcome(step: Step, given: Any) -> tuple[bool, Any]:
+    """Returns whether the step was the last one, and what it comes to or waits for."""
+    try:
+        return False, step(given)
+    except StopIteration as end:
+        return True, end.value
+
+
+def _wait(awaited: Awaitable[Any]) -> None:
+    """Leaves the greenlet until that is done; raises what it raises."""
+    getcurrent().parent.switch(awaited)
+
+
+def _forget(handling: asyncio.Future[Reply]) -> None:
+    """Takes what nobody waits for any more."""
+    error = handling.exception()
+    if error is None:
+        reply = handling.result()
+        if isinstance(reply, asyncio.Future):
+            reply.cancel()
+    elif not isinstance(error, MillraceError):
+        logger.error("a request whose client has gone failed", exc_info=error)

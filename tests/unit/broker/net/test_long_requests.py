@@ -135,6 +135,34 @@ def test_a_coroutine_raises_what_it_waits_for(has_turns):
     play(scene)
 
 
+def test_a_coroutine_may_have_a_timeout_and_is_ended_where_it_waits():
+    async def scene(requests):
+        ended, timed_out = [], asyncio.Event()
+
+        async def work():
+            pause()
+            try:
+                async with asyncio.timeout(0.001):
+                    await asyncio.get_running_loop().create_future()
+            except TimeoutError:
+                ended.append("timeout")
+                timed_out.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.append("cancelled")
+
+        handled = asyncio.Event()
+        answer = requests.begin(lambda: later(work()), handled.set)
+        await timed_out.wait()
+        answer.cancel()
+        await handled.wait()
+        await requests.begin(lambda: [b"next"], lambda: None)
+        return ended
+
+    assert play(scene) == ["timeout", "cancelled"]
+
+
 @pytest.mark.parametrize("error", [WireError("no request"), ValueError("a bug")])
 def test_an_error_is_raised_to_who_waits_and_the_next_request_has_its_turns(error):
     async def scene(requests):
