@@ -252,7 +252,8 @@ class _Turn:
 
     def append(self) -> None:
         """Appends all batches, those of a partition together."""
-        for appends in each(self._partitions.values()):
+        for appends in self._partitions.values():
+            pause()
             appends.append(self._services.replicas)
 
     def _named(self, topic: AnyTopicToProduce) -> tuple[str, UUID, MillraceError | None]:

@@ -2,9 +2,8 @@
 
     bytes → FrameBuffer → header → handler → a slot in `_pending` → … → socket, when all earlier slots have left
 
-The requests that have arrived are handled until the connection's turn is over (`TURN_S`). The rest stay in the backlog
-until the other connections have had their turns, so that no peer that writes far ahead keeps others waiting. A request
-that may take long by itself is handled in turns (`net.long_requests`), and those behind it wait until it is answered.
+Once a connection's turn is over (`TURN_S`), its requests wait in the backlog while the other connections have theirs. A
+request that may take long is handled in turns (`net.long_requests`); those behind it wait until it is answered.
 
 A handler may answer later by a future. Later requests are handled meanwhile, but their replies wait in line. So do the
 other replies to requests that were handled together with it. A request that is to be handled in its turn, as those of
@@ -44,7 +43,7 @@ from millrace_broker.handlers.api import Api, InTurns, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics, RequestTimes
 from millrace_broker.net.foreign_protocols import no_request
 from millrace_broker.net.gate import Gate
-from millrace_broker.net.long_requests import LongRequests
+from millrace_broker.net.long_requests import TURN_S, LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.send import Outgoing
@@ -57,7 +56,6 @@ logger = logging.getLogger(__name__)
 MAX_PENDING_REPLIES = 1024
 MAX_PENDING_BYTES = 4 << 20  # more than are gathered for one send
 MAX_TOGETHER = 64
-TURN_S = 0.005
 SMALL_READ_BYTES = 64 << 10
 SEND_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 1 << 20
@@ -291,9 +289,10 @@ class Connection(asyncio.BufferedProtocol):
         is_other = slot is None or slot.version != version or slot.api_key != api_key
         if is_other or size_bytes > LONG_BYTES:
             api = served(self._owner.services.apis, header)
-            is_long = takes_long(api, version, body)
+            is_long = api.is_long if size_bytes <= LONG_BYTES else takes_long(api, version, body)
             if is_other or is_long:
-                self._handle_together()
+                if slot is not None:
+                    self._handle_together()
                 if api.in_turn and any(earlier.parts is None for earlier in self._pending):
                     self._hold_until_its_turn(frame, arrived)
                     return
@@ -302,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         slot.headers.append(header)
         slot.bytes_in += size_bytes
         slot.requests.append(tuple.__new__(Request, (version, client_id, body, self.session)))
-        if slot.api.handle_all is None or slot.is_long or len(slot.headers) >= MAX_TOGETHER:
+        if slot.is_long or slot.api.handle_all is None or len(slot.headers) >= MAX_TOGETHER:
             self._handle_together()
 
     def _hold_until_its_turn(self, frame: memoryview, arrived: float) -> None:
@@ -334,9 +333,10 @@ class Connection(asyncio.BufferedProtocol):
     def _answers(self, slot: Slot) -> Sequence[Reply | WireError]:
         if not slot.is_long:
             answers = self._call(slot.api, slot.requests)
-            return [self._begin(slot, one.work) if isinstance(one, InTurns) else one for one in answers]
-        (request,) = slot.requests
-        kept = request._replace(body=memoryview(bytes(request.body)))
+            if isinstance(answers[0], InTurns):  # of a request that is handled alone
+                return [self._begin(slot, answers[0].work)]
+            return cast("Sequence[Reply | WireError]", answers)
+        kept = slot.requests[0]._replace(body=memoryview(bytes(slot.requests[0].body)))
         return [self._begin(slot, lambda: self._handled(slot.api, kept))]
 
     def _begin(self, slot: Slot, work: Callable[[], Reply]) -> Reply:

@@ -69,9 +69,7 @@ class Slot:
 
 
 def takes_long(api: Api, version: int, body: memoryview) -> bool:
-    """Returns whether a request is handled alone, in turns."""
-    if len(body) <= LONG_BYTES:
-        return api.is_long
+    """Returns whether a request of more than `LONG_BYTES` is handled alone, in turns."""
     return api.handle_all is None or (api.has_many is not None and api.has_many(version, body))
 
 

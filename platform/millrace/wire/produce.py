@@ -47,6 +47,8 @@ FIRST_VERSION_WITH_LOG_START = 5
 COPIED_BYTES_MAX = 32 << 10
 MANY_PARTITIONS = 500
 ACKS_AND_TIMEOUT_BYTES, INDEX_BYTES = 6, 4
+TOPICS_AT, NAME_AT = 7, 8  # behind one byte for no transactional id, acks and timeout, in flexible versions
+ONE_ELEMENT, MAX_ONE_BYTE = 2, 0x7F  # of lengths that are varints of one more
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceReq
 
 def has_many_partitions(version: int, body: memoryview) -> bool:
     """Returns whether a request names more than `MANY_PARTITIONS`; bytes that are no request do not."""
+    if version >= FIRST_FLEXIBLE and _has_one_topic_of_few(version, body):
+        return False
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     partitions = 0
     try:
@@ -144,6 +148,16 @@ def has_many_partitions(version: int, body: memoryview) -> bool:
     except MalformedRequestError:
         return False
     return False
+
+
+def _has_one_topic_of_few(version: int, body: memoryview) -> bool:
+    """Returns whether it is as nearly all are: without a transaction, of one topic, and of less than 127 partitions."""
+    try:
+        name_bytes = UUID_BYTES if version >= FIRST_VERSION_WITH_TOPIC_IDS else body[NAME_AT]
+        has_one = not body[0] and body[TOPICS_AT] == ONE_ELEMENT and name_bytes <= MAX_ONE_BYTE
+        return has_one and body[NAME_AT + name_bytes] <= MAX_ONE_BYTE
+    except IndexError:
+        return False
 
 
 def _count_partitions(read: Decoder, version: int, *, is_last: bool) -> int:

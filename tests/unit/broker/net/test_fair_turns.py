@@ -11,7 +11,7 @@ from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.broker import Broker
 from millrace_broker.handlers.registry import APIS
-from millrace_broker.net.connection import TURN_S
+from millrace_broker.net.long_requests import TURN_S
 from millrace_broker.net.slot import LONG_BYTES
 from millrace_broker.startup.options import parse_options
 
