@@ -53,7 +53,7 @@ from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.security.acls.configured import configured_authorizer
 from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
-from millrace_broker.storage import LogCleaner, LogConfig, LogManager, RecoveryReport
+from millrace_broker.storage import LogCleaner, LogConfig, LogManager, RecoveryReport, TopicPartition
 
 if TYPE_CHECKING:
     from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
@@ -210,6 +210,8 @@ class Broker:
         await asyncio.wait({opening, *telling})
         self._note_recovery(opening.result(), self._clock.monotonic_s() - started_s)
         self._closing.push_async_callback(self._close_logs)
+        self._logs.start_lanes(self._tell_synced)
+        self._closing.push_async_callback(asyncio.to_thread, self._logs.stop_lanes)
         await asyncio.gather(*telling)
         self._cleaner = LogCleaner(self._fs, self._clock, self._logs, cleaner_config(layers.broker_config()))
         self._vitals.uncompacted = lambda: self._cleaner.failing
@@ -235,6 +237,10 @@ class Broker:
             producer_ids=services.producer_ids,
             internal_topics=(services.groups.topic, services.txns.topic),
         )
+
+    def _tell_synced(self, topic_partition: TopicPartition) -> None:
+        """Has the event loop look at a partition whose log was synced; for the threads of the lanes."""
+        self._loop.call_soon_threadsafe(self._services.replicas.synced, topic_partition)
 
     async def _close_logs(self) -> None:
         await asyncio.to_thread(self._logs.close, epochs_are_raised=self._epochs_are_raised)

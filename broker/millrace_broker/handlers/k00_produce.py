@@ -7,8 +7,8 @@
     v13    topics by id (KIP-516)
 
 acks=0 has no answer: an error closes the connection, which tells the producer; what came with it is appended all the
-same. acks=1 is answered once the leader has the records, acks=all once the high watermark covers them
-(`replication.delayed_produce`), which with one replica is at once.
+same. acks=1 is answered once the leader has the records, and has synced them where the topic demands that; acks=all
+once the high watermark covers them, too (`replication.delayed_produce`), which with one replica is at once.
 acks=all is refused while fewer replicas are in sync than the effective min ISR.
 A batch that an idempotent producer repeats gets the same answer as the first time. Batches of a transaction are taken
 in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_in_transaction`).
@@ -57,7 +57,7 @@ from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answer, Answers, Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint
-from millrace_broker.handlers.produce_appends import ALL_IN_SYNC, GUARD, Appends
+from millrace_broker.handlers.produce_appends import GUARD, Appends
 from millrace_broker.handlers.produce_in_transaction import Refusals, refusals_of
 from millrace_broker.handlers.produce_preparation import (
     Outcome,
@@ -325,7 +325,7 @@ def _answer(
             return offered
         return _answer_several(services, client, acks, timeout_ms, offered)
     place, appends = offered
-    if appends.has_followers and acks == ALL_IN_SYNC:
+    if (appends.owes_sync or appends.has_followers) and appends.waits(acks):
         return _answer_several(services, client, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
     outcome = next(appends.outcomes)
     if not isinstance(outcome, MillraceError):
@@ -344,8 +344,8 @@ def _answer_several(services: Services, client: _Client, acks: int, timeout_ms: 
             TopicProduced(name, topic_id, [_produced(services, client.version, *one) for one in each(outcomes)])
         )
         for appends, outcome in outcomes:
-            if appends.has_followers and acks == ALL_IN_SYNC and not isinstance(outcome, MillraceError):
-                appended[appends.key] = appends.to_wait_for(outcome)
+            if appends.waits(acks) and not isinstance(outcome, MillraceError):
+                appended[appends.key] = appends.to_wait_for(outcome, acks)
     if not appended:
         return _encoded(services, client, acks, produced)
     later = partial(_answer_replicated, services, client, produced)

@@ -48,7 +48,7 @@ class Appends:
 
     __slots__ = (
         "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "has_followers", "key",
-        "log_start_offset", "outcomes",
+        "log_start_offset", "outcomes", "owes_sync",
     )  # fmt: skip
 
     def __init__(self, services: Services, version: int, key: TopicPartition, session: ClientSession) -> None:
@@ -56,7 +56,7 @@ class Appends:
         self.outcomes: Iterator[AppendOutcome]
         self.log_start_offset = NO_OFFSET
         self._partition = partition = _writable(services, key, session)
-        self.has_followers = self._takes_plain_batches = False
+        self.has_followers = self.owes_sync = self._takes_plain_batches = False
         if isinstance(partition, Partition):
             self.has_followers = partition.in_sync is not None
             self._takes_plain_batches = (
@@ -134,11 +134,16 @@ class Appends:
             placed if self._are_batches else iter([one if _is_settled(one) else next(placed) for one in self._offered])
         )
         self.log_start_offset = self._partition.log.log_start_offset
+        self.owes_sync = self._partition.log.owes_sync()
 
-    def to_wait_for(self, outcome: LogAppendInfo) -> Appended:
-        """Returns what the in-sync replicas need to have before an append with acks=all is answered."""
+    def waits(self, acks: int) -> bool:
+        """Returns whether an append may have to wait before it is answered."""
+        return acks != 0 and (self.owes_sync or (self.has_followers and acks == ALL_IN_SYNC))
+
+    def to_wait_for(self, outcome: LogAppendInfo, acks: int) -> Appended:
+        """Returns what the disk and the in-sync replicas need to have before an append is answered."""
         assert isinstance(self._partition, Partition), "it was appended to"
-        return Appended(self._partition.leader_epoch, outcome.last_offset + 1)
+        return Appended(self._partition.leader_epoch, outcome.last_offset + 1, acks == ALL_IN_SYNC)
 
     def log_start_told_with(self, error: MillraceError) -> int:
         """Returns the log start offset for the answer to an error; -1 where the records did not reach the log."""

@@ -1,10 +1,14 @@
-"""Holds the answer to a write with acks=all until the in-sync replicas have its records, as Kafka's DelayedProduce.
+"""Holds the answer to a write until its records are synced and the in-sync replicas have them, as DelayedProduce.
 
 | what happens to a partition | its answer |
 |---|---|
-| the high watermark covers the records | NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync by then |
+| the sync that is owed is made, and with acks=all the high watermark covers the records | NONE |
+| the same, and too few replicas are in sync by then | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
+| the data directory fails | KAFKA_STORAGE_ERROR |
 | it is led no more, or the records were cut off meanwhile | NOT_LEADER_OR_FOLLOWER |
-| neither within the request's timeout | REQUEST_TIMED_OUT |
+| none of these within the request's timeout | REQUEST_TIMED_OUT |
+
+A request that waits for the disk has `SYNC_WAIT_MS` at least: Kafka's appender has no limit for it.
 
 The records stay in the log in any case, and may be replicated later.
 """
@@ -24,11 +28,15 @@ from millrace_broker.storage import TopicPartition
 Answer = Callable[[Mapping[TopicPartition, ErrorCode]], Parts]
 
 
+SYNC_WAIT_MS = 30_000
+
+
 class Appended(NamedTuple):
-    """Records that this broker appended: the leader epoch at that time, and the offset after them."""
+    """Records that this broker appended: the leader epoch at that time, the offset after them, who must have them."""
 
     leader_epoch: int
     next_offset: int
+    acks_all: bool = True
 
 
 def when_all_have(
@@ -64,8 +72,12 @@ class DelayedProduce:
         purgatory = self._replicas.purgatory
         self._reply = asyncio.get_running_loop().create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
-        purgatory.hold(self, tuple(self._waiting), max(wait_ms, 0))
+        purgatory.hold(self, tuple(self._waiting), max(wait_ms, SYNC_WAIT_MS if self._waits_for_disk() else 0))
         return self._reply
+
+    def _waits_for_disk(self) -> bool:
+        led = self._replicas.partitions
+        return any(led[key].log.owes_sync(appended.next_offset) for key, appended in self._waiting.items())
 
     def is_ready(self, key: TopicPartition) -> bool:
         """Looks at the partition, and returns whether none is left to wait for."""
@@ -87,7 +99,7 @@ class DelayedProduce:
         if partition is None or not partition.has_kept(appended.next_offset - 1, appended.leader_epoch):
             code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
-            code = partition.outcome_of(appended.next_offset)
+            code = partition.outcome_of(appended.next_offset, acks_all=appended.acks_all)
         if code is not None:
             del self._waiting[key]
             if code != ErrorCode.NONE:

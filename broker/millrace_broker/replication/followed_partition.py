@@ -14,7 +14,7 @@ Runs on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from millrace.errors import InvalidRecordError
@@ -37,9 +37,10 @@ class FollowedPartition(Replica):
     `failure` says why nothing is fetched any more in this leader epoch; None where there is no reason.
     `next_pause_ms` is how long nothing is asked for after the next refusal by the leader.
     `is_in_sync` says whether the newest answer has brought the log to the leader's high watermark.
+    `when_synced` is called when the log was synced, or its data directory has failed.
     """
 
-    __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s")
+    __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s", "when_synced")
 
     def __init__(self, log: Log, topic_id: UUID, config: Mapping[str, str], *, leader: int, leader_epoch: int) -> None:
         super().__init__(log, topic_id, leader_epoch, config)
@@ -50,6 +51,7 @@ class FollowedPartition(Replica):
         self.next_pause_ms = FIRST_PAUSE_MS
         self.is_in_sync = False
         self.lag = 0
+        self.when_synced: Callable[[], None] = _nothing
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -98,3 +100,7 @@ class FollowedPartition(Replica):
         log.high_watermark = fetched.high_watermark
         self.lag = max(0, fetched.high_watermark - log.log_end_offset)
         log.raise_log_start_offset(min(fetched.log_start_offset, log.high_watermark))
+
+
+def _nothing() -> None:
+    """Does nothing, as nobody fetches."""

@@ -52,6 +52,11 @@ class FollowerLogs:
         if followed.high_watermark != high_watermark:
             self._when_committed(followed.topic_partition)
 
+    def check(self, followed: FollowedPartition) -> None:
+        """Takes a partition out whose data directory has failed."""
+        if followed.log.is_offline and followed.failure is None:
+            self._failed(followed, StorageError(f"{followed.log.directory}: the data directory is offline"))
+
     def cut(self, leaders_ends: Mapping[FollowedPartition, tuple[int, int]]) -> None:
         """Cuts each log where the leader's is another one, given (epoch, end offset) that the leader has answered."""
         offsets: dict[FollowedPartition, int] = {}

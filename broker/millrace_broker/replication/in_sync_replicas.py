@@ -5,8 +5,9 @@
     maximal     committed and pending together: all that a new leader may be elected from meanwhile
 
 **High watermark**: the least log end offset of the leader, of the maximal ISR, and of followers that are caught up and
-eligible, since they are about to join. So a shrink counts once it is confirmed, and an expansion at once. The high
-watermark never goes back, and stands still while fewer replicas are committed than the effective min ISR.
+eligible, since they are about to join. Of the leader's own log only what the disk has counts, where a sync is demanded.
+So a shrink counts once it is confirmed, and an expansion at once. The high watermark never goes back, and stands still
+while fewer replicas are committed than the effective min ISR.
 
 **Caught up**: the follower fetches at the leader's log end, or was there within `replica.lag.time.max.ms`. A fetch at
 the offset where the leader's log ended at the fetch before counts for the time of that earlier fetch. A follower that
@@ -134,8 +135,9 @@ class InSyncReplicas:
     """
 
     __slots__ = (
-        "_eligible", "_followers", "_lag_time_max_ms", "_leader", "_log_end_offset", "_wanted_count", "committed",
-        "high_watermark", "leader_epoch", "min_isr", "partition_epoch", "pending", "start_offset",
+        "_committable_offset", "_eligible", "_followers", "_lag_time_max_ms", "_leader", "_log_end_offset",
+        "_wanted_count", "committed", "high_watermark", "leader_epoch", "min_isr", "partition_epoch", "pending",
+        "start_offset",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +146,7 @@ class InSyncReplicas:
         """Begins with members of the ISR that count as caught up now, and with no follower's log end known."""
         self._leader = election.leader
         self.start_offset = self._log_end_offset = election.log_end_offset
+        self._committable_offset = MAX_LONG
         self._lag_time_max_ms = lag_time_max_ms
         self._eligible = frozenset(eligible)
         self._followers = {
@@ -199,9 +202,10 @@ class InSyncReplicas:
 
     # Events.
 
-    def appended(self, log_end_offset: int, now_ms: int) -> Decision:
-        """Notes that the leader's log has grown."""
+    def appended(self, log_end_offset: int, now_ms: int, committable_offset: int = MAX_LONG) -> Decision:
+        """Notes that the leader's log has grown, or that more of it is synced and so may be committed."""
         self._log_end_offset = log_end_offset
+        self._committable_offset = committable_offset
         return self._decision(now_ms)
 
     def fetched(
@@ -297,7 +301,7 @@ class InSyncReplicas:
         if not self.has_enough:
             return False
         maximal = self.maximal
-        end = self._log_end_offset
+        end = min(self._log_end_offset, self._committable_offset)
         for each, state in self._followers.items():
             if state.log_end_offset < end and (
                 each in maximal or (each in self._eligible and self._is_caught_up(state, now_ms))

@@ -90,15 +90,16 @@ class IsrTables:
         in_sync = InSyncReplicas(
             election, log.config.min_insync_replicas, self._lag_time_max_ms, self._eligible, now_ms
         )
-        in_sync.appended(log.log_end_offset, now_ms)
+        in_sync.appended(log.log_end_offset, now_ms, log.committable_offset)
         partition.lead(leadership.leader_epoch, in_sync)
 
     def appended(self, partition: Partition) -> bool:
-        """Notes that the log of a partition has grown."""
-        in_sync = partition.in_sync
+        """Notes that the log of a partition has grown, or that more of it is synced."""
+        in_sync, log = partition.in_sync, partition.log
         if in_sync is None:
             return True
-        return self._carry_out(partition, in_sync, in_sync.appended(partition.log.log_end_offset, self._now_ms()))
+        decision = in_sync.appended(log.log_end_offset, self._now_ms(), log.committable_offset)
+        return self._carry_out(partition, in_sync, decision)
 
     def fetched(
         self, partition: Partition, follower: int, offset: int, log_start_offset: int, broker_epoch: int

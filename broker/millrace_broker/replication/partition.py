@@ -1,8 +1,8 @@
 """A partition that this broker leads: what is appended, and the high watermark up to which that is committed.
 
 The high watermark is the smallest log end offset of the in-sync replicas. Where the leader has the only replica, an
-append moves it at once; else the table of the in-sync replicas says when (`in_sync_replicas`). Readers see it as any
-other replica (`replica`).
+append moves it at once; else the table of the in-sync replicas says when (`in_sync_replicas`). In either case it stays
+below what the leader still has to sync (`Log.committable_offset`). Readers see it as any other replica (`replica`).
 """
 
 from __future__ import annotations
@@ -65,14 +65,27 @@ class Partition(Replica):
         """Returns whether the record that this leader appended at an offset in an epoch was not cut off since."""
         return leader_epoch == self.leader_epoch or self.epoch_of(offset) == leader_epoch
 
-    def outcome_of(self, next_offset: int) -> ErrorCode | None:
-        """Returns the answer to a write with acks=all up to `next_offset`; None while it has to wait."""
+    def outcome_of(self, next_offset: int, *, acks_all: bool = True) -> ErrorCode | None:
+        """Returns the answer to a write up to `next_offset`; None while it has to wait.
+
+        A write waits for the sync that it owes, and with acks=all for the high watermark.
+        """
+        code: ErrorCode | None = None
+        if not self.log.owes_sync(next_offset):
+            code = self._committed(next_offset) if acks_all else ErrorCode.NONE
+        return ErrorCode.KAFKA_STORAGE_ERROR if code is None and self.log.is_offline else code
+
+    def _committed(self, next_offset: int) -> ErrorCode | None:
         if self.in_sync is not None:
             return self.in_sync.outcome_of(next_offset)
         return ErrorCode.NONE if self.high_watermark >= next_offset else None
 
     def lead(self, leader_epoch: int, in_sync: InSyncReplicas | None) -> None:
-        """Begins to lead in an epoch, with the table of its in-sync replicas; None for the only replica."""
+        """Begins to lead in an epoch, with the table of its in-sync replicas; None for the only replica.
+
+        All that is in the log of the only replica is committed, and what has to be synced of it is synced soon.
+        """
+        self.log.commit_synced(commits_synced=False)
         self.leader_epoch = leader_epoch
         self.in_sync = in_sync
         if in_sync is None:
@@ -85,10 +98,10 @@ class Partition(Replica):
         """Takes the high watermark of the table, also as the bound of retention and compaction."""
         self.high_watermark = self.log.high_watermark = in_sync.high_watermark
 
-    def _grown(self) -> None:
+    def moved(self) -> None:
         """Moves the high watermark of the only replica; where there are others, `IsrTables.appended` decides."""
         if self.in_sync is None:
-            self.high_watermark = self.log.log_end_offset
+            self.high_watermark = max(self.high_watermark, self.log.committable_offset)
 
     @property
     def is_behind_its_epoch(self) -> bool:
@@ -113,7 +126,7 @@ class Partition(Replica):
         log = self.log
         end_offset = log.log_end_offset
         outcomes = log.append_all(appends, leader_epoch=self.leader_epoch)
-        self._grown()
+        self.moved()
         appended_bytes = 0
         for batches, outcome in zip(appends, outcomes, strict=True):
             if type(outcome) is LogAppendInfo:
@@ -129,7 +142,7 @@ class Partition(Replica):
     def append_in_transaction(self, batches: Buffer) -> LogAppendInfo:
         """Appends a coordinator's batch as `Log.append_in_transaction` does."""
         info = self.log.append_in_transaction(batches, leader_epoch=self.leader_epoch)
-        self._grown()
+        self.moved()
         self._count(len(batches), info.last_offset - info.first_offset + 1)
         return info
 
@@ -138,7 +151,7 @@ class Partition(Replica):
         info = self.log.append_control(
             marker, producer_id=producer_id, producer_epoch=producer_epoch, leader_epoch=self.leader_epoch
         )
-        self._grown()
+        self.moved()
         return info
 
     @property

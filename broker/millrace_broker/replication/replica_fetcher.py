@@ -13,6 +13,10 @@
 | batches that break a rule, a full disk | again after `backoff_ms` |
 | any other error | again after a pause that doubles from 20 ms to `backoff_ms`: a leader may not know its role yet |
 
+What `flush.messages` demands is synced before the next fetch tells the leader that it is here. The syncs of an answer
+have `SYNC_WAIT_MS`; a partition whose sync takes longer is left out of the next fetches, which wait for news no longer
+than that, so that a slow disk holds up none of the other partitions.
+
 A partition that is throttled (`replication_quota`) and not in sync is fetched again after `backoff_ms`, once the quota
 allows that.
 
@@ -35,10 +39,12 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from millrace.addresses import Address
-from millrace.config import MAX_INT
+from millrace.config import MAX_INT, MAX_LONG
 from millrace.error_sentences import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MalformedRequestError, MillraceError
 from millrace.wire.api import ApiKey
@@ -64,6 +70,7 @@ from millrace_broker.storage import LogManager
 logger = logging.getLogger(__name__)
 
 LONG_APPEND_BYTES = 64 << 10
+SYNC_WAIT_MS = 50
 MAX_RESPONSE_BYTES = 1 << 30  # a batch comes whole, however large it is
 SESSION_ERRORS = frozenset(
     {
@@ -128,6 +135,8 @@ class ReplicaFetcher:
         self._paused: list[tuple[float, int, FollowedPartition]] = []  # a heap by the time at which they are due
         self._pause_numbers = itertools.count()
         self._session = FollowerSession()
+        self._unsynced: set[PartitionKey] = set()  # that are not asked for before they are synced
+        self._owes_anew = False
         self._ahead: _Sent | None = None
         self._link: BrokerLink | None = None
         self._changed = asyncio.Event()
@@ -145,7 +154,9 @@ class ReplicaFetcher:
     def follow(self, followed: FollowedPartition) -> None:
         """Fetches a partition from now on, without the pause that another fetcher may have set."""
         followed.retry_at_s = 0.0
+        followed.when_synced = partial(self._synced, followed)
         self._partitions[followed.key] = followed
+        self._unsynced.discard(followed.key)
         self._asked.pop(followed.key, None)
         self._stale.add(followed.key)
         self._changed.set()
@@ -155,12 +166,23 @@ class ReplicaFetcher:
         if self._partitions.get(followed.key) is followed:
             del self._partitions[followed.key]
             self._asked.pop(followed.key, None)
+            self._unsynced.discard(followed.key)
+
+    def _synced(self, followed: FollowedPartition) -> None:
+        """Asks for a partition again whose log was synced; one whose disk has failed is offline."""
+        if self._follows(followed) and followed.key in self._unsynced:
+            self._logs.check(followed)
+            self._unsynced.discard(followed.key)
+            self._stale.add(followed.key)
+            self._changed.set()
 
     async def run(self) -> None:
         """Fetches until it is cancelled."""
         try:
             while True:
                 self._look_at_stale()
+                if self._owes_anew:
+                    await self._let_sync()
                 self._hold_back_throttled()
                 if self._asked or self._ahead is not None:
                     await self._fetch_or_back_off()
@@ -189,8 +211,21 @@ class ReplicaFetcher:
         if position.fetch_offset < followed.log.log_end_offset:
             self._logs.truncate({followed: position.fetch_offset})
             self._stale.add(followed.key)  # the log may have failed
+        elif followed.log.owes_sync():
+            self._unsynced.add(followed.key)
+            self._owes_anew = True
         else:
             self._asked[followed.key] = position
+
+    async def _let_sync(self) -> None:
+        """Gives the syncs that the newest answer owes a moment, so that the next request can tell of them."""
+        self._owes_anew = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SYNC_WAIT_MS / 1000):
+                while self._unsynced:
+                    self._changed.clear()
+                    await self._changed.wait()
+        self._look_at_stale()
 
     def _hold_back_throttled(self) -> None:
         if not self._broker.quota.is_exceeded:
@@ -248,9 +283,15 @@ class ReplicaFetcher:
 
     def _send(self, link: BrokerLink) -> _Sent:
         message = self._encoded(self._session.request(self._asked))
-        wait_s = self._settings.wait_max_ms / 1000
+        wait_s = self._wait_max_ms / 1000
         answer = link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, message, wait_s=wait_s)
         return _Sent(link, asyncio.get_running_loop().create_task(answer))
+
+    @property
+    def _wait_max_ms(self) -> int:
+        """How long the leader may wait for news; while a sync goes on, its end is news too."""
+        longest_ms = self._settings.wait_max_ms
+        return min(SYNC_WAIT_MS, longest_ms) if self._unsynced else longest_ms
 
     async def _answered(self, link: BrokerLink, body: memoryview) -> None:
         try:
@@ -298,7 +339,7 @@ class ReplicaFetcher:
         return encode_fetch_request(
             FetchRequest(
                 self._broker.broker_id,
-                settings.wait_max_ms,
+                self._wait_max_ms,
                 settings.min_bytes,
                 settings.response_max_bytes,
                 READ_UNCOMMITTED,
@@ -322,14 +363,20 @@ class ReplicaFetcher:
         }
 
     async def _ask_ahead(self, link: BrokerLink, fetched: Mapping[PartitionKey, PartitionFetched]) -> None:
-        """Sends the next request before the answer is written, if `asked_ahead` allows it and nothing is throttled."""
+        """Sends the next request before the answer is written, if `asked_ahead` allows it.
+
+        Not where a partition is throttled, or has to be synced before anything more is asked for.
+        """
         ahead = asked_ahead(self._asked, fetched)
-        if ahead and not any(self._is_listed(self._partitions[key]) for key in fetched):
+        if ahead and not any(self._is_held_back(self._partitions[key]) for key in fetched):
             for key, one in ahead.items():
                 del self._asked[key]
                 self._asked[key] = one
             self._ahead = self._send(link)
             await asyncio.sleep(0)  # the request leaves
+
+    def _is_held_back(self, followed: FollowedPartition) -> bool:
+        return followed.log.config.flush_messages < MAX_LONG or self._is_listed(followed)
 
     def _forget_ahead(self) -> None:
         if self._ahead is not None:

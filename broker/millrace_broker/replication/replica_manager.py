@@ -228,6 +228,7 @@ class ReplicaManager:
         if one is None:
             raise UnknownTopicError(f"{topic_partition} is neither led nor followed by this broker")
         one.log = self._logs.moves.finish(topic_partition)
+        self.synced(topic_partition)
         return one.log
 
     def checkpoint_log_start_offsets(self) -> None:
@@ -270,6 +271,7 @@ class ReplicaManager:
         log = self._logs.create(topic_partition, topic_id, config)
         if not log.has_high_watermark:
             log.high_watermark = self._logs.checkpoints.high_watermark(topic_partition)
+        log.commit_synced(commits_synced=False)
         followed = FollowedPartition(log, topic_id, config, leader=leader, leader_epoch=leader_epoch)
         followed.traffic = traffic
         self._followed[topic_partition] = followed
@@ -368,6 +370,17 @@ class ReplicaManager:
         """Lets the log start at an offset, of which followers learn when they ask next. OffsetOutOfRangeError."""
         partition.log.raise_log_start_offset(offset)
         self._changed(partition)
+
+    def synced(self, topic_partition: TopicPartition) -> None:
+        """Takes that a partition's log was synced, or that its data directory has failed: what waits for it looks."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            partition.moved()
+            self._isr.appended(partition)
+            self._changed(partition)
+        followed = self._followed.get(topic_partition)
+        if followed is not None:
+            followed.when_synced()
 
     # What waits for partitions.
 

@@ -26,9 +26,9 @@ def when_replicated(
 ) -> None:
     """Calls `then` once, with NONE when the high watermark is past the record that was just appended at the offset.
 
-    With one replica that is at once; inside another record's `then`, it is after that one: records take effect in their
-    order. The code is NOT_COORDINATOR where the partition is led no longer or the record was cut off meanwhile,
-    COORDINATOR_NOT_AVAILABLE after `wait_ms`.
+    With one replica that is at once, unless the record has to be synced first; inside another record's `then`, it is
+    after that one: records take effect in their order. The code is NOT_COORDINATOR where the partition is led no
+    longer, its disk has failed, or the record was cut off meanwhile; COORDINATOR_NOT_AVAILABLE after `wait_ms`.
     """
     waiting = _Replicated(replicas, topic_partition, last_offset, then)
     replicas.purgatory.complete_or_hold(waiting, topic_partition, wait_ms)
@@ -52,7 +52,12 @@ class _Replicated:
         if partition is None or not partition.has_kept(self._offset, self._leader_epoch):
             self._outcome = ErrorCode.NOT_COORDINATOR
             return True
-        return partition.high_watermark > self._offset
+        if partition.high_watermark > self._offset:
+            return True
+        if partition.log.is_offline:
+            self._outcome = ErrorCode.NOT_COORDINATOR
+            return True
+        return False
 
     def complete(self) -> None:
         """Reports whether the replicas have the record."""

@@ -47,7 +47,7 @@ class Log:
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
-        self.log = SimpleNamespace(config=LogConfig())
+        self.log = SimpleNamespace(config=LogConfig(), is_offline=False)
         self.partitions = {TopicPartition("__consumer_offsets", 0): self}
         self.purgatory = self
         self.follows = True

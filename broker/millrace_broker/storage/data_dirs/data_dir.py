@@ -25,6 +25,7 @@ from millrace_broker.storage.filenames import (
     parse_partition_dir,
 )
 from millrace_broker.storage.health import DirHealth
+from millrace_broker.storage.sync_lane import SyncLane
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -44,6 +45,7 @@ class DataDir:
         self.log_count = 0  # of logs that are here, and of those on their way here
         self.interrupted_moves: list[TopicPartition] = []  # of logs that were on their way here
         self.health = DirHealth(self.path)
+        self.lane = SyncLane()
         self._fs = fs
         self._lock_fd: int | None = None
         self._unopened: set[TopicPartition] | None = set()

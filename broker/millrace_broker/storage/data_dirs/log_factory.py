@@ -39,6 +39,7 @@ class LogFactory:
             log_start_offset=data_dir.log_start_offsets.get(topic_partition, 0),
             clean=data_dir.is_clean,
             health=data_dir.health,
+            lane=data_dir.lane,
         )
         try:
             return LogEntry(topic_partition, log, read_topic_id(self._fs, directory))
@@ -53,7 +54,9 @@ class LogFactory:
         ]
         make_partition_dirs(self._fs, data_dir.path, {directory: each.topic_id for each, _, directory in places})
         for (topic_partition, topic_id, _), config, directory in places:
-            log = Log(self._fs, self._clock, directory, topic_partition, config, health=data_dir.health)
+            log = Log(
+                self._fs, self._clock, directory, topic_partition, config, health=data_dir.health, lane=data_dir.lane
+            )
             yield LogEntry(topic_partition, log, topic_id)
 
     def open_copy(self, log: Log, directory: str, data_dir: DataDir) -> Log:
@@ -68,4 +71,5 @@ class LogFactory:
             log_start_offset=log.log_start_offset,
             clean=True,
             health=data_dir.health,
+            lane=data_dir.lane,
         )

@@ -1,5 +1,8 @@
 """Taking a log to the disk: what a flush syncs, and the recovery point that it moves (docs/durability.md).
 
+An append is acknowledged while fewer than `flush.messages` records, it included, are not synced. One that comes to more
+owes a sync: the log is put into its data directory's lane (`sync_lane`), and the append waits for the recovery point.
+
     recovery point                 log end offset
           |  unsynced segments           |
           [ closed ][ closed ][ active …
@@ -18,15 +21,24 @@ from millrace.clock import Clock
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.sync_lane import SyncLane
 
 
 class Flushing:
-    """The flushes of one log. They exclude one another, and the log's end, by `lock`."""
+    """The flushes of one log. They exclude one another, and the log's end, by `lock`.
 
-    __slots__ = ("_clock", "_fs", "_last_flush_ms", "_producers", "_segments", "lock", "recovery_point")
+    `flush_messages` is the setting; with `commits_synced` nothing counts as committed before it is synced.
+    `commit_limit` is how many unsynced records keep an append from being committed, which follows from both.
+    """
+
+    __slots__ = (
+        "_clock", "_commits_synced", "_flush_messages", "_fs", "_lane", "_last_flush_ms", "_producers", "_segments",
+        "commit_limit", "lock", "recovery_point",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,8 +46,10 @@ class Flushing:
         clock: Clock,
         segments: LogSegments,
         producers: ProducerStateManager,
+        lane: SyncLane,
         *,
         recovery_point: int,
+        flush_messages: int,
     ) -> None:
         self.lock = Lock()
         self.recovery_point = recovery_point
@@ -43,7 +57,52 @@ class Flushing:
         self._clock = clock
         self._segments = segments
         self._producers = producers
+        self._lane = lane
         self._last_flush_ms = clock.monotonic_ms()
+        self._flush_messages = self.commit_limit = flush_messages
+        self._commits_synced = False
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log it is."""
+        return self._segments.topic_partition
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the data directory takes no flush any more."""
+        return self._segments.health.reason is not None
+
+    def reconfigure(self, flush_messages: int) -> None:
+        """Takes another `flush.messages`; what is more than that is owed at once. StorageError without a lane."""
+        self._flush_messages = flush_messages
+        self._set_commit_limit()
+
+    def commit_synced(self, *, commits_synced: bool) -> None:
+        """Says whether only what is synced counts as committed. StorageError without a lane."""
+        self._commits_synced = commits_synced
+        self._set_commit_limit()
+
+    def _set_commit_limit(self) -> None:
+        self.commit_limit = 1 if self._commits_synced else self._flush_messages
+        self.put_if_owed()
+
+    def owes(self, offset: int) -> bool:
+        """Returns whether an append up to `offset` has to wait for a sync before it is acknowledged."""
+        return offset - self.recovery_point >= self._flush_messages
+
+    def put_if_owed(self) -> None:
+        """Puts the log into the lane where `commit_limit` records are not synced. StorageError without a lane."""
+        if self._segments.end_offset - self.recovery_point >= self.commit_limit:
+            self._lane.put(self)
+
+    def flush_soon(self) -> None:
+        """Puts the log into the lane. StorageError without a lane."""
+        self._lane.put(self)
+
+    def sync(self) -> None:
+        """Flushes what is appended so far, if it was not flushed yet. StorageError."""
+        if self.recovery_point < self._segments.end_offset:
+            self.flush()
 
     def is_due(self, now_ms: int, flush_ms: int) -> bool:
         """Returns whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be synced."""

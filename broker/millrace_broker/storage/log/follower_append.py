@@ -16,13 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from millrace.config import MAX_LONG
 from millrace.errors import InvalidRecordError, StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 from millrace_broker.storage.batches.fetched import validate_fetched
 from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Placement
-from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
@@ -83,16 +81,9 @@ class FollowerAppend:
             if self._segments.end_offset < end_offset:
                 self._truncation.start_at(end_offset, end_offset)
             raise
+        self._flushing.put_if_owed()
         newest = max(header.max_timestamp for _, header in found)
         return LogAppendInfo(first_offset, found[-1][1].last_offset, NO_TIMESTAMP, max(newest, NO_TIMESTAMP))
-
-    def flush_by_count(self, config: LogConfig) -> None:
-        """Flushes once `flush.messages` records are not synced. StorageError."""
-        if (
-            config.flush_messages < MAX_LONG
-            and self._segments.end_offset - self._flushing.recovery_point >= config.flush_messages
-        ):
-            self._flushing.flush()
 
     def _begin_below(self, end_offset: int, first: BatchHeader) -> None:
         """Lets an empty log begin with a batch that holds its log end offset. InvalidRecordError, StorageError."""

@@ -39,8 +39,8 @@ class LeaderAppend:
     """Appends to one log what producers and coordinators send."""
 
     __slots__ = (
-        "_clock", "_config", "_flushing", "_producers", "_segments", "_stamps_append_time", "_syncs_by_count",
-        "_takes_any_record", "_writer",
+        "_clock", "_config", "_flushing", "_producers", "_segments", "_stamps_append_time", "_takes_any_record",
+        "_writer",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
@@ -64,7 +64,6 @@ class LeaderAppend:
         self._config = config
         self._takes_any_record = codec_of_topic(config) is None and not asks_of_records(config)
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
-        self._syncs_by_count = config.flush_messages < MAX_LONG
 
     def append_all(self, appends: Sequence[Buffer | Prepared], leader_epoch: int) -> Sequence[AppendOutcome]:
         """Appends what came together, in order; returns the place of each, or the error that it failed with."""
@@ -136,8 +135,8 @@ class LeaderAppend:
             self._writer.write(placement, leader_epoch)
             if turn is not None:
                 self._producers.append_run(run, placement.appends, turn)
-            if self._syncs_by_count:
-                self._flush_by_count()
+            if self._flushing.commit_limit < MAX_LONG:
+                self._flushing.put_if_owed()
         except MillraceError as error:
             return [error] * len(run)
         if self._stamps_append_time:
@@ -167,13 +166,8 @@ class LeaderAppend:
         header, offset = read_header(batch), self._segments.end_offset
         self._writer.write(place([(memoryview(batch), [(0, header)])], offset, leader_epoch), leader_epoch)
         self._producers.append_marker(header, marker, offset, self._segments.now.active.transaction_index.append)
-        self._flush_by_count()
+        self._flushing.put_if_owed()
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
-
-    def _flush_by_count(self) -> None:
-        """Flushes once `flush.messages` records are not synced."""
-        if self._segments.end_offset - self._flushing.recovery_point >= self._config.flush_messages:
-            self._flushing.flush()
 
 
 def _too_large(size_bytes: int, config: LogConfig) -> RecordTooLargeError:

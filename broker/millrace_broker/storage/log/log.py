@@ -61,6 +61,7 @@ from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
+from millrace_broker.storage.sync_lane import SyncLane
 
 
 class Log:
@@ -83,8 +84,12 @@ class Log:
         log_start_offset: int = 0,
         clean: bool = False,
         health: DirHealth | None = None,
+        lane: SyncLane | None = None,
     ) -> None:
-        """Opens the log of an existing folder, recovering it unless the shutdown was clean; StorageError."""
+        """Opens the log of an existing folder, recovering it unless the shutdown was clean; StorageError.
+
+        Without a lane the log syncs at once what has to be synced.
+        """
         self.topic_partition = topic_partition
         self.directory = directory
         self.config = config
@@ -109,11 +114,12 @@ class Log:
         self.producers = ProducerStateManager(fs, directory)
         with ExitStack() as undo:
             undo.callback(self._release_files)
-            self._wire(loaded, segments.end_offset if clean else min(recovery_point, segments.end_offset))
+            synced = segments.end_offset if clean else min(recovery_point, segments.end_offset)
+            self._wire(loaded, lane or SyncLane(), synced)
             undo.pop_all()
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 
-    def _wire(self, loaded: LoadedLog, recovery_point: int) -> None:
+    def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
         """Reads what is known beside the batches (leaders, producers), and connects the parts. StorageError."""
         fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
         self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers)
@@ -126,7 +132,10 @@ class Log:
                 tuple(segments.now), log_start_offset=segments.start_offset, log_end_offset=segments.end_offset
             )
         self.expire_producers()
-        self._flushing = Flushing(fs, clock, segments, self.producers, recovery_point=recovery_point)
+        self._flushing = Flushing(
+            fs, clock, segments, self.producers, lane,
+            recovery_point=recovery_point, flush_messages=config.flush_messages,
+        )  # fmt: skip
         self._writer = SegmentWriter(segments, rolling, self.producers, self.leader_epochs)
         self._leader = LeaderAppend(clock, segments, self._writer, self.producers, self._flushing, config)
         beside = self.producers, self.leader_epochs, self._flushing
@@ -150,10 +159,10 @@ class Log:
     def high_watermark(self) -> int:
         """The offset below which all is committed: nothing at or above it is deleted, compacted or made the start.
 
-        It is the log end offset until a partition whose followers are waited for sets it. A truncation lowers it.
+        It is `committable_offset` until a partition whose followers are waited for sets it. A truncation lowers it.
         """
         known = self._segments.high_watermark
-        return self._segments.end_offset if known is None else known
+        return self.committable_offset if known is None else known
 
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None:
@@ -165,13 +174,31 @@ class Log:
         return self._segments.high_watermark is not None
 
     def forget_high_watermark(self) -> None:
-        """Makes the high watermark the log end offset again, as a partition without followers has it."""
+        """Makes the high watermark `committable_offset` again, as a partition without followers has it."""
         self._segments.high_watermark = None
 
     @property
     def recovery_point(self) -> int:
         """The offset below which everything is on the disk."""
         return self._flushing.recovery_point
+
+    @property
+    def committable_offset(self) -> int:
+        """The offset up to which the disk has what must be synced before it is committed.
+
+        It is the log end offset unless a sync is demanded (`flush.messages`, `commit_synced`) and not done yet.
+        """
+        end, flushing = self._segments.end_offset, self._flushing
+        return end if end - flushing.recovery_point < flushing.commit_limit else flushing.recovery_point
+
+    def owes_sync(self, offset: int | None = None) -> bool:
+        """Returns whether an append up to `offset`, by default the newest, waits for a sync to be acknowledged."""
+        return self._flushing.owes(self._segments.end_offset if offset is None else offset)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the data folder has failed: nothing more is appended or synced."""
+        return self._flushing.is_offline
 
     @property
     def size_bytes(self) -> int:
@@ -204,10 +231,18 @@ class Log:
         return self.log_start_offset > self._segments.now[0].base_offset
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Takes other settings from the next append on; an open segment keeps its index sizes."""
+        """Takes other settings from the next append on; an open segment keeps its index sizes.
+
+        StorageError where there is no lane, and a sync that is owed now fails.
+        """
         self.config = config
         self._writer.reconfigure(config)
         self._leader.reconfigure(config)
+        self._flushing.reconfigure(config.flush_messages)
+
+    def commit_synced(self, *, commits_synced: bool) -> None:
+        """Says whether only what is synced counts as committed, as no other replica has it. StorageError: as above."""
+        self._flushing.commit_synced(commits_synced=commits_synced)
 
     # Appending.
 
@@ -217,8 +252,9 @@ class Log:
         A batch that its producer sent before is not appended again: the place that it got then is returned (KIP-98).
         Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence, and
         StorageError where the disk fails; the log is then as before.
-        A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
-        what the disk holds is unknown until the folder is opened again.
+        A sync that `flush.messages` demands is made by the lane of the data folder: the append is acknowledged once it
+        does not owe one any more (`owes_sync`). Without a lane it is made here, and one that fails takes the
+        data folder offline: what the disk holds is unknown until the folder is opened again.
         """
         return only_place(self._leader.append_all((batches,), leader_epoch))
 
@@ -250,9 +286,7 @@ class Log:
         break a rule (`batches/fetched.py`) and for a first batch below the log's end; the log is then as before.
         Raises StorageError where the disk fails: the log then holds the batches below its log end offset.
         """
-        info = self._follower.append(batches, leader_epoch)
-        self._follower.flush_by_count(self.config)
-        return info
+        return self._follower.append(batches, leader_epoch)
 
     # Truncating. The checkpoints are lowered first: `LogManager.truncate_to` does both.
 
@@ -289,6 +323,10 @@ class Log:
     def is_flush_due(self, now_ms: int) -> bool:
         """Returns whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment waits to be synced."""
         return self._flushing.is_due(now_ms, self.config.flush_ms)
+
+    def flush_soon(self) -> None:
+        """Has the lane flush the log. StorageError where there is no lane, and the flush fails."""
+        self._flushing.flush_soon()
 
     # Reading.
 

@@ -27,6 +27,7 @@ import os
 import uuid
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -50,6 +51,7 @@ from millrace_broker.storage.manager.closing import close_all
 from millrace_broker.storage.manager.opening import abandon_dir, open_data_dirs
 from millrace_broker.storage.moves.log_moves import LogMoves
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
+from millrace_broker.storage.sync_lane import Tell
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +112,16 @@ class LogManager:
             offline_dirs=tuple(data_dir.path for data_dir in data_dirs if not data_dir.is_online),
             removed_dirs=sum(data_dir.removed_dirs for data_dir in opened),
         )
+
+    def start_lanes(self, tell: Tell) -> None:
+        """Has a worker for each folder make the syncs that appends wait for; `tell` is called on it (`sync_lane`)."""
+        for number, data_dir in enumerate(self.dirs.all):
+            data_dir.lane.start(ThreadPoolExecutor(1, thread_name_prefix=f"sync-{number}"), tell)
+
+    def stop_lanes(self) -> None:
+        """Blocks until the workers have made the syncs that wait."""
+        for data_dir in self.dirs.all:
+            data_dir.lane.stop()
 
     # Listing.
 
@@ -270,12 +282,15 @@ class LogManager:
         return [log.verify(dry_run=dry_run) for log in _of(topics, self._table.logs)]
 
     def flush_due(self) -> None:
-        """Syncs the logs whose `flush.ms` has passed or that were rolled; StorageError after all were tried."""
+        """Has the lanes sync the logs whose `flush.ms` has passed or that were rolled.
+
+        StorageError, where there are no lanes, after all were tried.
+        """
         now_ms = self._clock.monotonic_ms()
         # Thousands of logs may be idle, and the first comparison tells which.
         logs = self._table.logs.values()
         due = (each for each in logs if each.recovery_point < each.log_end_offset and each.is_flush_due(now_ms))
-        deque(each_tried(due, Log.flush, "flush"), maxlen=0)
+        deque(each_tried(due, Log.flush_soon, "flush"), maxlen=0)
 
     def checkpoint(self) -> None:
         """Writes recovery points and log start offsets. StorageError after all folders were tried."""

@@ -1,0 +1,119 @@
+"""The lane in which the logs of one data directory are synced, so that a slow disk stops nobody but its own writers.
+
+    append that owes a sync ──► put(log) ──► the worker syncs what has gathered ──► tell(partition)
+    append during a sync    ──► put(log) ──────────────────────────────────────► the worker's next round
+
+A log waits in the lane once, however many appends wait for its sync: one sync takes them all (group commit). An append
+that came while its log was being synced has the log put in again, and the next round takes it.
+
+A directory that has failed is told of like one that was synced: whoever waits looks, and finds it offline. A sync that
+found no free descriptor is tried again, as nothing was lost.
+
+A lane without a worker, as tools have it that open logs by themselves, syncs at once, on the caller's thread.
+
+Threads: `put` may be called on any, `start` and `stop` on the event loop's or before there is one. `tell` is called on
+the worker's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from threading import Event, Lock
+from typing import Protocol
+
+from millrace.errors import StorageError
+from millrace_broker.storage.filenames import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.1  # after a sync that found no descriptor
+
+
+class OwesSync(Protocol):
+    """A log, as the lane sees it."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log it is."""
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether its data directory takes no sync any more."""
+
+    def sync(self) -> None:
+        """Blocks until all that is appended so far is on the disk. StorageError."""
+
+
+Tell = Callable[[TopicPartition], object]
+
+
+class SyncLane:
+    """The logs of one data directory that wait for a sync."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._waiting: dict[OwesSync, None] = {}
+        self._is_at_work = False
+        self._worker: Executor | None = None
+        self._tell: Tell = _nobody
+        self._is_stopped = Event()
+
+    def start(self, worker: Executor, tell: Tell) -> None:
+        """Has `worker` sync from now on; `tell` is called with each partition that was synced, or whose disk failed."""
+        self._tell = tell
+        self._worker = worker
+
+    def stop(self) -> None:
+        """Blocks until all that waits is synced; later syncs are done at once, on the caller's thread."""
+        with self._lock:
+            worker, self._worker = self._worker, None
+        self._is_stopped.set()
+        if worker is not None:
+            worker.shutdown()
+
+    def put(self, log: OwesSync) -> None:
+        """Has a log synced soon; without a worker that is done here and now. StorageError then."""
+        with self._lock:
+            if self._worker is not None:
+                self._waiting[log] = None
+                if not self._is_at_work:
+                    self._is_at_work = True
+                    self._worker.submit(self._work)
+                return
+        log.sync()
+
+    def _work(self) -> None:
+        """Syncs, round by round, until nothing has gathered."""
+        while True:
+            with self._lock:
+                gathered, self._waiting = self._waiting, {}
+                self._is_at_work = bool(gathered)
+            if not gathered:
+                return
+            for log in gathered:
+                self._sync(log)
+
+    def _sync(self, log: OwesSync) -> None:
+        try:
+            while not self._is_synced(log):
+                self._is_stopped.wait(RETRY_S)
+        except Exception:  # the lane goes on for its other logs
+            logger.exception("%s can't be synced", log.topic_partition)
+        self._tell(log.topic_partition)
+
+    def _is_synced(self, log: OwesSync) -> bool:
+        """Returns false where the sync has failed and may be tried again."""
+        try:
+            log.sync()
+        except StorageError as error:
+            if log.is_offline or self._is_stopped.is_set():
+                return True
+            logger.warning("%s is synced again in %.1f s: %s", log.topic_partition, RETRY_S, error)
+            return False
+        return True
+
+
+def _nobody(topic_partition: TopicPartition) -> None:
+    """Tells nobody, as no one waits."""
