@@ -88,11 +88,25 @@ class Flushing:
 
     def owes(self, offset: int) -> bool:
         """Returns whether an append up to `offset` has to wait for a sync before it is acknowledged."""
-        return offset - self.recovery_point >= self._flush_messages
+        return self._are_too_many(offset, self._flush_messages)
+
+    @property
+    def committable_offset(self) -> int:
+        """The offset up to which the disk has what must be synced before it is committed."""
+        end = self._segments.end_offset
+        return self._synced_offset if self._are_too_many(end, self.commit_limit) else end
+
+    def _are_too_many(self, offset: int, limit: int) -> bool:
+        return offset - self.recovery_point >= limit and offset - self._synced_offset >= limit
+
+    @property
+    def _synced_offset(self) -> int:
+        """The recovery point, or the log start offset, as what lies below that needs no sync any more."""
+        return max(self.recovery_point, self._segments.start_offset)
 
     def put_if_owed(self) -> None:
         """Puts the log into the lane where `commit_limit` records are not synced. StorageError without a lane."""
-        if self._segments.end_offset - self.recovery_point >= self.commit_limit:
+        if self._are_too_many(self._segments.end_offset, self.commit_limit):
             self._lane.put(self)
 
     def flush_soon(self) -> None:

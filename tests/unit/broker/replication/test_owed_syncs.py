@@ -175,6 +175,23 @@ def test_a_follower_tells_the_leader_only_what_is_synced_and_goes_on_with_the_ot
     played(scenario)
 
 
+def test_a_follower_that_starts_again_owes_nothing_for_what_it_never_had():
+    async def scenario():
+        leading = LeadingBroker(led(Machine(LEADER), 1))
+        (log,) = (one.log for one in leading.led.values())
+        append(log, 5)
+        log.raise_log_start_offset(log.log_end_offset)
+        async with following(leading) as (follower, _):
+            held(follower)
+            followed = follower.follow(0)
+            followed.log.reconfigure(LogConfig(flush_messages=1))
+            await until(lambda: followed.log.log_start_offset == log.log_end_offset)
+            append(log, 1)
+            await until(lambda: followed.log.log_end_offset == log.log_end_offset)
+
+    played(scenario)
+
+
 def test_a_follower_whose_sync_fails_is_offline():
     async def scenario():
         leading = LeadingBroker(led(Machine(LEADER), 1))
