@@ -223,18 +223,27 @@ def _access(base: Foundation, apis: Mapping[int, Api]) -> Access | None:
 def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
     purgatory: Purgatory[TopicPartition] = Purgatory(asyncio.get_running_loop().call_later)
     if isinstance(base.store, LocalStore):
-        return _replica_manager(base, purgatory, IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms))
+        return _replica_manager(base, purgatory, _isr_tables(base, config))
     metadata = base.metadata
     changes = IsrChangeSender(
         lambda: Sender(base.broker_id, base.broker_epoch()),
         lambda: metadata.address_of(metadata.view.controller_id),
         connect=base.connect,
     )
-    tables = IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms, changes)
-    replicas = _replica_manager(base, purgatory, tables)
+    replicas = _replica_manager(base, purgatory, _isr_tables(base, config, changes))
     changes.start(replicas.isr_answered)
     base.closing.push_async_callback(changes.stop)
     return replicas
+
+
+def _isr_tables(base: Foundation, config: BrokerConfig, changes: IsrChangeSender | None = None) -> IsrTables:
+    return IsrTables(
+        base.broker_id,
+        base.clock,
+        config.replica_lag_time_max_ms,
+        changes,
+        syncs_single_replica=config.single_replica_sync_enable,
+    )
 
 
 def _replica_manager(base: Foundation, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> ReplicaManager:

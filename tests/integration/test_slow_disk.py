@@ -64,13 +64,19 @@ def disk(tmp_path):
     return Disk(tmp_path)
 
 
-@pytest.fixture
-def broker(tmp_path, disk):
-    with BrokerProcess(tmp_path / "data", program=disk.program) as process:
+@contextmanager
+def served(tmp_path, disk, properties, config):
+    with BrokerProcess(tmp_path / "data", program=disk.program, properties=properties) as process:
         with Cluster(process.bootstrap) as cluster:
-            Admin(cluster).create_topic(SLOW, 1, config={"flush.messages": "1"})
+            Admin(cluster).create_topic(SLOW, 1, config=config)
             Admin(cluster).create_topic(FAST, 1)
         assert sent(process, SLOW, 1) == 0  # and the leader's epoch is written
+        yield process
+
+
+@pytest.fixture
+def broker(tmp_path, disk):
+    with served(tmp_path, disk, {}, {"flush.messages": "1"}) as process:
         yield process
 
 
@@ -79,8 +85,8 @@ def sent(broker, topic, acks, timeout_s=60):
         return SyncProducer(cluster).send(topic, 0, RECORDS, acks=acks)
 
 
-def check_others_are_served(broker):
-    assert sent(broker, FAST, -1) >= 0
+def check_others_are_served(broker, acks=-1):
+    assert sent(broker, FAST, acks) >= 0
     with Cluster(broker.bootstrap) as cluster:
         assert {SLOW, FAST} <= set(Admin(cluster).topics())
     with urllib.request.urlopen(f"{broker.admin_url}/healthz") as answer:
@@ -116,3 +122,18 @@ def test_a_sync_that_fails_is_told_to_whoever_waits(broker, disk, acks):
             disk.until_held()
         with pytest.raises(MillraceError, match="Input/output error"):
             waiting.result()
+
+
+def test_the_only_replica_commits_what_is_synced_where_that_is_asked_for(tmp_path, disk):
+    properties = {"single.replica.sync.enable": "true"}
+    with served(tmp_path, disk, properties, {}) as broker, ThreadPoolExecutor(1) as pool:
+        until(lambda: seen(broker) == 1)
+        with disk.holding():
+            waiting = pool.submit(sent, broker, SLOW, -1)
+            disk.until_held()
+            assert sent(broker, SLOW, 1) == 2
+            check_others_are_served(broker, acks=1)
+            assert not waiting.done()
+            assert seen(broker) == 1
+        assert waiting.result() == 1
+    assert disk.entered.exists()

@@ -325,7 +325,7 @@ def _answer(
             return offered
         return _answer_several(services, client, acks, timeout_ms, offered)
     place, appends = offered
-    if (appends.owes_sync or appends.has_followers) and appends.waits(acks):
+    if (appends.owes_sync or appends.commits_later) and appends.waits(acks):
         return _answer_several(services, client, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
     outcome = next(appends.outcomes)
     if not isinstance(outcome, MillraceError):

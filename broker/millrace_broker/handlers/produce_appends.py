@@ -47,7 +47,7 @@ class Appends:
     """The batches that requests bring to one partition, in their order, and the outcome of each."""
 
     __slots__ = (
-        "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "has_followers", "key",
+        "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "commits_later", "key",
         "log_start_offset", "outcomes", "owes_sync",
     )  # fmt: skip
 
@@ -56,9 +56,9 @@ class Appends:
         self.outcomes: Iterator[AppendOutcome]
         self.log_start_offset = NO_OFFSET
         self._partition = partition = _writable(services, key, session)
-        self.has_followers = self.owes_sync = self._takes_plain_batches = False
+        self.commits_later = self.owes_sync = self._takes_plain_batches = False
         if isinstance(partition, Partition):
-            self.has_followers = partition.in_sync is not None
+            self.commits_later = partition.commits_later
             self._takes_plain_batches = (
                 version >= FIRST_VERSION_WITH_ZSTD
                 and partition.has_in_sync_replicas
@@ -138,7 +138,7 @@ class Appends:
 
     def waits(self, acks: int) -> bool:
         """Returns whether an append may have to wait before it is answered."""
-        return acks != 0 and (self.owes_sync or (self.has_followers and acks == ALL_IN_SYNC))
+        return acks != 0 and (self.owes_sync or (self.commits_later and acks == ALL_IN_SYNC))
 
     def to_wait_for(self, outcome: LogAppendInfo, acks: int) -> Appended:
         """Returns what the disk and the in-sync replicas need to have before an append is answered."""

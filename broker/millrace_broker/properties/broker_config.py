@@ -238,6 +238,11 @@ class BrokerConfig:
     shutdown_drain_timeout_ms: int = setting(
         10_000, "Milliseconds that a stopping broker gives its connections to take their replies.", minimum=0
     )
+    single_replica_sync_enable: bool = setting(
+        False,
+        "Whether a partition that has one replica commits records, and so answers acks=all and shows them to "
+        "consumers, only once they are on the disk.",
+    )
     admin_token: str = setting(
         "",
         "Bearer token of the admin endpoint, for all but the status of probes; required beyond loopback.",

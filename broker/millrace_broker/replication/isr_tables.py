@@ -55,6 +55,7 @@ class IsrTables:
         clock: measures how far followers lag.
         lag_time_max_ms: how long a follower may lag and stay in sync (`replica.lag.time.max.ms`).
         isr_changes: takes proposals to the controller.
+        syncs_single_replica: whether the only replica commits what is synced, and nothing else.
 
     Attributes:
         counts: How often in-sync replicas have changed.
@@ -66,12 +67,15 @@ class IsrTables:
         clock: Clock,
         lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
         isr_changes: IsrChanges | None = None,
+        *,
+        syncs_single_replica: bool = False,
     ) -> None:
         self._broker_id = broker_id
         self._now_ms = clock.monotonic_ms
         self._lag_time_max_ms = lag_time_max_ms
         self._isr_changes = isr_changes or NoController()
         self._eligible: frozenset[int] = frozenset()
+        self._syncs_single_replica = syncs_single_replica
         self.counts = IsrCounts()
 
     def lead(self, partition: Partition, leadership: Leadership, high_watermark: int) -> None:
@@ -80,7 +84,7 @@ class IsrTables:
         A leader that alone is in sync commits all that it has.
         """
         if len(leadership.replicas) == 1:
-            partition.lead(leadership.leader_epoch, None)
+            partition.lead(leadership.leader_epoch, None, commits_synced=self._syncs_single_replica)
             return
         log, now_ms = partition.log, self._now_ms()
         election = Election(

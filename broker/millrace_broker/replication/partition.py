@@ -23,15 +23,17 @@ class Partition(Replica):
     """One led partition, at first the only replica. `appended_bytes` counts all bytes appended since it is led.
 
     `in_sync` is the table of the replicas that are in sync; None where this broker has the only replica.
+    `commits_later` says whether an append is committed after it is made, by followers or by a sync.
     """
 
-    __slots__ = ("high_watermark", "in_sync")
+    __slots__ = ("commits_later", "high_watermark", "in_sync")
 
     high_watermark: int
 
     def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]) -> None:
         super().__init__(log, topic_id, leader_epoch, config)
         self.in_sync: InSyncReplicas | None = None
+        self.commits_later = False
         self.high_watermark = log.log_end_offset
 
     @property
@@ -80,12 +82,14 @@ class Partition(Replica):
             return self.in_sync.outcome_of(next_offset)
         return ErrorCode.NONE if self.high_watermark >= next_offset else None
 
-    def lead(self, leader_epoch: int, in_sync: InSyncReplicas | None) -> None:
+    def lead(self, leader_epoch: int, in_sync: InSyncReplicas | None, *, commits_synced: bool = False) -> None:
         """Begins to lead in an epoch, with the table of its in-sync replicas; None for the only replica.
 
-        All that is in the log of the only replica is committed, and what has to be synced of it is synced soon.
+        All that is in the log of the only replica is committed, and what has to be synced of it is synced soon. With
+        `commits_synced` it commits what is synced, and nothing else, from now on.
         """
-        self.log.commit_synced(commits_synced=False)
+        self.log.commit_synced(commits_synced=commits_synced)
+        self.commits_later = commits_synced or in_sync is not None
         self.leader_epoch = leader_epoch
         self.in_sync = in_sync
         if in_sync is None:

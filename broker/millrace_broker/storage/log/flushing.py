@@ -31,13 +31,13 @@ from millrace_broker.storage.sync_lane import SyncLane
 class Flushing:
     """The flushes of one log. They exclude one another, and the log's end, by `lock`.
 
-    `flush_messages` is the setting; with `commits_synced` nothing counts as committed before it is synced.
-    `commit_limit` is how many unsynced records keep an append from being committed, which follows from both.
+    With `commits_synced` nothing counts as committed before it is synced. `commit_limit` is how many unsynced records
+    keep an append from being committed, which follows from that and `flush.messages`.
     """
 
     __slots__ = (
-        "_clock", "_commits_synced", "_flush_messages", "_fs", "_lane", "_last_flush_ms", "_producers", "_segments",
-        "commit_limit", "lock", "recovery_point",
+        "_clock", "_flush_messages", "_fs", "_lane", "_last_flush_ms", "_producers", "_segments",
+        "commit_limit", "commits_synced", "lock", "recovery_point",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +60,7 @@ class Flushing:
         self._lane = lane
         self._last_flush_ms = clock.monotonic_ms()
         self._flush_messages = self.commit_limit = flush_messages
-        self._commits_synced = False
+        self.commits_synced = False
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -79,11 +79,11 @@ class Flushing:
 
     def commit_synced(self, *, commits_synced: bool) -> None:
         """Says whether only what is synced counts as committed. StorageError without a lane."""
-        self._commits_synced = commits_synced
+        self.commits_synced = commits_synced
         self._set_commit_limit()
 
     def _set_commit_limit(self) -> None:
-        self.commit_limit = 1 if self._commits_synced else self._flush_messages
+        self.commit_limit = 1 if self.commits_synced else self._flush_messages
         self.put_if_owed()
 
     def owes(self, offset: int) -> bool:

@@ -455,6 +455,7 @@ class Log:
         """Takes from another log of the same batches what isn't in its files: producers and the high watermark."""
         self.producers.take_over(other.producers)
         self._segments.high_watermark = other._segments.high_watermark
+        self.commit_synced(commits_synced=other._flushing.commits_synced)
 
     def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
         """Gives `take` the log as closed and synced segments, which nothing renames meanwhile, and then closes the log.

@@ -33,7 +33,7 @@ def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> 
 def _check_values(options: BrokerOptions, memory_bytes: int | None) -> Iterator[Finding]:
     logs = LogConfig.from_properties(options.log_defaults, {})
     replicas = options.broker.default_replication_factor
-    yield check_flushing(logs, replicas)
+    yield check_flushing(logs, replicas, syncs_single_replica=options.broker.single_replica_sync_enable)
     yield check_min_isr(logs.min_insync_replicas, replicas)
     yield check_unclean_elections(is_enabled=logs.unclean_leader_election_enable)
     yield check_largest_message(logs.max_message_bytes, options.broker.socket_request_max_bytes)
@@ -42,15 +42,15 @@ def _check_values(options: BrokerOptions, memory_bytes: int | None) -> Iterator[
         yield check_buffers(buffers, memory_bytes)
 
 
-def check_flushing(logs: LogConfig, replicas: int) -> Finding:
+def check_flushing(logs: LogConfig, replicas: int, *, syncs_single_replica: bool = False) -> Finding:
     """Returns whether acknowledged records outlive a power cut: synced in time, or on several brokers."""
-    is_synced = logs.flush_messages < MAX_LONG or logs.flush_ms < MAX_LONG
+    is_synced = logs.flush_messages < MAX_LONG or logs.flush_ms < MAX_LONG or syncs_single_replica
     return judged(
         "log.flush.interval.messages",
         "the kernel decides when records reach the disk" if not is_synced else "records are synced by a policy",
         "a policy, or several replicas: else a power cut loses acknowledged records",
-        "log.flush.interval.messages=1 (none is lost), log.flush.interval.ms=1000 (those of a second), or "
-        "default.replication.factor=3",
+        "log.flush.interval.messages=1 (none is lost), single.replica.sync.enable=true (none with acks=all), "
+        "log.flush.interval.ms=1000 (those of a second), or default.replication.factor=3",
         is_well=is_synced or replicas > 1,
     )
 

@@ -42,12 +42,13 @@ def never(_: float, __: Callable[[], None]) -> NoTimer:
 class Home:
     """A broker that leads one partition, and whose syncs are held."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, syncs_single_replica: bool = False) -> None:
         self.fs = CrashFileSystem()
-        self.logs = LogManager(self.fs, ManualClock(), ["/data"], {}, "c" * 22, 1)
+        self.logs = LogManager(self.fs, ManualClock(), ["/data", "/more"], {}, "c" * 22, 1)
         self.logs.start()
-        self.replicas = ReplicaManager(self.logs, Purgatory(never), IsrTables(1, ManualClock()))
-        (self.worker,) = hold_syncs(self.logs, self.replicas.synced)
+        tables = IsrTables(1, ManualClock(), syncs_single_replica=syncs_single_replica)
+        self.replicas = ReplicaManager(self.logs, Purgatory(never), tables)
+        self.worker, self.other_worker = hold_syncs(self.logs, self.replicas.synced)
 
     def lead(self, leadership: Leadership, config: dict[str, str]) -> None:
         self.replicas.lead(KEY, TOPIC_ID, config, leadership)
@@ -131,6 +132,33 @@ def test_a_setting_that_demands_less_lets_go_at_the_next_sync(home: Home) -> Non
     assert home.partition.outcome_of(end, acks_all=False) is ErrorCode.NONE
     home.worker.work()
     assert home.partition.outcome_of(end) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("leadership", "waits"), [(ALONE, True), (WITH_FOLLOWER, False)], ids=["alone", "with one"])
+def test_the_only_replica_commits_what_is_synced_where_that_is_asked_for(leadership: Leadership, waits: bool) -> None:
+    home = Home(syncs_single_replica=True)
+    home.lead(leadership, {})
+    end = home.append(3) + 1
+    assert home.partition.outcome_of(end, acks_all=False) is ErrorCode.NONE
+    assert home.partition.outcome_of(end) is (None if waits else ErrorCode.NONE)
+    assert home.partition.high_watermark == home.partition.log.high_watermark == (0 if waits else end)
+    assert home.worker.work() == waits
+    assert home.partition.outcome_of(end) is ErrorCode.NONE
+    assert home.partition.high_watermark == end
+
+
+def test_a_log_that_was_moved_goes_on_to_commit_what_is_synced() -> None:
+    home = Home(syncs_single_replica=True)
+    home.lead(ALONE, {})
+    end = home.append(2) + 1
+    copy = home.logs.moves.begin(KEY, "/more")
+    copy.catch_up(home.partition.log, 1e9)
+    home.replicas.finish_move(KEY)
+    assert home.partition.high_watermark == end
+    home.append()
+    assert home.partition.high_watermark == end
+    assert home.other_worker.work() == 1
+    assert home.partition.high_watermark == end + 1
 
 
 class WatchedLeader(LeadingBroker):

@@ -33,6 +33,7 @@ def bad(findings):
     [
         ((), [("advice", "log.flush.interval.messages")]),
         (("log.flush.interval.ms=1000",), []),
+        (("single.replica.sync.enable=true",), []),
         (("default.replication.factor=3", "min.insync.replicas=2"), []),
         (("default.replication.factor=3", "min.insync.replicas=3"), [("advice", "min.insync.replicas")]),
         (("default.replication.factor=3", "min.insync.replicas=1"), [("advice", "min.insync.replicas")]),
