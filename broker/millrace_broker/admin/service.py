@@ -107,7 +107,8 @@ class AdminService:
         collectors = await asyncio.to_thread(_collectors, served, self._clock)
         self._endpoint.serve(served.maintenance, served.strays, collectors, self._console_gateway(served))
         try:
-            write_file_durably(self._fs, self._address_file, f"{self._address}\n".encode())
+            content = f"{self._address}\n".encode()
+            await asyncio.to_thread(write_file_durably, self._fs, self._address_file, content)
         except OSError as error:  # a full disk is no reason not to serve what is on it
             logger.warning("%s is not written: %s", self._address_file, error)
 

@@ -336,7 +336,8 @@ class ReplicaManager:
     def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
         """Appends what came together and completes the waiting fetches; returns as `Log.append_all` does."""
         outcomes = partition.append_all(appends)
-        self._isr.appended(partition)
+        if partition.in_sync is not None:
+            self._isr.appended(partition)
         self._grown(partition)
         return outcomes
 
