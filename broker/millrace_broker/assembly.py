@@ -186,7 +186,7 @@ def _coordinators(base: Foundation, replicas: ReplicaManager, topics: TopicManag
         replicas,
         metadata,
         topics,
-        _marker_sender(base, MarkerWriter(replicas, groups)),
+        _marker_sender(base, MarkerWriter(replicas, groups, base.clock)),
         deletions=DeletionLookup(metadata, store.has_partition),
         broker_id=base.broker_id,
         producer_ids=producer_ids,

@@ -18,6 +18,7 @@ from millrace.testing.kafka import KafkaBroker, await_markers
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager
 from millrace_broker.storage import TopicPartition as Partition
+from millrace_support.markers import append_marker
 from millrace_support.read_committed import committed_records
 
 TOPIC, FOLDER = "table", "table-0"
@@ -158,7 +159,7 @@ class OurLog:
             producer = BatchProducer(OUR_PRODUCER_ID, 0, 2 * sequence)
             self.log.append(encode_batch(records, producer=producer, flags=TRANSACTIONAL_FLAG), leader_epoch=0)
             marker = EndTransactionMarker(ControlType.COMMIT if number % 3 else ControlType.ABORT, 0)
-            self.log.append_control(marker, producer_id=OUR_PRODUCER_ID, producer_epoch=0, leader_epoch=0)
+            append_marker(self.log, marker, producer_id=OUR_PRODUCER_ID, producer_epoch=0, leader_epoch=0)
 
     def compact(self):
         (report,) = self.cleaner.run(force=True)

@@ -11,6 +11,7 @@ from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogConfig, LogManager, TopicPartition
+from millrace_support.markers import append_marker
 
 DUMP = "kafka.tools.DumpLogSegments"
 COMPLAINTS = re.compile(r"Mismatch|Found |Non-consecutive|isvalid: false|Exception|corrupt|failed", re.IGNORECASE)
@@ -31,7 +32,7 @@ def folder(tmp_path):
         )
         log.append(batch, leader_epoch=0)
         marker = EndTransactionMarker(control_type, 5)
-        log.append_control(marker, producer_id=PRODUCER_ID, producer_epoch=EPOCH, leader_epoch=0)
+        append_marker(log, marker, producer_id=PRODUCER_ID, producer_epoch=EPOCH, leader_epoch=0)
     log.close()
     return directory
 

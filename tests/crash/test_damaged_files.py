@@ -14,6 +14,7 @@ from millrace.records.record import BatchProducer, NewRecord, decode_records, en
 from millrace_broker.storage import Log, LogConfig, LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 
 T, T_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 FOLDER = "/data/t-0"
@@ -44,7 +45,7 @@ def filled() -> CrashFileSystem:
         log.append(batch, leader_epoch=step // 5)
         if step % 3 == 2:
             kind = ControlType.ABORT if step % 2 else ControlType.COMMIT
-            log.append_control(EndTransactionMarker(kind, 0), producer_id=7, producer_epoch=0, leader_epoch=step // 5)
+            append_marker(log, EndTransactionMarker(kind, 0), producer_id=7, producer_epoch=0, leader_epoch=step // 5)
     log.raise_log_start_offset(1)
     manager.checkpoint_high_watermarks({T: log.log_end_offset})
     manager.close()

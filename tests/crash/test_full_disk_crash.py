@@ -10,6 +10,7 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 
 T = TopicPartition("t", 0)
 SETTINGS = {"segment.bytes": "600", "index.interval.bytes": "0"}
@@ -32,7 +33,7 @@ def stopped_disk():
             batch = encode_batch([NewRecord(b"x" * 50)], producer=producer, flags=TRANSACTIONAL_FLAG)
             log.append(batch, leader_epoch=0)
         marker = EndTransactionMarker(ControlType.ABORT, 0)
-        log.append_control(marker, producer_id=7, producer_epoch=0, leader_epoch=0)
+        append_marker(log, marker, producer_id=7, producer_epoch=0, leader_epoch=0)
     manager.close()
     newest = max(name for name in fs.listdir("/data/t-0") if name.endswith(".log")).removesuffix(".log")
     for name in fs.listdir("/data/t-0"):

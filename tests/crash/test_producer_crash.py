@@ -13,6 +13,7 @@ from millrace_broker.storage.producers.producer_state import ProducerEntry, with
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.markers import append_marker
 
 FOLDER = "/data/t-0"
 CONFIG = LogConfig(segment_bytes=500, retention_ms=-1)
@@ -52,7 +53,7 @@ class Workload:
             for producer_id, marker in ((FIRST, ABORT), (SECOND, ABORT if step % 4 == 1 else COMMIT)):
                 log.append(batch(log, producer_id, TRANSACTIONAL_FLAG), leader_epoch=0)
                 if step % 2:
-                    log.append_control(marker, producer_id=producer_id, producer_epoch=0, leader_epoch=0)
+                    append_marker(log, marker, producer_id=producer_id, producer_epoch=0, leader_epoch=0)
             if step % 3 == 2:
                 log.flush()
                 self.flushed = log.recovery_point
@@ -166,7 +167,7 @@ def test_a_failed_append_leaves_the_state_as_it_was(operation: str) -> None:
             try:
                 log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
                 log.append(batch(log, FIRST, TRANSACTIONAL_FLAG), leader_epoch=-1)
-                log.append_control(ABORT, producer_id=FIRST, producer_epoch=0, leader_epoch=-1)
+                append_marker(log, ABORT, producer_id=FIRST, producer_epoch=0, leader_epoch=-1)
             except StorageError:
                 assert log.producers.entries == in_the_log(log)[0]
         entries, _ = in_the_log(log)

@@ -76,7 +76,7 @@ class Home:
             self.replicas,
             metadata,
             manager,
-            MarkerSender(MarkerWriter(self.replicas, self.groups), metadata, requests, broker_id=1),
+            MarkerSender(MarkerWriter(self.replicas, self.groups, self.clock), metadata, requests, broker_id=1),
             deletions=DeletionLookup(metadata, store.has_partition),
             broker_id=1,
             producer_ids=ProducerIds(lambda at_least: store.reserve_producer_ids(1, at_least), lambda: 0),

@@ -13,6 +13,7 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 from millrace_support.read_committed import committed_records
 
 T = TopicPartition("t", 0)
@@ -56,7 +57,7 @@ class Store:
     def end(self, number: int) -> None:
         how = ControlType.COMMIT if number % 3 else ControlType.ABORT
         marker = EndTransactionMarker(how, 0)
-        self.log.append_control(marker, producer_id=7 + number % 2, producer_epoch=0, leader_epoch=0)
+        append_marker(self.log, marker, producer_id=7 + number % 2, producer_epoch=0, leader_epoch=0)
 
     def compact(self) -> None:
         (report,) = LogCleaner(self.fs, self.clock, self.manager, CONFIG).run(force=True)

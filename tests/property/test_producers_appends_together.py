@@ -13,6 +13,7 @@ from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encod
 from millrace_broker.storage import AppendOutcome, Log, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 
 FOLDER = "/data/t-0"
 FIRST_SEQUENCE = MAX_INT - 6  # sequences begin again at 0 on the way
@@ -66,7 +67,7 @@ def test_producers_fare_alike_together_and_one_by_one(turns: list[Any]) -> None:
             marker = EndTransactionMarker(ControlType.ABORT, 0)
             for log in (together, alone):
                 epoch = max(0, log.producers.entries[7].epoch) if 7 in log.producers.entries else 0
-                log.append_control(marker, producer_id=7, producer_epoch=epoch, leader_epoch=0)
+                append_marker(log, marker, producer_id=7, producer_epoch=epoch, leader_epoch=0)
             continue
         appends = [senders.batch(*one, crosses=crosses) for *one, crosses in turn]
         outcomes = told(together.append_all(appends, leader_epoch=0))

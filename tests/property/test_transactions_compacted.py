@@ -18,6 +18,7 @@ from millrace.records.record import BatchProducer, NewRecord, Record, decode_rec
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.markers import append_marker
 from millrace_support.read_committed import committed_records
 
 T = TopicPartition("t", 0)
@@ -132,7 +133,7 @@ class TransactionsCompacted(RuleBasedStateMachine):
     @rule(producer=st.sampled_from(PRODUCERS), how=st.sampled_from(ControlType))
     def end_transaction(self, producer: int, how: ControlType) -> None:
         marker = EndTransactionMarker(how, 0)
-        self.log.append_control(marker, producer_id=producer, producer_epoch=EPOCH, leader_epoch=0)
+        append_marker(self.log, marker, producer_id=producer, producer_epoch=EPOCH, leader_epoch=0)
         self.appended.append(Appended(producer, marker=how))
 
     @rule()

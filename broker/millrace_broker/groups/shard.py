@@ -33,7 +33,7 @@ from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.replication.purgatory import CallLater, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import Then, when_replicated
-from millrace_broker.storage import TopicPartition
+from millrace_broker.storage import AppendOrigin, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -150,10 +150,10 @@ class Shard:
         try:
             self._replicas.partition(self.topic_partition).check_in_sync_replicas()
             if producer is None:
-                _, info = self._replicas.append(self.topic_partition, encode_batch(batch, codec=codec))
+                encoded = encode_batch(batch, codec=codec)
             else:
-                transactional = encode_batch(batch, codec=codec, producer=producer, flags=TRANSACTIONAL_FLAG)
-                info = self._replicas.append_in_transaction(self.topic_partition, transactional)
+                encoded = encode_batch(batch, codec=codec, producer=producer, flags=TRANSACTIONAL_FLAG)
+            _, info = self._replicas.append(self.topic_partition, encoded, AppendOrigin.COORDINATOR)
         except MillraceError as error:
             logger.warning("%s takes no records of groups: %s", self.topic_partition, error)
             then(STORE_ERRORS.get(error.code, error.code))

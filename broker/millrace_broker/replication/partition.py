@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from millrace.errors import ErrorCode, MillraceError, NotEnoughReplicasError
+from millrace.errors import ErrorCode, NotEnoughReplicasError
 from millrace.records.batch import Buffer
-from millrace.records.control import EndTransactionMarker
 from millrace_broker.replication.epoch_ends import Entries
 from millrace_broker.replication.in_sync_replicas import InSyncReplicas, ReadReplica
 from millrace_broker.replication.replica import Replica
-from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, Prepared
+from millrace_broker.storage import AppendOrigin, AppendOutcome, Log, LogAppendInfo, Prepared
 
 
 class Partition(Replica):
@@ -115,15 +114,13 @@ class Partition(Replica):
         """
         return self.in_sync is not None and self.high_watermark < self.in_sync.start_offset
 
-    def append(self, batches: Buffer) -> LogAppendInfo:
-        """Appends batches as leader, in the codec that `compression.type` asks for.
-
-        Raises as `Log.append` does; the log is unchanged then.
-        """
-        (outcome,) = self.append_all((batches,))
-        if isinstance(outcome, MillraceError):
-            raise outcome
-        return outcome
+    def append(self, batches: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT) -> LogAppendInfo:
+        """Appends batches as leader, and raises, as `Log.append` does."""
+        end_offset = self.log.log_end_offset
+        info = self.log.append(batches, leader_epoch=self.leader_epoch, origin=origin)
+        self.moved()
+        self._count(len(batches), self.log.log_end_offset - end_offset)
+        return info
 
     def append_all(self, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
         """Appends what came together, and returns the outcome of each as `Log.append_all` does."""
@@ -142,21 +139,6 @@ class Partition(Replica):
         self.appended_bytes += appended_bytes
         self.traffic.bytes_in += appended_bytes
         self.traffic.records_in += records
-
-    def append_in_transaction(self, batches: Buffer) -> LogAppendInfo:
-        """Appends a coordinator's batch as `Log.append_in_transaction` does."""
-        info = self.log.append_in_transaction(batches, leader_epoch=self.leader_epoch)
-        self.moved()
-        self._count(len(batches), info.last_offset - info.first_offset + 1)
-        return info
-
-    def append_marker(self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int) -> LogAppendInfo:
-        """Appends the end of a producer's transaction as `Log.append_control` does."""
-        info = self.log.append_control(
-            marker, producer_id=producer_id, producer_epoch=producer_epoch, leader_epoch=self.leader_epoch
-        )
-        self.moved()
-        return info
 
     @property
     def _epochs(self) -> Entries:

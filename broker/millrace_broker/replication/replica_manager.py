@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 from millrace.errors import ErrorCode, InconsistentTopicIdError, InvalidConfigError, StorageError, UnknownTopicError
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import Buffer
-from millrace.records.control import EndTransactionMarker
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.fetch_request import PartitionKey
 from millrace_broker.metrics import IsrCounts, TopicTraffic
@@ -30,7 +29,16 @@ from millrace_broker.replication.partition_changes import PartitionChanges
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.roles import Hosted, Leadership
-from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, Prepared, TopicPartition
+from millrace_broker.storage import (
+    AppendOrigin,
+    AppendOutcome,
+    Log,
+    LogAppendInfo,
+    LogManager,
+    NewLog,
+    Prepared,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -341,31 +349,15 @@ class ReplicaManager:
         self._grown(partition)
         return outcomes
 
-    def append(self, topic_partition: TopicPartition, batches: Buffer) -> tuple[Partition, LogAppendInfo]:
+    def append(
+        self, topic_partition: TopicPartition, batches: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> tuple[Partition, LogAppendInfo]:
         """Appends and completes the waiting fetches. Raises as `Log.append` does, or UnknownTopicError."""
         partition = self.partition(topic_partition)
-        info = partition.append(batches)
+        info = partition.append(batches, origin)
         self._isr.appended(partition)
         self._grown(partition)
         return partition, info
-
-    def append_in_transaction(self, topic_partition: TopicPartition, batches: Buffer) -> LogAppendInfo:
-        """Appends a coordinator's batch of a producer's transaction. Raises as `append` does."""
-        partition = self.partition(topic_partition)
-        info = partition.append_in_transaction(batches)
-        self._isr.appended(partition)
-        self._grown(partition)
-        return info
-
-    def append_marker(
-        self, topic_partition: TopicPartition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
-    ) -> LogAppendInfo:
-        """Appends the end of a producer's transaction. Raises as `Log.append_control` does, or UnknownTopicError."""
-        partition = self.partition(topic_partition)
-        info = partition.append_marker(marker, producer_id, producer_epoch)
-        self._isr.appended(partition)
-        self._grown(partition)
-        return info
 
     def raise_log_start_offset(self, partition: Partition, offset: int) -> None:
         """Lets the log start at an offset, of which followers learn when they ask next. OffsetOutOfRangeError."""

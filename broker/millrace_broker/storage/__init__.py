@@ -21,6 +21,7 @@ the leader, `FollowerAppend`, then `SegmentWriter` and `LogSegment`; a read pass
 
 from __future__ import annotations
 
+from millrace_broker.storage.batches.append_origin import AppendOrigin
 from millrace_broker.storage.batches.placement import LogAppendInfo
 from millrace_broker.storage.batches.preparation import Prepared, Steps, finished, finished_within, prepare
 from millrace_broker.storage.batches.topic_codec import codec_of_topic, uncompressed_limit_bytes
@@ -50,6 +51,7 @@ __all__ = [
     "BROKER_CONFIG",
     "TOPIC_CONFIG",
     "AbortedTransaction",
+    "AppendOrigin",
     "AppendOutcome",
     "CleanerConfig",
     "CompactionReport",

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple, Protocol
 
+from millrace.clock import Clock
 from millrace.errors import ErrorCode, MillraceError
-from millrace.records.control import ControlType, EndTransactionMarker
+from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import Then, when_replicated
-from millrace_broker.storage import TopicPartition
+from millrace_broker.storage import AppendOrigin, TopicPartition
 from millrace_broker.txns.metadata import Producer
 
 REPLICATION_TIMEOUT_MS = 30_000  # Kafka's request.timeout.ms
@@ -29,6 +30,11 @@ class Marker(NamedTuple):
     producer: Producer
     is_commit: bool
     coordinator_epoch: int
+
+    @property
+    def control_type(self) -> ControlType:
+        """How the transaction ended."""
+        return ControlType.COMMIT if self.is_commit else ControlType.ABORT
 
 
 class TransactionalOffsetsTopic(Protocol):
@@ -46,8 +52,9 @@ class TransactionalOffsetsTopic(Protocol):
 class MarkerWriter:
     """Writes markers to the partitions that this broker leads."""
 
-    def __init__(self, replicas: ReplicaManager, offsets: TransactionalOffsetsTopic) -> None:
+    def __init__(self, replicas: ReplicaManager, offsets: TransactionalOffsetsTopic, clock: Clock) -> None:
         self._replicas = replicas
+        self._clock = clock
         self._offsets = offsets
         self.written: Counter[str] = Counter()  # that the in-sync replicas have, by kind
 
@@ -60,21 +67,28 @@ class MarkerWriter:
         if self._offsets.is_loading(topic_partition):
             then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        control_type = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
-        written = EndTransactionMarker(control_type, marker.coordinator_epoch)
         try:
             self._replicas.partition(topic_partition).check_in_sync_replicas()
-            info = self._replicas.append_marker(topic_partition, written, *marker.producer)
+            _, info = self._replicas.append(topic_partition, self._encoded(marker), AppendOrigin.COORDINATOR)
         except MillraceError as error:
             then(error.code)
             return
 
         def replicated(error: ErrorCode) -> None:
             if not error:
-                self.written[control_type.name.lower()] += 1
+                self.written[marker.control_type.name.lower()] += 1
                 self._offsets.transaction_ended(
                     topic_partition, marker.producer.producer_id, is_commit=marker.is_commit
                 )
             then(WAITING_ERRORS.get(error, error))
 
         when_replicated(self._replicas, topic_partition, info.last_offset, REPLICATION_TIMEOUT_MS, replicated)
+
+    def _encoded(self, marker: Marker) -> bytes:
+        producer_id, producer_epoch = marker.producer
+        return encode_marker(
+            EndTransactionMarker(marker.control_type, marker.coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=self._clock.now_ms(),
+        )

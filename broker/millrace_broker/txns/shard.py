@@ -24,7 +24,7 @@ from millrace_broker.metrics import TransactionCounts
 from millrace_broker.replication.purgatory import CallLater, CallSoon, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import when_replicated
-from millrace_broker.storage import TopicPartition
+from millrace_broker.storage import AppendOrigin, TopicPartition
 from millrace_broker.txns.effects import Answer, CompleteLater, Effects, Forget, Store, WriteMarkers
 from millrace_broker.txns.marker_sender import MarkerSender
 from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker
@@ -113,7 +113,7 @@ class Shard:
         batch = encode_batch([NewRecord(record.value, record.key, self.now_ms())])
         try:
             self._replicas.partition(self.topic_partition).check_in_sync_replicas()
-            _, info = self._replicas.append(self.topic_partition, batch)
+            _, info = self._replicas.append(self.topic_partition, batch, AppendOrigin.COORDINATOR)
         except MillraceError as error:
             logger.warning("%s takes no records of transactions: %s", self.topic_partition, error)
             stored(STORE_ERRORS.get(error.code, error.code))

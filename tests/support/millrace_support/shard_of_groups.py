@@ -22,7 +22,7 @@ from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Shard
 from millrace_broker.metrics import GroupCounts
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
-from millrace_broker.storage import LogConfig, TopicPartition
+from millrace_broker.storage import AppendOrigin, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
 
 TOPIC = UUID(int=7)
@@ -63,8 +63,14 @@ class Log:
     def check_in_sync_replicas(self) -> None:
         """Raises nothing: enough replicas are in sync."""
 
-    def append(self, topic_partition: TopicPartition, batch: bytes) -> tuple[Log, SimpleNamespace]:  # noqa: ARG002
-        """Appends a batch, unless the disk is gone."""
+    def append(
+        self,
+        topic_partition: TopicPartition,  # noqa: ARG002
+        batch: bytes,
+        origin: AppendOrigin,
+    ) -> tuple[Log, SimpleNamespace]:
+        """Appends a coordinator's batch, unless the disk is gone."""
+        assert origin is AppendOrigin.COORDINATOR
         if self.fails:
             raise StorageError("the disk is gone")
         self.batches.append(batch)

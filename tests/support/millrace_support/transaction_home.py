@@ -13,7 +13,6 @@ from millrace.errors import ErrorCode, StorageError
 from millrace.fs import FileSystem, OsFileSystem
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG, Buffer
-from millrace.records.control import EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
@@ -30,7 +29,7 @@ from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.roles import Leadership
-from millrace_broker.storage import LogAppendInfo, LogManager, TopicPartition
+from millrace_broker.storage import AppendOrigin, LogAppendInfo, LogManager, TopicPartition
 from millrace_broker.txns.admission import Admission
 from millrace_broker.txns.marker_sender import MarkerSender
 from millrace_broker.txns.markers import Marker, MarkerWriter
@@ -54,22 +53,17 @@ class Replicas(ReplicaManager):
     lag = False
     refused: Collection[TopicPartition] = ()
 
-    def append(self, topic_partition: TopicPartition, batches: Buffer) -> tuple[Partition, LogAppendInfo]:
-        """Appends as the broker does, though nothing that is appended counts as replicated while followers lag."""
+    def append(
+        self, topic_partition: TopicPartition, batches: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> tuple[Partition, LogAppendInfo]:
+        """Appends as the broker does, though no state that is appended counts as replicated while followers lag."""
         self.check(topic_partition)
         partition = self.partition(topic_partition)
         known = partition.high_watermark
-        appended = super().append(topic_partition, batches)
-        if self.lag:
+        appended = super().append(topic_partition, batches, origin)
+        if self.lag and topic_partition == STATES:
             partition.high_watermark = known
         return appended
-
-    def append_marker(
-        self, topic_partition: TopicPartition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
-    ) -> LogAppendInfo:
-        """Appends a marker as the broker does."""
-        self.check(topic_partition)
-        return super().append_marker(topic_partition, marker, producer_id, producer_epoch)
 
     def check(self, topic_partition: TopicPartition) -> None:
         """Raises StorageError where the partition can't be written."""
@@ -141,7 +135,9 @@ class Home:
             self.replicas,
             self.metadata,
             manager,
-            MarkerSender(MarkerWriter(self.replicas, self.groups), self.metadata, self.elsewhere, broker_id=1),
+            MarkerSender(
+                MarkerWriter(self.replicas, self.groups, self.clock), self.metadata, self.elsewhere, broker_id=1
+            ),
             deletions=DeletionLookup(self.metadata, self.has_partition),
             broker_id=1,
             producer_ids=ProducerIds(lambda at_least: store.reserve_producer_ids(1, at_least), lambda: 0),

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
-from millrace.errors import MillraceError, RecordTooLargeError
+from millrace.errors import InvalidRecordError, MillraceError, RecordTooLargeError
 from millrace.fs import Buffer
 from millrace.records.batch import CODEC_MASK, HEADER, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
-from millrace.records.control import EndTransactionMarker, encode_marker
+from millrace.records.control import decode_marker
 from millrace.records.record_check import check_in_place, is_valid_batch
 from millrace_broker.storage.batches.append_time import stamped
 from millrace_broker.storage.batches.placement import Append, Batches, LogAppendInfo, only_place, place
@@ -143,31 +143,30 @@ class LeaderAppend:
             return [info._replace(log_append_time_ms=now_ms) for info in placement.appends]
         return placement.appends
 
-    def append_in_transaction(self, batches: Buffer, leader_epoch: int) -> LogAppendInfo:
-        """Appends what a coordinator writes for a producer, whose epoch counts and not its sequence."""
+    def append_as_coordinator(self, batches: Buffer, leader_epoch: int) -> LogAppendInfo:
+        """Appends what a coordinator writes: of a producer the epoch counts and not the sequence."""
         self._segments.check_writable()
         view = memoryview(batches)
+        header = read_header(view)
+        if header.is_control:
+            return self._append_marker(view, header, leader_epoch)
+        if header.producer_id == NO_PRODUCER_ID:
+            return only_place(self.append_all((batches,), leader_epoch))
         found = validate_produced(view, self._config.max_message_bytes)
-        header = found[0][1]
         self._producers.check_epoch(header)
         return only_place(self._append_run([(view, found)], leader_epoch, next_turn(header)))
 
-    def append_marker(
-        self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int, leader_epoch: int
-    ) -> LogAppendInfo:
-        """Appends the marker that ends a producer's transaction; an abort is noted in the transaction index.
-
-        Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
-        """
-        self._segments.check_writable()
-        self._producers.check_marker(producer_id, producer_epoch, marker)
-        now_ms = self._clock.now_ms()
-        batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
-        header, offset = read_header(batch), self._segments.end_offset
-        self._writer.write(place([(memoryview(batch), [(0, header)])], offset, leader_epoch), leader_epoch)
+    def _append_marker(self, view: memoryview, header: BatchHeader, leader_epoch: int) -> LogAppendInfo:
+        """Appends the marker that ends a producer's transaction; an abort is noted in the transaction index."""
+        marker = decode_marker(header, view)
+        if marker is None:
+            raise InvalidRecordError("the control batch ends no transaction")
+        self._producers.check_marker(header.producer_id, header.producer_epoch, marker)
+        offset = self._segments.end_offset
+        self._writer.write(place([(view, [(0, header)])], offset, leader_epoch), leader_epoch)
         self._producers.append_marker(header, marker, offset, self._segments.now.active.transaction_index.append)
         self._flushing.put_if_owed()
-        return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
+        return LogAppendInfo(offset, offset, NO_TIMESTAMP, header.max_timestamp)
 
 
 def _too_large(size_bytes: int, config: LogConfig) -> RecordTooLargeError:

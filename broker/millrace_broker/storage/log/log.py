@@ -36,7 +36,7 @@ from contextlib import ExitStack
 from millrace.clock import Clock
 from millrace.errors import OffsetOutOfRangeError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.control import EndTransactionMarker
+from millrace_broker.storage.batches.append_origin import AppendOrigin
 from millrace_broker.storage.batches.placement import LogAppendInfo, only_place
 from millrace_broker.storage.batches.preparation import Prepared
 from millrace_broker.storage.config import LogConfig
@@ -247,38 +247,29 @@ class Log:
 
     # Appending.
 
-    def append(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
-        """Validates what a producer sent and puts it at the end of the log, as one write; returns its place.
+    def append(
+        self, batches: Buffer, *, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
+        """Validates what a producer or a coordinator sent, and appends it as one write; returns its place.
 
         A batch that its producer sent before is not appended again: the place that it got then is returned (KIP-98).
-        Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence, and
-        StorageError where the disk fails; the log is then as before.
+        Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence and for
+        a marker that is out of date, and StorageError where the disk fails; the log is then as before.
         A sync that `flush.messages` demands is made by the lane of the data folder: the append is acknowledged once it
         does not owe one any more (`owes_sync`). Without a lane it is made here, and one that fails takes the
         data folder offline: what the disk holds is unknown until the folder is opened again.
         """
+        if origin is AppendOrigin.COORDINATOR:
+            return self._leader.append_as_coordinator(batches, leader_epoch)
         return only_place(self._leader.append_all((batches,), leader_epoch))
 
     def append_all(self, appends: Sequence[Buffer | Prepared], *, leader_epoch: int) -> Sequence[AppendOutcome]:
-        """Appends what came together, in order; returns for each its place, or the error that `append` would raise.
+        """Appends what came together from clients, in order; returns for each its place, or the error of `append`.
 
         One write takes as many as the active segment has room for, and fails them all; what is invalid fails alone.
         A write has the batches of one idempotent producer at most, each following on the one before.
         """
         return self._leader.append_all(appends, leader_epoch)
-
-    def append_in_transaction(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
-        """Appends what a coordinator writes for a producer: its epoch counts, not its sequence. Raises as `append`."""
-        return self._leader.append_in_transaction(batches, leader_epoch)
-
-    def append_control(
-        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int
-    ) -> LogAppendInfo:
-        """Appends the marker that ends a producer's transaction; an abort goes into the transaction index.
-
-        Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
-        """
-        return self._leader.append_marker(marker, producer_id, producer_epoch, leader_epoch)
 
     def append_as_follower(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo | None:
         """Appends batches as they were fetched from the leader, whose epoch is `leader_epoch`; returns their place.

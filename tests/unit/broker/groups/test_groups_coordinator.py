@@ -29,7 +29,8 @@ from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.roles import Leadership
-from millrace_broker.storage import LogManager, TopicPartition
+from millrace_broker.storage import AppendOrigin, LogManager, TopicPartition
+from millrace_support.markers import append_marker
 
 HOME = TopicPartition(OFFSETS_TOPIC, 0)
 EVENTS = TopicPartition("events", 0)
@@ -42,12 +43,12 @@ class Replicas(ReplicaManager):
     lag = False
     failure = None
 
-    def append(self, topic_partition, batches):
+    def append(self, topic_partition, batches, origin=AppendOrigin.CLIENT):
         if self.failure is not None:
             raise self.failure
         partition = self.partition(topic_partition)
         known = partition.high_watermark
-        info = partition.append(batches)
+        info = partition.append(batches, origin)
         if self.lag:
             partition.high_watermark = known
         self.purgatory.check(topic_partition)
@@ -208,7 +209,7 @@ def test_offsets_of_transactions_count_once_these_are_committed(play, ending, pe
         home.replicas.append(HOME, batch)
         if ending is not None:
             marker = EndTransactionMarker(ending, 0)
-            home.logs.get(HOME).append_control(marker, producer_id=PRODUCER_ID, producer_epoch=EPOCH, leader_epoch=0)
+            append_marker(home.logs.get(HOME), marker, producer_id=PRODUCER_ID, producer_epoch=EPOCH, leader_epoch=0)
 
     async def second(home):
         await home.lead()

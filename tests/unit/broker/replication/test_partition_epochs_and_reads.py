@@ -16,6 +16,7 @@ from millrace_broker.replication.replica import Isolation
 from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
+from millrace_support.markers import append_marker
 
 ENTRIES = [(0, 0), (2, 50), (5, 90)]
 
@@ -69,7 +70,7 @@ def batch(producer_id=None, sequence=0):
 
 def end_transaction(partition, kind, producer_id):
     marker = EndTransactionMarker(kind, 0)
-    partition.log.append_control(marker, producer_id=producer_id, producer_epoch=0, leader_epoch=4)
+    append_marker(partition.log, marker, producer_id=producer_id, producer_epoch=0, leader_epoch=4)
     partition.high_watermark = partition.log.log_end_offset
 
 

@@ -14,6 +14,7 @@ from millrace_broker.storage.cleaner.transactions import CleanedTransactions
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 
 T = TopicPartition("t", 0)
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
@@ -87,7 +88,7 @@ class Store:
         self.log.append(batch, leader_epoch=0)
 
     def end(self, how: ControlType, *, epoch: int = 0) -> None:
-        self.log.append_control(EndTransactionMarker(how, 0), producer_id=7, producer_epoch=epoch, leader_epoch=0)
+        append_marker(self.log, EndTransactionMarker(how, 0), producer_id=7, producer_epoch=epoch, leader_epoch=0)
 
     def fill(self, count: int = 12) -> None:
         """Appends so many records that everything before them is in closed segments."""

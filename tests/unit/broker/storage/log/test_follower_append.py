@@ -9,6 +9,7 @@ from millrace.records.record import BatchProducer, NewRecord, decode_records, en
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 
 FOLDER = "/data/t-0"
 NOW_MS = 1_700_000_000_000
@@ -56,7 +57,7 @@ def leader_log() -> Log:
         log.append(batch(0, producer=BatchProducer(7, 0, step)), leader_epoch=step // 4)
         log.append(batch(0, producer=BatchProducer(8, 0, step), flags=flags), leader_epoch=step // 4)
         if step != 11:
-            log.append_control(ABORT, producer_id=8, producer_epoch=0, leader_epoch=step // 4)
+            append_marker(log, ABORT, producer_id=8, producer_epoch=0, leader_epoch=step // 4)
     return log
 
 

@@ -19,6 +19,7 @@ from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producers.producer_snapshot import decode_snapshot
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 from millrace_support.clock import ManualClock
+from millrace_support.markers import append_marker
 
 OpenLog = Callable[..., Log]
 DAY_MS = 86_400_000
@@ -38,7 +39,7 @@ def end(
     log: Log, control_type: ControlType, *, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0
 ) -> int:
     marker = EndTransactionMarker(control_type, coordinator_epoch)
-    return log.append_control(marker, producer_id=producer_id, producer_epoch=epoch, leader_epoch=0).last_offset
+    return append_marker(log, marker, producer_id=producer_id, producer_epoch=epoch, leader_epoch=0).last_offset
 
 
 def abort(log: Log, producer_id: int = 7) -> int:

@@ -14,6 +14,7 @@ from millrace_broker.storage import Log, LogConfig, LogSlice, TopicPartition
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 
 FOLDER = "/data/t-0"
 NOW_MS = 1_700_000_000_000
@@ -173,9 +174,9 @@ def transactions(fs: CrashFileSystem, end: int, config: LogConfig) -> Log:
             lambda number=number: log.append(transactional(7, 2 * number), leader_epoch=0),
             lambda number=number: log.append(transactional(8, number), leader_epoch=0),
             lambda number=number: log.append(transactional(7, 2 * number + 1), leader_epoch=0),
-            lambda: log.append_control(ABORT, producer_id=7, producer_epoch=0, leader_epoch=0),
+            lambda: append_marker(log, ABORT, producer_id=7, producer_epoch=0, leader_epoch=0),
             lambda: log.append(batch(0), leader_epoch=0),
-            lambda: log.append_control(COMMIT, producer_id=8, producer_epoch=0, leader_epoch=0),
+            lambda: append_marker(log, COMMIT, producer_id=8, producer_epoch=0, leader_epoch=0),
         ]
     for step in steps[:end]:
         step()

@@ -17,6 +17,7 @@ from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.markers import append_marker
 
 T = TopicPartition("t", 0)
 FOLDER = "/data/t-0"
@@ -44,7 +45,7 @@ def filled() -> Filled:
             batch = encode_batch([NewRecord(b"x" * 50)], producer=producer, flags=TRANSACTIONAL_FLAG)
             log.append(batch, leader_epoch=number // 2)
         marker = EndTransactionMarker(ControlType.ABORT, 0)
-        log.append_control(marker, producer_id=7, producer_epoch=0, leader_epoch=number // 2)
+        append_marker(log, marker, producer_id=7, producer_epoch=0, leader_epoch=number // 2)
     return fs, manager, log
 
 
