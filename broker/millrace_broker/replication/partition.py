@@ -103,8 +103,12 @@ class Partition(Replica):
 
     def moved(self) -> None:
         """Moves the high watermark of the only replica; where there are others, `IsrTables.appended` decides."""
-        if self.in_sync is None:
-            self.high_watermark = max(self.high_watermark, self.log.committable_offset)
+        if self.in_sync is not None:
+            return
+        committable = self.log.committable_offset
+        if committable <= self.high_watermark:
+            return
+        self.high_watermark = committable
 
     @property
     def is_behind_its_epoch(self) -> bool:

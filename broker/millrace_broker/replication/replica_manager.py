@@ -344,9 +344,11 @@ class ReplicaManager:
     def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
         """Appends what came together and completes the waiting fetches; returns as `Log.append_all` does."""
         outcomes = partition.append_all(appends)
-        if partition.in_sync is not None:
+        if partition.in_sync is None:  # as nearly always on one broker: no table and no follower need be told
+            self.purgatory.check(partition.log.topic_partition)
+        else:
             self._isr.appended(partition)
-        self._grown(partition)
+            self._grown(partition)
         return outcomes
 
     def append(
