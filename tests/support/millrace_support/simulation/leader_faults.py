@@ -77,7 +77,7 @@ def commits_what_a_majority_has(patch: pytest.MonkeyPatch) -> None:
 @FAULTS.add
 def acknowledges_before_the_others_have_it(patch: pytest.MonkeyPatch) -> None:
     """Answers acks=all as acks=1."""
-    patch.setattr(Partition, "outcome_of", lambda *_: ErrorCode.NONE)
+    patch.setattr(Partition, "outcome_of", lambda *_, **__: ErrorCode.NONE)
 
 
 @FAULTS.add
