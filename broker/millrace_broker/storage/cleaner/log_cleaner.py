@@ -243,14 +243,22 @@ class LogCleaner:
             self._failing.note_success(log)
         except CompactionStoppedError:
             raise
-        except Exception as error:  # whatever is wrong with one log, the others are compacted
-            progress.error = str(error) or type(error).__name__
-            logger.error("%s: compaction failed: %s", key, error, exc_info=is_unforeseen(error))  # noqa: TRY400
-            if log.truncations == progress.truncations:
-                self._failing.note_failure(log, progress.error)
+        except Exception as error:  # noqa: BLE001 -- whatever is wrong with one log, the others are compacted
+            self._note_failure(log, error, progress)
         if progress.keyless_dropped:
             logger.warning("%s: compaction dropped %d records without a key", key, progress.keyless_dropped)
         return _report(choice, before, progress, rewritten_up_to=progress.first_dirty_offset if progress.passes else 0)
+
+    def _note_failure(self, log: Log, error: Exception, progress: _Progress) -> None:
+        key = log.topic_partition
+        if self._logs.get(key) is not log:
+            progress.error = "the log was deleted or moved meanwhile"
+            logger.info("%s: compaction has ended: %s", key, progress.error)
+            return
+        progress.error = str(error) or type(error).__name__
+        logger.error("%s: compaction failed: %s", key, error, exc_info=is_unforeseen(error))
+        if log.truncations == progress.truncations:
+            self._failing.note_failure(log, progress.error)
 
     def _run_passes(
         self, log: Log, end_offset: int, last_records: Mapping[int, LastRecord], progress: _Progress

@@ -9,6 +9,7 @@ import pytest
 from millrace_broker.storage import CleanerConfig, CompactionReport, Log, LogCleaner, LogManager, TopicPartition
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_support.compacted_logs import COMPACT, Store, T, fill, last_values, put, records
+from millrace_support.crash_fs import CrashFileSystem
 
 
 def test_a_reader_that_holds_a_replaced_segment_finishes() -> None:
@@ -80,6 +81,41 @@ def test_stop_ends_a_run_and_leaves_the_log_as_it_was() -> None:
     assert records(log) == before
     assert store.cleaner.run(force=True) == []
     assert not [name for name in store.fs.listdir(log.directory) if name.endswith(".cleaned")]
+
+
+class DeletingFileSystem(CrashFileSystem):
+    """A disk on which a log is deleted by somebody else, once so many files were opened or read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.delete = 0, lambda: None
+
+    def open(self, path, *, create=False):
+        self._pass()
+        return super().open(path, create=create)
+
+    def pread(self, fd, length, position):
+        self._pass()
+        return super().pread(fd, length, position)
+
+    def _pass(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.delete()
+
+
+@pytest.mark.parametrize("after", range(1, 41))
+def test_a_log_that_is_deleted_meanwhile_is_no_failure(after: int, caplog) -> None:
+    store = Store(fs := DeletingFileSystem())
+    log, other = store.log(), store.log(TopicPartition("u", 0))
+    fill(log, 20, keys=2)
+    fill(other, 20, keys=2)
+    fs.left, fs.delete = after, lambda: store.manager.delete(T)
+    reports = {(report.topic, report.partition): report for report in store.cleaner.run(force=True)}
+    assert fs.left <= 0
+    assert store.cleaner.failing == ()
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
+    assert not reports["u", 0].error
 
 
 def test_appends_and_reads_go_on_beside_a_compaction(tmp_path) -> None:
