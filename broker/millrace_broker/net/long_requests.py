@@ -22,19 +22,22 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, TypeVar
+from itertools import groupby, islice
+from typing import Any, Generic, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
 
 from millrace.clock import Clock
 from millrace.errors import MillraceError
-from millrace.turns import taking
+from millrace.turns import each, taking
+from millrace.wire.encoder import Parts
 from millrace_broker.handlers.api import Answer, Later, Reply
 
 logger = logging.getLogger(__name__)
 
 TURN_S = 0.005
 MOST_AT_ONCE = 2
+GATHERED_PARTS = 1000
 
 Result = TypeVar("Result")
 Done = TypeVar("Done")
@@ -91,7 +94,9 @@ class LongRequests:
         except asyncio.CancelledError:  # the client has gone, and what it has begun is finished
             handling.add_done_callback(_forget)
             raise
-        return await reply if isinstance(reply, asyncio.Future) else reply
+        answer = await reply if isinstance(reply, asyncio.Future) else reply
+        has_many = isinstance(answer, list) and len(answer) > GATHERED_PARTS
+        return await self.later(_gathered(cast("Parts", answer))) if has_many else answer
 
     async def _in_turns(self, work: Coroutine[Any, Any, Result]) -> Result:
         return await _InTurns(self, work)
@@ -178,6 +183,15 @@ class _InTurns(Generic[Result]):
 
 async def _called(handle: Callable[[], Reply]) -> Reply:
     return handle()
+
+
+async def _gathered(parts: Parts) -> Parts:
+    """Returns many parts in few: the loop would go through all of them at once to send them."""
+    gathered: Parts = []
+    for are_bytes, group in groupby(each(parts), lambda part: isinstance(part, bytes | memoryview)):
+        while few := list(islice(group, GATHERED_PARTS)):
+            gathered += [b"".join(cast("list[bytes]", few))] if are_bytes else few
+    return gathered
 
 
 def _outcome(step: Step, given: Any) -> tuple[bool, Any]:

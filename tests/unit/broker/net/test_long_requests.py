@@ -8,7 +8,7 @@ import pytest
 
 from millrace.errors import WireError
 from millrace.turns import beside, each, later, pause
-from millrace_broker.net.long_requests import MOST_AT_ONCE, TURN_S, LongRequests
+from millrace_broker.net.long_requests import GATHERED_PARTS, MOST_AT_ONCE, TURN_S, LongRequests
 
 
 class Clock:
@@ -118,6 +118,20 @@ def test_a_coroutine_goes_on_in_turns_and_waits_meanwhile_for_others():
         assert gc.isenabled()
 
     play(scene)
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_an_answer_of_many_parts_becomes_one_of_few(is_later):
+    parts = [b"%d," % number for number in range(5 * GATHERED_PARTS // 2)]
+
+    async def answer():
+        return parts
+
+    async def scene(requests):
+        return await requests.begin(lambda: later(answer()) if is_later else parts, lambda: None)
+
+    found = play(scene)
+    assert (len(found), b"".join(found)) == (3, b"".join(parts))
 
 
 @pytest.mark.parametrize("has_turns", [False, True])
