@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.storage.batches.salvage import Damage, ValidBatch, examine
 from millrace_broker.storage.recovery.repair import check_segment, repair_segment
-from millrace_broker.storage.recovery.salvage import Damage, ValidBatch, examine
 from millrace_support.crash_fs import CrashFileSystem
 
 BASE_OFFSET = 2**32 - 3  # offsets that differ in more than their low bytes

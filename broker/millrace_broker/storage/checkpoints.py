@@ -7,10 +7,14 @@
 
 The file is replaced as a whole (`write_file_durably`), so a crash leaves the old content or the new. Kafka makes an
 empty file at its first start and fills it later, so an empty one has no entries.
+
+No checksum covers the file. A start takes the entries that can be read (`salvaged_offsets`), and asks each log whether
+they can be true.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from millrace.errors import StorageError
@@ -18,7 +22,10 @@ from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 VERSION = "0"
+_ENTRY_WORDS = 3
 
 
 class DamagedCheckpointError(StorageError):
@@ -53,6 +60,25 @@ def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
         return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
     except ValueError as error:
         raise DamagedCheckpointError(f"{path}: {error}") from error
+
+
+def salvaged_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
+    """Returns the offsets that can be read, and says so in the log where that is not all. StorageError."""
+    try:
+        return read_offsets(fs, path)
+    except DamagedCheckpointError as error:
+        with storage_errors(path):
+            lines = read_file(fs, path).decode(errors="replace").splitlines()
+        found = dict(entry for line in lines if (entry := _entry(line)) is not None)
+        logger.warning("%s; the %d entries that can be read are taken", error, len(found))
+        return found
+
+
+def _entry(line: str) -> tuple[TopicPartition, int] | None:
+    words = line.split()
+    if len(words) != _ENTRY_WORDS or not all(word.isascii() and word.isdigit() for word in words[1:]):
+        return None
+    return TopicPartition(words[0], int(words[1])), int(words[2])
 
 
 def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -11,6 +11,7 @@
   <topic>-<partition>/
     partition.metadata                    the topic's id
     leader-epoch-checkpoint               first offset of each leader epoch
+    damaged-ranges                        what is damaged in the log, where anything is (`damaged_ranges`)
     offset-gaps                           there where a follower has left out offsets as its leader does (`offset_gaps`)
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
@@ -42,6 +43,7 @@ CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 OFFSET_GAPS = "offset-gaps"
+DAMAGED_RANGES = "damaged-ranges"
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"

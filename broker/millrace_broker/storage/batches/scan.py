@@ -17,13 +17,24 @@ from millrace.records.batch import (
     read_header,
 )
 from millrace.records.checksum import crc32c
+from millrace.records.formats import OFFSET
 
 HEADERS_CHUNK_BYTES = 8 << 10
 BATCHES_CHUNK_BYTES = 256 << 10  # still in the processor's cache when its CRC is computed
 
+MAX_RELATIVE_OFFSET = 2**31 - 1  # of a segment's last offset, over its base offset
+
 Placed = tuple[int, BatchHeader]
 
 _EXTENT = struct.Struct(">qi4xb6xi")  # base offset, batch length, magic, last offset delta
+
+
+class Located(NamedTuple):
+    """Whole batches in a file. `data` holds their bytes where the search has read them already, else None."""
+
+    position: int
+    size_bytes: int
+    data: bytes | None
 
 
 class FoundBatch(NamedTuple):
@@ -34,14 +45,25 @@ class FoundBatch(NamedTuple):
     next_offset: int
     chunk: bytes
     chunk_position: int
+    base_offset: int
+
+    @property
+    def end(self) -> int:
+        """The position at which it ends."""
+        return self.position + self.size_bytes
+
+    @property
+    def shows_next(self) -> bool:
+        """Whether the chunk has the beginning of the next batch."""
+        return self.end + LOG_OVERHEAD_BYTES <= self.chunk_position + len(self.chunk)
 
 
 def scan_headers(
     fs: FileSystem, fd: int, position: int, end: int, chunk_bytes: int = HEADERS_CHUNK_BYTES
 ) -> Iterator[Placed]:
-    """Yields (position, header) of the batches that lie whole between `position` and `end`; CRCs are not checked.
+    """Yields (position, header) of each batch from `position` up to `end`, which must be a batch's end.
 
-    Raises RecordError where there is no batch.
+    CRCs are not checked. Raises RecordError where there is no batch, or one that is cut short.
     """
     chunk, chunk_position = b"", position
     while end - position >= HEADER_BYTES:
@@ -51,9 +73,10 @@ def scan_headers(
                 raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
         header = read_header(chunk, position - chunk_position, chunk_position)
         if position + header.size_bytes > end:
-            return
+            break
         yield position, header
         position += header.size_bytes
+    _check_end(position, end)
 
 
 def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) -> FoundBatch | None:
@@ -70,19 +93,33 @@ def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) ->
             read_header(chunk, position - chunk_position, chunk_position)  # says what is wrong
         size_bytes = LOG_OVERHEAD_BYTES + length
         if position + size_bytes > end:
-            return None
+            break
         if base_offset + last_offset_delta >= offset:
-            return FoundBatch(position, size_bytes, base_offset + last_offset_delta + 1, chunk, chunk_position)
+            next_offset = base_offset + last_offset_delta + 1
+            return FoundBatch(position, size_bytes, next_offset, chunk, chunk_position, base_offset)
         position += size_bytes
+    _check_end(position, end)
     return None
 
 
-def walk_batches(fs: FileSystem, fd: int, end: int) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """Yields (position, header, whether the CRC holds) of each batch up to `end`, which must be a batch's end.
+def offset_behind(fs: FileSystem, fd: int, found: FoundBatch) -> int:
+    """Returns the base offset of the batch behind one that was found. OSError passes."""
+    at = found.end - found.chunk_position
+    data = found.chunk[at : at + OFFSET.size] if found.shows_next else fs.pread(fd, OFFSET.size, found.end)
+    return int(OFFSET.unpack(data)[0])
+
+
+def _check_end(position: int, end: int) -> None:
+    if position < end:
+        raise CorruptRecordError(f"the {end - position} bytes at position {position} are no whole batches")
+
+
+def walk_batches(fs: FileSystem, fd: int, end: int, position: int = 0) -> Iterator[tuple[int, BatchHeader, bool]]:
+    """Yields (position, header, whether the CRC holds) of each batch from a position up to `end`, a batch's end.
 
     Raises RecordError where there is no batch, or one that is cut short.
     """
-    chunk, chunk_position, position = memoryview(b""), 0, 0
+    chunk, chunk_position = memoryview(b""), position
     while position < end:
         start = position - chunk_position
         if start + HEADER_BYTES > len(chunk):

@@ -32,6 +32,7 @@ from millrace.config import MAX_LONG
 from millrace.errors import CompactionStoppedError, RecordError, StorageError, is_unforeseen
 from millrace.fs import FileSystem
 from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
 from millrace_broker.storage.cleaner.batches import CleaningRules, LastRecord, RecordCounts
 from millrace_broker.storage.cleaner.choice import (
@@ -52,7 +53,7 @@ from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPa
 from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.manager.log_manager import LogManager
 from millrace_broker.storage.reports import CompactionReport, SegmentReport
-from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
 from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_broker.storage.throttle import Throttle, short_turns

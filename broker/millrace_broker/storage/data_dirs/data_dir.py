@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, write_file_durably
-from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.checkpoints import salvaged_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
     DELETED_DIR_SUFFIX,
     LOCK,
     LOG_START_OFFSET_CHECKPOINT,
@@ -46,6 +47,7 @@ class DataDir:
         self.interrupted_moves: list[TopicPartition] = []  # of logs that were on their way here
         self.health = DirHealth(self.path)
         self.lane = SyncLane()
+        self._compacted: Offsets = {}
         self._fs = fs
         self._lock_fd: int | None = None
         self._unopened: set[TopicPartition] | None = set()
@@ -61,9 +63,10 @@ class DataDir:
             self._fs.fsync_dir(os.path.dirname(self.path) or ".")
             self._lock()
         claim_data_dir(self._fs, self.path, cluster_id=cluster_id, broker_id=broker_id)
-        self.recovery_points = read_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT))
-        self.log_start_offsets = read_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT))
-        self.high_watermarks = read_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT))
+        self.recovery_points = salvaged_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT))
+        self.log_start_offsets = salvaged_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT))
+        self.high_watermarks = salvaged_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT))
+        self._compacted = salvaged_offsets(self._fs, self._join(CLEANER_OFFSET_CHECKPOINT))
         marker = self._join(CLEAN_SHUTDOWN)
         with storage_errors(marker):
             self.is_clean = self._fs.exists(marker)
@@ -103,6 +106,10 @@ class DataDir:
     def may_hold_unopened(self, topic_partition: TopicPartition) -> bool:
         """Returns whether a partition that is not open may be here."""
         return self._unopened is None or topic_partition in self._unopened
+
+    def may_be_compacted(self, topic_partition: TopicPartition) -> bool:
+        """Returns whether a log had been compacted before the folder was opened."""
+        return topic_partition in self._compacted
 
     @property
     def unopened(self) -> frozenset[TopicPartition]:

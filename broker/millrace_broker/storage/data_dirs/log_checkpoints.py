@@ -1,6 +1,9 @@
 """What the next start must know of logs: recovery points, log start offsets, high watermarks, by data folder.
 
 Any thread may write them, one at a time: `lock` is held meanwhile, and also while a log is moved or made.
+
+A log start offset is written once the log is synced up to there. So one above the end of a log that is found at a start
+is wrong, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -68,15 +71,19 @@ class LogCheckpoints:
         return self._dirs.of_log(self._table.logs[topic_partition].directory)
 
     def _lower(self, data_dir: DataDir, offsets: Mapping[TopicPartition, int]) -> None:
-        logs = self._table.in_dir(data_dir)
-        starts = {key: log.log_start_offset for key, log in logs.items() if log.starts_inside_segment}
+        logs, known = self._table.in_dir(data_dir), data_dir.log_start_offsets
+        starts = {
+            key: log.log_start_offset if log.log_start_offset <= log.recovery_point else known.get(key, 0)
+            for key, log in logs.items()
+            if log.starts_inside_segment
+        }
         data_dir.write_checkpoints(
             {key: min(log.recovery_point, offsets.get(key, MAX_LONG)) for key, log in logs.items()},
             {key: min(start, offsets.get(key, MAX_LONG)) for key, start in starts.items()},
         )
-        known = data_dir.high_watermarks
-        lower = {key: min(offset, offsets.get(key, MAX_LONG)) for key, offset in known.items()}
-        if lower != known:
+        watermarks = data_dir.high_watermarks
+        lower = {key: min(offset, offsets.get(key, MAX_LONG)) for key, offset in watermarks.items()}
+        if lower != watermarks:
             data_dir.write_high_watermarks(lower)
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
@@ -113,7 +120,12 @@ class LogCheckpoints:
             raise failures[0]
 
     def _write(self, data_dir: DataDir, logs: Mapping[TopicPartition, Log]) -> None:
+        for log in logs.values():
+            if log.starts_inside_segment and log.log_start_offset > log.recovery_point:
+                log.flush()
         data_dir.write_checkpoints(
             {key: log.recovery_point for key, log in logs.items()},
             {key: log.log_start_offset for key, log in logs.items() if log.starts_inside_segment},
         )
+        for log in logs.values():
+            log.name_damage()

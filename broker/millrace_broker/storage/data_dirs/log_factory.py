@@ -36,8 +36,10 @@ class LogFactory:
             topic_partition,
             self._configs.default,
             recovery_point=data_dir.recovery_points.get(topic_partition, 0),
+            high_watermark=data_dir.high_watermarks.get(topic_partition, 0),
             log_start_offset=data_dir.log_start_offsets.get(topic_partition, 0),
             clean=data_dir.is_clean,
+            may_end_early=data_dir.may_be_compacted(topic_partition),
             health=data_dir.health,
             lane=data_dir.lane,
         )

@@ -21,6 +21,7 @@ from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 from millrace_broker.storage.batches.fetched import validate_fetched
 from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Placement
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
@@ -28,7 +29,6 @@ from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.log.truncation import Truncation
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.offset_gaps import allow_gaps
-from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET
 
 
 class FollowerAppend:

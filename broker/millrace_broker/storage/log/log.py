@@ -55,9 +55,11 @@ from millrace_broker.storage.log.rolling import Rolling
 from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.log.truncation import Truncation
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.recovery.loading import LoadedLog, load_log
+from millrace_broker.storage.recovery.damaged_ranges import write_damage
+from millrace_broker.storage.recovery.loading import LoadedLog, Promises, load_log
 from millrace_broker.storage.recovery.verification import verify_log
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
+from millrace_broker.storage.segments.damage import DamagedRange
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
@@ -68,8 +70,8 @@ class Log:
     """One partition's batches on the disk."""
 
     __slots__ = (
-        "_clock", "_flushing", "_follower", "_fs", "_leader", "_reader", "_segments", "_truncation", "_writer",
-        "config", "directory", "leader_epochs", "producers", "recovery", "topic_partition",
+        "_clock", "_flushing", "_follower", "_fs", "_leader", "_named_damage", "_reader", "_segments", "_truncation",
+        "_writer", "config", "directory", "leader_epochs", "producers", "recovery", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -82,12 +84,15 @@ class Log:
         *,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        high_watermark: int = 0,
         clean: bool = False,
+        may_end_early: bool = False,
         health: DirHealth | None = None,
         lane: SyncLane | None = None,
     ) -> None:
         """Opens the log of an existing folder, recovering it unless the shutdown was clean; StorageError.
 
+        The offsets are those of the data folder's checkpoints; `may_end_early` is as in `Promises`.
         Without a lane the log syncs at once what has to be synced.
         """
         self.topic_partition = topic_partition
@@ -95,17 +100,22 @@ class Log:
         self.config = config
         self._fs = fs
         self._clock = clock
+        promises = Promises(
+            recovery_point=recovery_point,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+            was_clean=clean,
+            may_end_early=may_end_early,
+        )
         with storage_errors(directory):
-            loaded = load_log(
-                fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
-            )
+            loaded = load_log(fs, directory, config, promises)
         self._segments = segments = LogSegments(
             fs,
             clock,
             directory,
             topic_partition,
             loaded.segments,
-            start_offset=log_start_offset,
+            start_offset=loaded.log_start_offset,
             end_offset=loaded.next_offset,
             health=health or DirHealth(directory),
         )
@@ -117,6 +127,7 @@ class Log:
             synced = segments.end_offset if clean else min(recovery_point, segments.end_offset)
             self._wire(loaded, lane or SyncLane(), synced)
             undo.pop_all()
+        self._named_damage = loaded.named_damage
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 
     def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
@@ -143,7 +154,7 @@ class Log:
         self._follower = FollowerAppend(
             fs, segments, self._writer, *beside, self._truncation, may_have_gaps=loaded.may_have_gaps
         )
-        self._reader = LogReader(segments)
+        self._reader = LogReader(fs, segments)
 
     @property
     def log_start_offset(self) -> int:
@@ -440,6 +451,19 @@ class Log:
                 if truncations == self.truncations:
                     return report
 
+    @property
+    def damage(self) -> list[tuple[str, DamagedRange]]:
+        """What is set aside as damaged: paths of segments, and ranges in them."""
+        return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
+
+    def name_damage(self) -> None:
+        """Writes what was found to be damaged since the log was opened into `damaged-ranges`. StorageError."""
+        damage = {segment.base_offset: segment.damage for segment in self._segments.now if segment.damage}
+        if damage != self._named_damage:
+            with storage_errors(self.directory):
+                write_damage(self._fs, self.directory, damage)
+            self._named_damage = damage
+
     # Moving and closing.
 
     def take_over(self, other: Log) -> None:
@@ -472,6 +496,7 @@ class Log:
             try:
                 if self._segments.health.reason is None:
                     self._flushing.finish()
+                    self.name_damage()
             finally:
                 self._release_files()
 

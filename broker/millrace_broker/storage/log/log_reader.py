@@ -1,21 +1,26 @@
 """Finding and reading what a log holds: batches by offset, records by time, aborted transactions.
 
 Each method takes one snapshot of the segments, so what appends, retention and compaction do meanwhile is not seen.
+Damage that a read meets is set aside (`damage_search`); a read of what is damaged raises DamagedRangeError.
 Belongs to the log's own thread, but for `aborted_transactions`, which compaction's thread calls too.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
 from millrace.errors import OffsetOutOfRangeError
+from millrace.fs import FileSystem
 from millrace.records.batch import NO_TIMESTAMP
+from millrace_broker.storage.batches.scan import Located
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.log.log_slice import LogSlice
 from millrace_broker.storage.log.offsets_before import offsets_before
-from millrace_broker.storage.segments.segment import Located, LogSegment
+from millrace_broker.storage.segments.damage_search import past_damage
+from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 from millrace_broker.storage.segments.timestamps import find_timestamp, max_timestamp_from
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction, find_aborted
@@ -31,9 +36,10 @@ class Found(NamedTuple):
 class LogReader:
     """Reads one log, by way of its segments."""
 
-    __slots__ = ("_segments",)
+    __slots__ = ("_fs", "_segments")
 
-    def __init__(self, segments: LogSegments) -> None:
+    def __init__(self, fs: FileSystem, segments: LogSegments) -> None:
+        self._fs = fs
         self._segments = segments
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> bytes:
@@ -68,7 +74,8 @@ class LogReader:
                 segment = segments[index]
                 if segment.base_offset >= end_offset:
                     break
-                located = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
+                locate = partial(segment.locate, offset, max_bytes, end_offset, at_least_one=at_least_one)
+                located = past_damage(self._fs, segment, offset, locate)
                 if located is not None:
                     return Found(segment, located) if located.size_bytes else None
         except OSError as error:
@@ -78,7 +85,7 @@ class LogReader:
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Returns (timestamp, offset) of the first record that is not older, as `Log.offset_for_timestamp`."""
         with storage_errors(self._segments.directory):
-            return _first_not_older(self._segments.now, timestamp_ms, self._segments.start_offset)
+            return self._first_not_older(self._segments.now, timestamp_ms, self._segments.start_offset)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """Returns (timestamp, offset) of the first record with the largest timestamp, as `Log.offset_of_max_timestamp`.
@@ -88,9 +95,9 @@ class LogReader:
         """
         segments, start_offset = self._segments.now, self._segments.start_offset
         with storage_errors(self._segments.directory):
-            newest = {max_timestamp_from(segment, start_offset) for segment in segments}
+            newest = {self._max_timestamp_from(segment, start_offset) for segment in segments}
             for timestamp_ms in sorted(newest, reverse=True):
-                found = _first_not_older(segments, timestamp_ms, start_offset)
+                found = self._first_not_older(segments, timestamp_ms, start_offset)
                 if found is not None:
                     return found
         return None
@@ -119,6 +126,21 @@ class LogReader:
             indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
             return find_aborted(indexes, start_offset, end_offset)
 
+    def _first_not_older(
+        self, segments: SegmentSequence, timestamp_ms: int, start_offset: int
+    ) -> tuple[int, int] | None:
+        for segment in segments:
+            if segment.max_timestamp >= timestamp_ms:
+                search = partial(find_timestamp, segment, timestamp_ms, start_offset)
+                record = past_damage(self._fs, segment, segment.base_offset, search)
+                if record is not None:  # a producer may have given a timestamp beyond 64 bits
+                    return min(record.timestamp_ms, MAX_LONG), record.offset
+        return None
+
+    def _max_timestamp_from(self, segment: LogSegment, start_offset: int) -> int:
+        search = partial(max_timestamp_from, segment, start_offset)
+        return past_damage(self._fs, segment, start_offset, search)
+
 
 def _read(found: Found) -> bytes:
     segment, located = found
@@ -126,12 +148,3 @@ def _read(found: Found) -> bytes:
         return segment.read(located)
     except OSError as error:
         raise storage_error(segment.path, error) from error
-
-
-def _first_not_older(segments: SegmentSequence, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
-    for segment in segments:
-        if segment.max_timestamp >= timestamp_ms:
-            record = find_timestamp(segment, timestamp_ms, start_offset)
-            if record is not None:
-                return min(record.timestamp_ms, MAX_LONG), record.offset  # a producer may have given one beyond 64 bits
-    return None

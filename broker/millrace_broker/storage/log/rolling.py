@@ -15,9 +15,10 @@ from random import Random
 
 from millrace.clock import Clock
 from millrace.records.batch import NO_TIMESTAMP
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_disk_full
-from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.segments.segment import LogSegment
 
 
 class Rolling:

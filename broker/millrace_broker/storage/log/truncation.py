@@ -34,6 +34,7 @@ from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.segments.damage_search import past_damage
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_cut import cut_segment
 
@@ -69,7 +70,7 @@ class Truncation:
                 return False
             index = segments.now.floor_index(offset)
             holder = segments.now[index]
-            position, end_offset = _end_below(holder, offset)
+            position, end_offset = self._end_below(holder, offset)
             if offset < holder.base_offset or end_offset < segments.start_offset:
                 self._start_at(offset, offset)
                 return True
@@ -135,13 +136,12 @@ class Truncation:
             for segment in old:
                 segment.release()
 
-
-def _end_below(segment: LogSegment, offset: int) -> tuple[int, int]:
-    try:
-        with storage_errors(segment.path):
-            return segment.end_below(offset)
-    except RecordError as error:
-        raise StorageError(f"{segment.path}: {error}") from error
+    def _end_below(self, segment: LogSegment, offset: int) -> tuple[int, int]:
+        try:
+            with storage_errors(segment.path):
+                return past_damage(self._fs, segment, offset, lambda: segment.end_below(offset))
+        except RecordError as error:
+            raise StorageError(f"{segment.path}: {error}") from error
 
 
 def _check_offset(offset: int) -> None:

@@ -355,8 +355,8 @@ class ProducerStateManager:
             segment.unseal()
 
     def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
-        position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
         try:
+            position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
             for at, header in segment.headers(position):
                 if header.producer_id != NO_PRODUCER_ID:
                     batch = memoryview(segment.read_at(at, header.size_bytes) if header.is_control else b"")

@@ -1,17 +1,24 @@
 """Opening a log's folder: which segments are there, and what in them is valid (docs/durability.md).
 
-After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check. After a crash every segment
-from the one that holds the recovery point on is walked batch by batch. The log ends at the first byte that is no valid
-batch, or at the first gap between two segments there: what lies behind is cut, and a warning says how many bytes.
-Segments that end at or below the recovery point are never cut: their bytes were synced, and `verify` reports damage in
-them.
+After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check and it ends where the next
+one begins. After a crash every segment from the one that holds the recovery point on is walked batch by batch.
+
+Damage that began below the recovery point, or any after a clean shutdown, was synced. It is set aside: the bytes stay,
+`damaged-ranges` names them, and the log goes on behind them. Damage at the recovery point or above, after a crash, ends
+the log: what follows is cut, and a warning says how many bytes.
+
+Where the log's end is damaged, it goes on in another segment at the recovery point, so that no offset is given twice.
+Where nothing is left of the end, not even damaged bytes, a second checkpoint, that of the high watermark, must say that
+there was more: otherwise the recovery point is wrong, and refused.
+
+A log start offset above the log's end is refused, too: a checkpoint has it only once the log is synced up to there.
 
 Offsets are left out inside a segment by compaction, or by damage (the CRC does not cover a batch's base offset):
 
 | segment | offsets may be left out |
 |---|---|
 | after a clean shutdown, or ends at or below the recovery point | yes: its bytes were synced |
-| closed, above the recovery point | if all of it is valid and it ends where the next one begins |
+| closed, above the recovery point | if all that is not set aside is valid and it ends where the next one begins |
 | the newest | below the recovery point |
 | any, in a log that has followed one with gaps (`offset_gaps`) | yes |
 
@@ -27,21 +34,27 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from millrace.config import MAX_LONG
+from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
+from millrace_broker.storage.batches.salvage import Bounds, valid_at
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
     DELETED_FILE_SUFFIX,
     LOG_SUFFIX,
     TopicPartition,
     parse_segment_file_name,
 )
+from millrace_broker.storage.recovery.damaged_ranges import Damage, read_damage, write_damage
 from millrace_broker.storage.recovery.offset_gaps import may_have_gaps
 from millrace_broker.storage.reports import LogRecovery
+from millrace_broker.storage.segments.damage import DamagedRange, Synced
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
 
@@ -50,17 +63,46 @@ logger = logging.getLogger(__name__)
 TEMPORARY_SUFFIX = ".tmp"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """What the checkpoints of a data folder say of a log; None where they say nothing.
+
+    `was_clean` says that the last shutdown synced all. A segment of a log that was compacted elsewhere may end before
+    the next one begins (`may_end_early`).
+    """
+
+    recovery_point: int = 0
+    high_watermark: int = 0
+    log_start_offset: int = 0
+    was_clean: bool = False
+    may_end_early: bool = False
+
+    @property
+    def last_end(self) -> int:
+        """The offset at which the last batch ends, at most, that does not follow on the one before it."""
+        return MAX_LONG if self.was_clean and not self.recovery_point else self.recovery_point
+
+    @property
+    def synced_at_end(self) -> Synced:
+        """What was synced of the newest segment."""
+        if not self.was_clean:
+            return Synced(self.recovery_point, self.recovery_point)
+        return Synced(MAX_LONG, self.recovery_point or None, is_end=self.recovery_point > 0)
+
+
 @dataclass(slots=True)
 class LoadedLog:
     """The segments of a folder, the last one ready to grow, and what was done to open them."""
 
     segments: list[LogSegment] = field(default_factory=list)
+    log_start_offset: int = 0
     next_offset: int = 0
     was_clean: bool = False
     may_have_gaps: bool = False
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
+    named_damage: Damage = field(default_factory=dict)
 
     def report(self, topic_partition: TopicPartition, log_start_offset: int) -> LogRecovery:
         """Returns what was found and done, as a report."""
@@ -77,17 +119,15 @@ class LoadedLog:
         )
 
 
-def load_log(
-    fs: FileSystem, directory: str, config: LogConfig, *, recovery_point: int, log_start_offset: int, clean: bool
-) -> LoadedLog:
+def load_log(fs: FileSystem, directory: str, config: LogConfig, promises: Promises) -> LoadedLog:
     """Opens all segments of a folder; a folder without any gets an empty one at the log start offset.
 
     OSError passes, and then no file stays open.
     """
-    loaded = LoadedLog(next_offset=log_start_offset, was_clean=clean)
+    loaded = LoadedLog(was_clean=promises.was_clean)
     with ExitStack() as undo:
         undo.callback(_release_all, loaded)
-        _load(loaded, fs, directory, config, recovery_point=recovery_point, clean=clean)
+        _Loading(fs, directory, config, promises, loaded).load()
         undo.pop_all()
     return loaded
 
@@ -97,78 +137,184 @@ def _release_all(loaded: LoadedLog) -> None:
         segment.release()
 
 
-def _load(
-    loaded: LoadedLog, fs: FileSystem, directory: str, config: LogConfig, *, recovery_point: int, clean: bool
-) -> None:
-    log_start_offset = loaded.next_offset
-    finish_swaps(fs, directory)
-    loaded.may_have_gaps = may_have_gaps(fs, directory)
-    bases = _tidy(fs, directory)
-    for base, next_base in zip(bases, [*bases[1:], None], strict=False):
-        segment = LogSegment(fs, directory, base, config)
-        loaded.segments.append(segment)
-        if next_base is not None and (clean or next_base <= recovery_point):
+class _Loading:
+    """The opening of one folder."""
+
+    def __init__(
+        self, fs: FileSystem, directory: str, config: LogConfig, promises: Promises, loaded: LoadedLog
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._config = config
+        self._promises = promises
+        self._loaded = loaded
+        self._may_end_early = promises.may_end_early
+        self._named: Damage = {}
+        self._is_named_damage_known = True
+
+    def load(self) -> None:
+        fs, directory, loaded = self._fs, self._directory, self._loaded
+        finish_swaps(fs, directory)
+        loaded.may_have_gaps = may_have_gaps(fs, directory)
+        self._may_end_early |= loaded.may_have_gaps
+        self._read_damage()
+        bases = _tidy(fs, directory)
+        loaded.next_offset = self._promises.log_start_offset
+        for base, next_base in zip(bases, [*bases[1:], None], strict=False):
+            if not self._take(base, next_base):
+                _drop(fs, directory, loaded, [each for each in bases if each > base])
+                break
+        if not bases:
+            self._begin(loaded.next_offset)
+        self._check_end()
+        self._check_start()
+        self._name_damage()
+
+    def _read_damage(self) -> None:
+        try:
+            self._named = read_damage(self._fs, self._directory)
+        except CorruptRecordError as error:
+            logger.warning("%s; all segments are walked for it", error)
+            self._is_named_damage_known = False
+
+    def _take(self, base: int, next_base: int | None) -> bool:
+        """Opens a segment; returns false where the log must end with it though others follow."""
+        segment = LogSegment(self._fs, self._directory, base, self._config)
+        self._loaded.segments.append(segment)
+        named = self._named.get(base, ())
+        is_known = self._is_named_damage_known and _is_still_there(self._fs, segment, named)
+        segment.damage = named if is_known else ()
+        was_clean, recovery_point = self._promises.was_clean, self._promises.recovery_point
+        if next_base is not None and (was_clean or next_base <= recovery_point):
             # At the recovery point itself the batches are synced, but perhaps not the last index entries.
-            _take_closed(loaded, segment, next_base, trust_indexes=clean or next_base < recovery_point)
-        elif not _take_newest(loaded, segment, next_base, recovery_point=recovery_point, clean=clean):
-            _drop(fs, directory, loaded, [each for each in bases if each > base])
-            break
-    if loaded.next_offset < log_start_offset:
-        _drop_all(fs, directory, loaded, log_start_offset)
-    if not loaded.segments:
-        segment = LogSegment(fs, directory, log_start_offset, config)
-        loaded.segments.append(segment)
-        segment.begin()
+            self._take_closed(segment, next_base, trusts=is_known and (was_clean or next_base < recovery_point))
+            return True
+        return self._take_newest(segment, next_base, trusts=is_known and was_clean)
 
+    def _take_closed(self, segment: LogSegment, next_base: int, *, trusts: bool) -> None:
+        """Loads a segment that was synced; its indexes are rebuilt if need be, and what is damaged is set aside."""
+        self._loaded.next_offset = next_base
+        if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early):
+            return
+        segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
+        if not self._may_end_early:
+            _note_missing(segment, next_base)
+        segment.finish()
+        segment.next_offset = next_base
+        if segment.write_indexes():
+            segment.sync()
+            segment.seal()
+        self._loaded.recovered_segments += 1
 
-def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trust_indexes: bool) -> None:
-    """Loads a segment whose batches are synced: they stay as they are, valid or not; indexes are rebuilt if need be."""
-    if trust_indexes and segment.load_closed(next_base):
-        return
-    bad_bytes, reason = segment.recover(truncate=False, gaps_up_to_offset=next_base)
-    segment.finish()
-    segment.next_offset = next_base
-    if segment.write_indexes():
-        segment.sync()
-        segment.seal()
-    loaded.recovered_segments += 1
-    if bad_bytes:
-        position = segment.size_bytes - bad_bytes
-        logger.error("%s: damaged at position %d, %d bytes: %s", segment.path, position, bad_bytes, reason)
-
-
-def _take_newest(
-    loaded: LoadedLog, segment: LogSegment, next_base: int | None, *, recovery_point: int, clean: bool
-) -> bool:
-    """Loads a segment whose tail may be lost; returns false where the log must end with it though others follow."""
-    if not clean or not segment.load_active():
-        _recover(loaded, segment, next_base, MAX_LONG if clean or loaded.may_have_gaps else recovery_point)
-    loaded.next_offset = segment.next_offset
-    if next_base is None:
+    def _take_newest(self, segment: LogSegment, next_base: int | None, *, trusts: bool) -> bool:
+        """Loads a segment whose tail may be lost; returns false where the log must end with it though others follow."""
+        if not (trusts and segment.load_active() and segment.next_offset <= self._promises.last_end):
+            self._recover(segment, next_base)
+        self._loaded.next_offset = segment.next_offset
+        if next_base is None:
+            return True
+        if segment.next_offset != next_base:
+            ends = segment.next_offset
+            logger.warning("%s: ends at %d, the next segment begins at %d", segment.path, ends, next_base)
+            return False
+        segment.finish()
         return True
-    if segment.next_offset != next_base:
-        logger.warning("%s: ends at %d, the next segment begins at %d", segment.path, segment.next_offset, next_base)
-        return False
-    segment.finish()
+
+    def _recover(self, segment: LogSegment, next_base: int | None) -> None:
+        loaded, promises = self._loaded, self._promises
+        loaded.recovered_segments += 1
+        if next_base is not None and self._is_whole(segment, next_base):
+            return
+        gaps_up_to_offset = MAX_LONG if loaded.may_have_gaps else promises.last_end
+        cut_bytes, reason = segment.recover(
+            truncate=True, gaps_up_to_offset=gaps_up_to_offset, synced=promises.synced_at_end
+        )
+        loaded.truncated_bytes += cut_bytes
+        if cut_bytes:
+            segment.sync_batches()
+            position = segment.size_bytes
+            logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, position, reason)
+
+    def _is_whole(self, segment: LogSegment, next_base: int) -> bool:
+        """Rebuilds indexes of a closed segment; returns false where what was not synced is damaged or ends early."""
+        segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
+        if any(one.start_offset >= self._promises.recovery_point for one in segment.damage):
+            return False
+        return segment.next_offset == next_base
+
+    def _check_end(self) -> None:
+        """Goes on behind an end that is damaged or missing, in another segment."""
+        loaded, recovery_point = self._loaded, self._promises.recovery_point
+        newest = loaded.segments[-1]
+        witnessed = min(recovery_point, self._promises.high_watermark)
+        if loaded.next_offset < witnessed:
+            _note_missing(newest, witnessed)
+        elif loaded.next_offset < recovery_point:
+            loaded.was_clean = False
+            logger.error(
+                "%s: the log ends at %d, and its recovery point is said to be %d: that is refused",
+                self._directory,
+                loaded.next_offset,
+                recovery_point,
+            )
+        if newest.damage and newest.damage[-1].end_position == newest.size_bytes:
+            newest.finish()
+            self._begin(newest.next_offset)
+
+    def _check_start(self) -> None:
+        loaded, start_offset = self._loaded, self._promises.log_start_offset
+        loaded.log_start_offset = start_offset
+        if loaded.next_offset < start_offset:
+            loaded.log_start_offset = loaded.segments[0].base_offset
+            logger.error(
+                "%s: the log ends at %d, and is said to start at %d: that is refused, and it starts at %d",
+                self._directory,
+                loaded.next_offset,
+                start_offset,
+                loaded.log_start_offset,
+            )
+
+    def _begin(self, base_offset: int) -> None:
+        segment = LogSegment(self._fs, self._directory, base_offset, self._config)
+        self._loaded.segments.append(segment)
+        segment.begin()
+        self._loaded.next_offset = base_offset
+
+    def _name_damage(self) -> None:
+        """Says what is damaged, and writes it to the file where that says something else; a full disk has no room."""
+        damage = {segment.base_offset: segment.damage for segment in self._loaded.segments if segment.damage}
+        for segment in self._loaded.segments:
+            for one in segment.damage:
+                logger.error("%s: %s", segment.path, one)
+        self._loaded.named_damage = self._named
+        if damage != self._named or not self._is_named_damage_known:
+            try:
+                write_damage(self._fs, self._directory, damage)
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+            else:
+                self._loaded.named_damage = damage
+
+
+def _is_still_there(fs: FileSystem, segment: LogSegment, named: Sequence[DamagedRange]) -> bool:
+    """Returns whether the file of a segment still has the damage that is named: it may have been replaced."""
+    for one in named:
+        bounds = Bounds(segment.size_bytes, one.start_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
+        found = valid_at(fs, segment.fd, one.position, bounds)
+        has_begun_again = found is not None and found.base_offset == one.start_offset < one.end_offset
+        if one.end_position > segment.size_bytes or has_begun_again:
+            return False
     return True
 
 
-def _recover(loaded: LoadedLog, segment: LogSegment, next_base: int | None, gaps_up_to_offset: int) -> None:
-    loaded.recovered_segments += 1
-    if next_base is not None and _is_whole(segment, next_base):
-        return
-    cut_bytes, reason = segment.recover(truncate=True, gaps_up_to_offset=gaps_up_to_offset)
-    loaded.truncated_bytes += cut_bytes
-    if cut_bytes:
-        segment.sync_batches()
+def _note_missing(segment: LogSegment, end_offset: int) -> None:
+    """Notes that batches up to an offset are missing behind those of a segment, if it ends before."""
+    if segment.next_offset < end_offset:
         position = segment.size_bytes
-        logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, position, reason)
-
-
-def _is_whole(segment: LogSegment, next_base: int) -> bool:
-    """Rebuilds the indexes of a closed segment; returns false where it is damaged or ends too early."""
-    bad_bytes, _ = segment.recover(truncate=False, gaps_up_to_offset=next_base)
-    return not bad_bytes and segment.next_offset == next_base
+        missing = DamagedRange(segment.next_offset, end_offset, position, position, "the segment ends too early")
+        segment.add_damage(missing)
+        segment.next_offset = end_offset
 
 
 def _tidy(fs: FileSystem, directory: str) -> list[int]:
@@ -191,15 +337,6 @@ def _drop(fs: FileSystem, directory: str, loaded: LoadedLog, bases: list[int]) -
     loaded.truncated_bytes += cut_bytes
     if bases:
         logger.warning("%s: truncated %d bytes in %d later segments", directory, cut_bytes, len(bases))
-
-
-def _drop_all(fs: FileSystem, directory: str, loaded: LoadedLog, log_start_offset: int) -> None:
-    """Removes all segments of a log that was cut below its start; it goes on, empty, at the start."""
-    segments, loaded.segments = loaded.segments, []
-    for segment in segments:
-        segment.release()
-    _drop(fs, directory, loaded, [segment.base_offset for segment in segments])
-    loaded.next_offset = log_start_offset
 
 
 def _unlink(fs: FileSystem, directory: str, names: Iterable[str]) -> None:

@@ -22,6 +22,7 @@ from struct import Struct
 
 from millrace.errors import StorageError
 from millrace.fs import FileSystem, read_file
+from millrace_broker.storage.batches.salvage import CHUNK_BYTES, Damage, ValidBatch, examine
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import (
@@ -34,7 +35,6 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
     segment_file_name,
 )
-from millrace_broker.storage.recovery.salvage import CHUNK_BYTES, Damage, ValidBatch, examine
 from millrace_broker.storage.reports import Finding
 from millrace_broker.storage.segments.offset_index import OffsetIndex
 from millrace_broker.storage.segments.time_index import TimeIndex

@@ -2,8 +2,9 @@
 
 Lengths, CRC and offsets of each batch are checked, and each index entry must point to the batch that has its offset. A
 finding names the file and the byte at which the bad batch or entry begins. After a wrong CRC the check goes on behind
-the batch, after bytes that are no batch with the next segment. A closed segment may leave out offsets, as compaction
-does, as long as offsets never go back. The active one may do so too where the log has followed one with gaps.
+the batch, after bytes that are no batch with the next one that is valid. What is set aside already is a finding too,
+with its offsets. A closed segment may leave out offsets, as compaction does, as long as offsets never go back. The
+active one may do so too where the log has followed one with gaps.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from millrace.config import MAX_LONG
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace.records.batch import BatchHeader
-from millrace_broker.storage.batches.scan import walk_batches
+from millrace_broker.storage.batches.salvage import Bounds, batch_behind
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, walk_batches
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.reports import Finding, VerifiedSegment, VerifyReport
+from millrace_broker.storage.segments.damage import intact_bytes
 from millrace_broker.storage.segments.segment import LogSegment
 
 
@@ -33,6 +36,7 @@ class _SegmentCheck:
         self._fs = fs
         self._end_offset = next_base
         self._gaps: list[Finding] = []
+        self._expected: dict[int, int] = {}
 
     @property
     def report(self) -> VerifiedSegment:
@@ -47,23 +51,42 @@ class _SegmentCheck:
 
     def run(self) -> None:
         """Walks over the batches and matches the index entries with them."""
-        segment, end, next_offset = self._segment, 0, self._segment.base_offset
-        expected = {position: offset for offset, position in self._index}
-        try:
-            for position, header, crc_holds in walk_batches(self._fs, segment.fd, self.size_bytes):
-                if not crc_holds:
-                    self._find(segment.path, position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
-                if header.base_offset != next_offset:
-                    self._find_offset(header, position, next_offset)
-                if expected.pop(position, None) not in (None, header.last_offset - segment.base_offset):
-                    self._find_index(position, "does not name the batch's last offset")
-                self.batches += 1
-                self.records += header.record_count
-                end, next_offset = position + header.size_bytes, header.next_offset
-        except RecordError as error:
-            self._find(segment.path, end, str(error))
-        for position in expected:
-            self._find_index(position, "no batch begins there" if position < end else "not reached")
+        segment = self._segment
+        self._expected = {position: offset for offset, position in self._index}
+        damage = segment.damage
+        for one in damage:
+            self._find(segment.path, one.position, str(one))
+        for position, end in intact_bytes(damage, 0, self.size_bytes):
+            passed = (one.end_offset for one in damage if one.end_position <= position)
+            self._walk(position, end, max(passed, default=segment.base_offset))
+        for position in self._expected:
+            self._find_index(position, "no batch begins there")
+
+    def _walk(self, start: int, end: int, next_offset: int) -> None:
+        """Walks over the batches between two positions, past what is no batch."""
+        segment = self._segment
+        while start < end:
+            try:
+                for position, header, crc_holds in walk_batches(self._fs, segment.fd, end, start):
+                    self._check(position, header, next_offset, crc_holds=crc_holds)
+                    start, next_offset = position + header.size_bytes, header.next_offset
+            except RecordError as error:
+                bounds = Bounds(end, next_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
+                found = batch_behind(self._fs, segment.fd, start, bounds)
+                behind = "the end" if found is None else f"offset {found.base_offset} at position {found.position}"
+                self._find(segment.path, start, f"{error}; offset {next_offset} up to {behind} can't be read")
+                start, next_offset = (end, next_offset) if found is None else (found.position, found.base_offset)
+
+    def _check(self, position: int, header: BatchHeader, next_offset: int, *, crc_holds: bool) -> None:
+        segment = self._segment
+        if not crc_holds:
+            self._find(segment.path, position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
+        if header.base_offset != next_offset:
+            self._find_offset(header, position, next_offset)
+        if self._expected.pop(position, None) not in (None, header.last_offset - segment.base_offset):
+            self._find_index(position, "does not name the batch's last offset")
+        self.batches += 1
+        self.records += header.record_count
 
     def _find_offset(self, header: BatchHeader, position: int, expected: int) -> None:
         """Notes a finding for offsets left out in the active segment, or where what follows goes back behind them."""

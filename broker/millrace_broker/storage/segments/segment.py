@@ -2,9 +2,9 @@
 
     .log  := batch*      RecordBatch v2, offsets increasing, no gap between the bytes
 
-Only the active segment, the last one of its log, is appended to. A crash may leave a tail that is cut short or has no
-valid batches, and an index that is short or missing. `recover` walks the batches, cuts the tail and rebuilds the
-indexes; `load_closed` and `load_active` trust what a clean shutdown or a sync has left.
+Only the active segment, the last one of its log, is appended to. A crash may leave a bad tail, and an index that is
+short or missing. `recover` walks the batches, cuts the tail and rebuilds the indexes; `load_closed` and `load_active`
+trust what a clean shutdown or a sync has left. Synced batches that are damaged are set aside (`damage`).
 
 Descriptors stay open until the log *and* the last other user have let go of the segment (`retain`, `release`), so a
 sync or a check on another thread never meets a closed file.
@@ -16,21 +16,20 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from threading import Lock
-from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import (
-    CODEC_MASK,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    BatchHeader,
-    read_header,
+from millrace.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, read_header
+from millrace_broker.storage.batches.salvage import Bounds
+from millrace_broker.storage.batches.scan import (
+    MAX_RELATIVE_OFFSET,
+    FoundBatch,
+    Located,
+    Placed,
+    find_batch,
+    offset_behind,
+    scan_headers,
 )
-from millrace.records.compression import Codec, codec_of
-from millrace_broker.storage.batches.scan import FoundBatch, Placed, find_batch, scan_headers, walk_batches
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
@@ -41,22 +40,24 @@ from millrace_broker.storage.filenames import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from millrace_broker.storage.segments.damage import (
+    NOTHING_SYNCED,
+    DamagedRange,
+    Synced,
+    check_undamaged,
+    covering,
+    damaged_from,
+    intact_bytes,
+    stretch_of,
+    with_added,
+)
 from millrace_broker.storage.segments.offset_index import OffsetIndex
+from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
 from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_broker.storage.segments.transaction_index import TransactionIndex
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
-MAX_CODEC_ID = max(Codec)
 MAX_RESUME_POSITIONS = 64
 NOTHING_INDEXED = NO_TIMESTAMP - 1
-
-
-class Located(NamedTuple):
-    """Whole batches in a file. `data` holds their bytes where the search has read them already, else None."""
-
-    position: int
-    size_bytes: int
-    data: bytes | None
 
 
 class LogSegment:
@@ -64,7 +65,7 @@ class LogSegment:
 
     __slots__ = (
         "__weakref__", "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
-        "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "fd",
+        "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "damage", "fd",
         "first_timestamp", "has_producer_ids", "is_index_full", "max_timestamp", "max_timestamp_offset",
         "next_offset", "offset_index", "path", "size_bytes", "time_index", "transaction_index", "was_recovered",
     )  # fmt: skip
@@ -81,6 +82,7 @@ class LogSegment:
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
         self.is_index_full = False
+        self.damage: tuple[DamagedRange, ...] = ()
         self.was_recovered = False
         self.has_producer_ids = True  # as long as no recovery has found that there are none
         self._fs = fs
@@ -200,13 +202,17 @@ class LogSegment:
     def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> Located | None:
         """Returns where the whole batches from the one that holds `offset` are, as `Log.read` reads them.
 
-        None where no batch below `end_offset` holds it; size 0 where the first one is too large.
+        None where no batch below `end_offset` holds it; size 0 where the first one is too large. RecordError.
         """
         end_position = self.position_of(end_offset)
+        if self.damage:
+            stretch = stretch_of(self.damage, offset, self.size_bytes)
+            if stretch.end_offset is not None and stretch.end_offset <= end_offset:
+                end_position, end_offset = stretch.end_position, stretch.end_offset
         found = self.find(offset, end_position)
         if found is None:
             return None
-        start, first_bytes, first_end, chunk, chunk_position = found
+        start, first_bytes, first_end, chunk, chunk_position, _ = found
         if start + max_bytes >= end_position:
             end, next_offset = end_position, end_offset
         elif first_bytes <= max_bytes:
@@ -232,24 +238,43 @@ class LogSegment:
         return self._fs.descriptor(self.fd)
 
     def find(self, offset: int, end_position: int | None = None) -> FoundBatch | None:
-        """Finds the first batch whose last offset is not below `offset`; None without one."""
+        """Finds the first batch whose last offset is not below `offset`; None without one. RecordError.
+
+        A batch must not reach over the next one. That is looked at where it is at hand, and where offsets are left out.
+        """
         end = self.size_bytes if end_position is None else end_position
         start = self._resume_positions.get(offset)
         if start is None:
             floor = self.offset_index.floor(offset - self.base_offset)
             start = floor[1] if floor is not None else 0
-        return find_batch(self._fs, self.fd, start, end, offset)
+        if self.damage:
+            check_undamaged(self.path, self.damage, offset)
+            stretch = stretch_of(self.damage, offset, self.size_bytes)
+            start, end = max(start, stretch.position), min(end, stretch.end_position)
+        found = find_batch(self._fs, self.fd, start, end, offset)
+        if found is not None and (
+            found.base_offset > offset or found.next_offset > self.next_offset or found.shows_next
+        ):
+            following = offset_behind(self._fs, self.fd, found) if found.end < end else self.next_offset
+            if following < found.next_offset:
+                raise CorruptRecordError(f"offset {following} behind a batch that ends at {found.next_offset}")
+        return found
 
     def headers(self, position: int) -> Iterator[Placed]:
-        """Yields (position, header) of each batch from a batch's position on. RecordError; OSError passes."""
-        return scan_headers(self._fs, self.fd, position, self.size_bytes)
+        """Yields (position, header) of each batch from a batch's position on, but for damaged ranges that are known.
+
+        RecordError; OSError passes.
+        """
+        for start, end in intact_bytes(self.damage, position, self.size_bytes):
+            yield from scan_headers(self._fs, self.fd, start, end)
 
     def position_of(self, offset: int) -> int:
-        """Returns the position of the batch that holds `offset`, or else of the next one, or else the file's end."""
+        """Returns where the batch or the damaged range that holds `offset` begins, or else the next one, or the end."""
         if offset >= self.next_offset:
             return self.size_bytes
-        found = self.find(offset)
-        return self.size_bytes if found is None else found.position
+        if (damaged := covering(self.damage, offset)) is not None:
+            return damaged.position
+        return self.size_bytes if (found := self.find(offset)) is None else found.position
 
     def end_below(self, offset: int) -> tuple[int, int]:
         """Returns (position, offset) at which the batches end that lie wholly below `offset`. Raises as `headers`."""
@@ -275,6 +300,11 @@ class LogSegment:
         if len(self._resume_positions) >= MAX_RESUME_POSITIONS:
             self._resume_positions.clear()
         self._resume_positions[next_offset] = position
+
+    def add_damage(self, damaged: DamagedRange) -> None:
+        """Sets a damaged range aside; a position that was remembered may lie in it."""
+        self.damage = with_added(self.damage, damaged)
+        self._resume_positions.clear()
 
     # Its time.
 
@@ -312,10 +342,13 @@ class LogSegment:
         self.time_index.grow()
         self.was_recovered, self.has_producer_ids = True, False
 
-    def load_closed(self, next_offset: int) -> bool:
-        """Loads a closed segment as it is; returns false where an index does not fit it and must be rebuilt."""
+    def load_closed(self, next_offset: int, *, may_end_early: bool) -> bool:
+        """Loads a closed segment as it is; returns false where an index does not fit it and must be rebuilt.
+
+        False too where its batches do not end at `next_offset`, unless it `may_end_early`.
+        """
         self.next_offset = next_offset
-        if not self._indexes_are_sane():
+        if not self._indexes_are_sane() or not (may_end_early or self._ends_at(next_offset)):
             return False
         if not self.size_bytes:
             return True
@@ -324,6 +357,16 @@ class LogSegment:
             return False
         self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
         return True
+
+    def _ends_at(self, next_offset: int) -> bool:
+        """Returns whether the batches behind the last index entry end at an offset, but for damage that is known."""
+        last, end_offset = self.offset_index.last, self.base_offset
+        try:
+            for _, header in self.headers(0 if last is None else last[1]):
+                end_offset = header.next_offset
+        except RecordError:
+            return False
+        return max((end_offset, *(one.end_offset for one in self.damage))) == next_offset
 
     def load_active(self) -> bool:
         """Loads the newest segment after a clean shutdown; returns false where something does not fit.
@@ -345,11 +388,13 @@ class LogSegment:
         except RecordError:
             return False
 
-    def recover(self, *, truncate: bool, gaps_up_to_offset: int = 0) -> tuple[int, str]:
-        """Walks all batches, rebuilds the indexes, and cuts off what is no valid batch; returns (bytes cut, why).
+    def recover(
+        self, *, truncate: bool, gaps_up_to_offset: int = 0, synced: Synced = NOTHING_SYNCED
+    ) -> tuple[int, str]:
+        """Walks all batches and rebuilds the indexes; returns (bytes behind the last valid batch, why).
 
-        With `truncate` false the bytes stay, and only the indexes end there. Offsets may be left out below
-        `gaps_up_to_offset` only. OSError passes.
+        What was `synced` and is damaged is set aside. With `truncate` what is behind the last batch is cut off. Offsets
+        may be left out below `gaps_up_to_offset` only. OSError passes.
         """
         self.offset_index.clear()
         self.time_index.clear()
@@ -357,43 +402,42 @@ class LogSegment:
         self.is_index_full = False
         self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
-        self.next_offset, end, reason = self.base_offset, 0, ""
+        self.next_offset, self.damage = self.base_offset, ()
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
-        try:
-            for position, header, crc_holds in walk_batches(self._fs, self.fd, self.size_bytes):
-                last_offset = header.base_offset + header.last_offset_delta
-                # Many batches come by here, so what nearly all of them are is checked first, without a call.
-                if not (
-                    crc_holds
-                    and header.base_offset == self.next_offset
-                    and last_offset <= max_offset
-                    and header.attributes & CODEC_MASK <= MAX_CODEC_ID
-                ):
-                    self._check_walked(header, crc_holds=crc_holds, gaps_up_to_offset=gaps_up_to_offset)
-                if header.producer_id != NO_PRODUCER_ID:
-                    self.has_producer_ids = True
-                self.add(position, last_offset, header.max_timestamp)
-                end = position + LOG_OVERHEAD_BYTES + header.batch_length
-        except RecordError as error:
-            reason = str(error)
+        end, reason = self._add_valid(0, gaps_up_to_offset)
+        while end < self.size_bytes and self.next_offset < synced.up_to:
+            if truncate and self.next_offset == synced.end_offset:
+                break  # nothing that was synced is behind
+            bounds = Bounds(self.size_bytes, self.next_offset, max_offset)
+            found = damaged_from(self._fs, self.fd, end, bounds, synced, reason)
+            self.add_damage(found)
+            self.next_offset = found.end_offset
+            end, reason = self._add_valid(found.end_position, gaps_up_to_offset)
         cut_bytes = self.size_bytes - end
         if cut_bytes and truncate:
             self._fs.truncate(self.fd, end)
             self.size_bytes = end
         return cut_bytes, reason
 
-    def _check_walked(self, header: BatchHeader, *, crc_holds: bool, gaps_up_to_offset: int) -> None:
-        if not crc_holds:
-            raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
-        codec_of(header.codec_id)
-        follows = header.base_offset == self.next_offset
-        after_gap = self.next_offset < header.base_offset and header.next_offset <= gaps_up_to_offset
-        if not (follows or after_gap) or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            raise CorruptRecordError(f"offset {header.base_offset} where {self.next_offset} is expected")
+    def _add_valid(self, position: int, gaps_up_to_offset: int) -> tuple[int, str]:
+        """Adds the batches from a position on to the indexes; returns where valid ones end, and why."""
+        place = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset)
+        end = position
+        try:
+            for at, header in valid_batches(self._fs, self.fd, place):
+                if header.producer_id != NO_PRODUCER_ID:
+                    self.has_producer_ids = True
+                self.add(at, header.base_offset + header.last_offset_delta, header.max_timestamp)
+                end = at + LOG_OVERHEAD_BYTES + header.batch_length
+        except RecordError as error:
+            return end, str(error)
+        return end, ""
 
     def _load_tail(self, start: int) -> bool:
         end = start
         for position, header in self.headers(start):
+            if header.base_offset < self.next_offset:
+                return False
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
             end, self.next_offset = position + header.size_bytes, header.next_offset
@@ -432,8 +476,7 @@ class LogSegment:
 
     def file_paths(self) -> list[str]:
         """Returns the paths of the files that are there, the `.log` first; OSError passes."""
-        paths = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
-        return [path for path in paths if self._fs.exists(path)]
+        return [path for path in map(self._file, SEGMENT_SUFFIXES) if self._fs.exists(path)]
 
     def change_suffix(self, file_suffix: str) -> None:
         """Renames the files, the `.log` last: once it has its name, all of them have. OSError passes."""

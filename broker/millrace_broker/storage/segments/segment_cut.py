@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from millrace.config import MAX_LONG
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.segments.damage import Synced
 from millrace_broker.storage.segments.segment import LogSegment
 
 
@@ -34,10 +35,11 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
     cut = LogSegment(fs, directory, segment.base_offset, config)
     with ExitStack() as undo:
         undo.callback(cut.release)
+        cut.damage = tuple(one for one in segment.damage if one.end_offset <= end_offset)
         cut.offset_index.cut(position)
         cut.time_index.cut(end_offset - cut.base_offset)
         if not has_indexes or not cut.load_active():
-            cut.recover(truncate=False, gaps_up_to_offset=MAX_LONG)
+            cut.recover(truncate=False, gaps_up_to_offset=MAX_LONG, synced=Synced(MAX_LONG, end_offset, is_end=True))
         cut.finish()
         if cut.transaction_index.replace(aborted) and cut.write_indexes():
             cut.sync()

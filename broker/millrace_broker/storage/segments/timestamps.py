@@ -37,11 +37,8 @@ def max_timestamp_from(segment: LogSegment, start_offset: int) -> int:
     """Returns the largest timestamp of records at `start_offset` or above; -1 where there is none."""
     if start_offset <= segment.base_offset:
         return segment.max_timestamp
-    found = segment.find(start_offset)
-    if found is None:
-        return NO_TIMESTAMP
-    headers = each(segment.headers(found.position))
-    return max(_newest(segment, position, header, start_offset) for position, header in headers)
+    headers = each(segment.headers(segment.position_of(start_offset)))
+    return max((_newest(segment, position, header, start_offset) for position, header in headers), default=NO_TIMESTAMP)
 
 
 def _newest(segment: LogSegment, position: int, header: BatchHeader, start_offset: int) -> int:

@@ -89,7 +89,10 @@ def test_a_batch_is_found_where_the_headers_say():
         assert found.chunk_position <= position < found.chunk_position + len(found.chunk)
     assert find_batch(fs, fd, 0, len(content), end_offset) is None
     last, _ = placed[-1]
-    assert find_batch(fs, fd, 0, len(content) - 1, placed[-1][1].base_offset) is None
+    for cut in (lambda end: find_batch(fs, fd, 0, end, end_offset), lambda end: list(scan_headers(fs, fd, 0, end))):
+        for missing_bytes in (1, placed[-1][1].size_bytes - 1):
+            with pytest.raises(CorruptRecordError, match=f"at position {last} are no whole batches"):
+                cut(len(content) - missing_bytes)
     with pytest.raises(CorruptRecordError, match="the file ends at"):
         find_batch(fs, fd, 0, len(content) + 100, end_offset)
     fs.pwritev(fd, [b"\7"], last + MAGIC_POSITION)

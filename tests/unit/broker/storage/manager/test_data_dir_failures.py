@@ -72,7 +72,8 @@ def test_a_folder_that_cannot_be_opened_leaves_the_others_serving(
     logs.close()
     checkpoint = Path(dirs[0]) / "recovery-point-offset-checkpoint"
     good = checkpoint.read_bytes()
-    checkpoint.write_bytes(b"garbage")
+    checkpoint.unlink()
+    checkpoint.mkdir()
     logs = manager(fs, dirs)
     report = logs.start()
     assert (report.offline_dirs, report.clean_dirs) == ((dirs[0],), (dirs[1],))
@@ -84,6 +85,7 @@ def test_a_folder_that_cannot_be_opened_leaves_the_others_serving(
         assert logs.create(TopicPartition("new", number), TOPIC_ID, {}).directory.startswith(dirs[1])
     logs.checkpoint()
     logs.close()
+    checkpoint.rmdir()
     checkpoint.write_bytes(good)
     logs = manager(fs, dirs)
     assert len(logs.start().logs) == 9

@@ -4,6 +4,10 @@
     batch  := RecordBatch v2 whose CRC-32C holds, or a message v0 or v1 whose CRC-32 holds
     damage := what lies between the end of one valid batch and the beginning of the next one, or the file's end
 
+A log's own batches are of format v2 (`batch_behind`). One is looked for first where the damaged batch ends by its
+length, then at every byte: records may hold bytes that look like batches, and the length passes over them. The search
+looks for the magic byte, and so reads each byte once, a chunk at a time.
+
 A batch is valid if its magic, its bounds and its CRC are, and if its offset belongs in the segment and is not below the
 one expected. Offsets of a segment differ in their low 31 bits only, so the search looks for the bytes that they have in
 common; the other rules then decide.
@@ -29,7 +33,7 @@ from millrace.records.batch import (
     BatchHeader,
 )
 from millrace.records.checksum import crc32c
-from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 
 CHUNK_BYTES = 1 << 20
 _MESSAGE = struct.Struct(">qiIb")
@@ -44,6 +48,11 @@ class ValidBatch(NamedTuple):
     size_bytes: int
     base_offset: int
     last_offset: int
+
+    @property
+    def end(self) -> int:
+        """The position at which it ends."""
+        return self.position + self.size_bytes
 
 
 class Damage(NamedTuple):
@@ -109,8 +118,7 @@ def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: Bounds) -> No
 
 def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
     """Returns where the next valid batch at or behind `position` begins; the end of the file without one."""
-    differing_bytes = ((bounds.lowest ^ bounds.highest).bit_length() + 7) // 8
-    prefix = bounds.highest.to_bytes(8, "big")[: 8 - differing_bytes]
+    prefix = _common_prefix(bounds)
     while position < bounds.end:
         chunk = fs.pread(fd, min(CHUNK_BYTES, bounds.end - position), position)
         at = chunk.find(prefix)
@@ -120,6 +128,45 @@ def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
             at = chunk.find(prefix, at + 1)
         position += max(len(chunk) - len(prefix) + 1, 1)
     return bounds.end
+
+
+def batch_behind(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
+    """Returns the first batch of format v2 behind damage at `position`; None without one. OSError passes."""
+    head = fs.pread(fd, _OFFSET_AND_LENGTH.size, position)
+    if len(head) == _OFFSET_AND_LENGTH.size:
+        end = position + LOG_OVERHEAD_BYTES + _OFFSET_AND_LENGTH.unpack(head)[1]
+        if position < end and (found := valid_at(fs, fd, end, bounds)) is not None:
+            return found
+    position, magic, prefix = position + 1, bytes([MAGIC_V2]), _common_prefix(bounds)
+    while bounds.end - position >= HEADER_BYTES:
+        chunk = fs.pread(fd, min(CHUNK_BYTES, bounds.end - position), position)
+        at = chunk.find(magic, MAGIC_POSITION)
+        while at >= 0:
+            start = at - MAGIC_POSITION
+            if chunk.startswith(prefix, start) and _may_begin(chunk, start, bounds.end - position):
+                found = valid_at(fs, fd, position + start, bounds)
+                if found is not None:
+                    return found
+            at = chunk.find(magic, at + 1)
+        position += max(len(chunk) - MAGIC_POSITION, 1)
+    return None
+
+
+def valid_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
+    """Returns the valid batch of format v2 that begins at `position`; None without one. OSError passes."""
+    head = fs.pread(fd, min(HEADER_BYTES, max(bounds.end - position, 0)), position)
+    if len(head) < HEADER_BYTES or head[MAGIC_POSITION] != MAGIC_V2:
+        return None
+    try:
+        return batch_at(fs, fd, position, bounds)
+    except CorruptRecordError:
+        return None
+
+
+def _common_prefix(bounds: Bounds) -> bytes:
+    """Returns the bytes with which all base offsets within the bounds begin."""
+    differing_bytes = ((bounds.lowest ^ bounds.highest).bit_length() + 7) // 8
+    return bounds.highest.to_bytes(8, "big")[: 8 - differing_bytes]
 
 
 def _may_begin(chunk: bytes, at: int, end: int) -> bool:

@@ -1,0 +1,77 @@
+"""`damaged-ranges`: a file that names what is damaged in a log (docs/formats/data-directory.md). Millrace's own.
+
+    version: 0
+    0 180 190 14213 14999 the CRC-32C of the batch at offset 180 does not match
+    crc32c: 5a1cfe03                                                                of all lines before
+
+    line  :=  segment's base offset, first offset, offset behind the last, position, position behind the last, reason
+
+It is replaced as a whole, durably. Nothing in it is the only copy: what it names is found again by a walk over the
+segments. So a file that is damaged has them all walked, and after a loss of the file reads and `verify` find the
+damage.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+from millrace.errors import CorruptRecordError
+from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.records.checksum import crc32c
+from millrace_broker.storage.filenames import DAMAGED_RANGES
+from millrace_broker.storage.segments.damage import DamagedRange
+
+logger = logging.getLogger(__name__)
+
+VERSION = "version: 0"
+_CRC = "crc32c: "
+_NUMBERS = 5
+
+Damage = Mapping[int, tuple[DamagedRange, ...]]
+"""Damaged ranges by the base offset of their segment."""
+
+
+def read_damage(fs: FileSystem, directory: str) -> Damage:
+    """Returns what the file names, nothing without a file. CorruptRecordError; OSError passes."""
+    path = os.path.join(directory, DAMAGED_RANGES)
+    try:
+        content = read_file(fs, path)
+    except FileNotFoundError:
+        return {}
+    try:
+        return _parse(content.decode())
+    except (UnicodeDecodeError, ValueError) as error:
+        raise CorruptRecordError(f"{path}: {error}") from error
+
+
+def write_damage(fs: FileSystem, directory: str, damage: Damage) -> None:
+    """Replaces the file, or removes it where nothing is damaged. OSError passes."""
+    path = os.path.join(directory, DAMAGED_RANGES)
+    lines = [_line(base, one) for base, ranges in sorted(damage.items()) for one in ranges]
+    if lines:
+        content = "".join(f"{line}\n" for line in (VERSION, *lines))
+        write_file_durably(fs, path, f"{content}{_CRC}{crc32c(content.encode()):08x}\n".encode())
+    elif fs.exists(path):
+        fs.unlink(path)  # if it comes back, its ranges are compared with the segments again
+
+
+def _line(base_offset: int, damaged: DamagedRange) -> str:
+    *numbers, reason = damaged
+    return " ".join(map(str, (base_offset, *numbers, " ".join(reason.split()))))
+
+
+def _parse(text: str) -> Damage:
+    content, _, crc = text.rpartition(_CRC)
+    if crc != f"{crc32c(content.encode()):08x}\n":
+        raise ValueError("the CRC-32C does not match")
+    version, *lines = content.splitlines()
+    if version != VERSION:
+        raise ValueError(f"{version!r} where {VERSION!r} is expected")
+    found: dict[int, tuple[DamagedRange, ...]] = {}
+    for line in lines:
+        *numbers, reason = line.split(" ", _NUMBERS)
+        base_offset, start, end, position, end_position = map(int, numbers)
+        found[base_offset] = (*found.get(base_offset, ()), DamagedRange(start, end, position, end_position, reason))
+    return found

@@ -1,0 +1,161 @@
+"""Damage that is set aside: the bytes stay, the range is named, and what lies around it is read.
+
+    offsets    40 ..... 99 │ 100 ...... 119 │ 120 ....
+    bytes      [ batches  ]│? ? ? ? ? ? ? ? │[ batches
+                           position         end_position
+
+A damaged range begins where a batch was expected and none is valid, and ends where the next valid one begins
+(`salvage.batch_behind`). A range of no bytes stands for batches that are missing: a segment that ends before the next
+one begins. A range of no offsets stands for bytes behind the last batch.
+
+A read of an offset in the range is CORRUPT_MESSAGE; a read that begins before it ends at it.
+
+Which bytes were synced, and so are set aside and not cut, says `Synced`:
+
+| segment | synced | its last offset |
+|---|---|---|
+| closed | all | the one before the next segment's base offset |
+| the newest, after a clean stop | all | the one before the recovery point, if that is known |
+| the newest, after a crash | what began below the recovery point | any |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from millrace.config import MAX_LONG
+from millrace.errors import CorruptRecordError
+from millrace.fs import FileSystem
+from millrace_broker.storage.batches.salvage import CHUNK_BYTES, Bounds, ValidBatch, batch_behind, valid_at
+
+
+class DamagedRange(NamedTuple):
+    """Offsets that a segment can't give, from `start_offset` up to `end_offset`, and where their bytes are."""
+
+    start_offset: int
+    end_offset: int
+    position: int
+    end_position: int
+    reason: str
+
+    def __str__(self) -> str:
+        size_bytes = self.end_position - self.position
+        where = f"{size_bytes} bytes at position {self.position}"
+        if self.start_offset == self.end_offset:
+            return f"{where} are no batch: {self.reason}"
+        what = "damaged" if size_bytes else "missing"
+        return f"offsets {self.start_offset} to {self.end_offset - 1} are {what}, {where}: {self.reason}"
+
+
+class Synced(NamedTuple):
+    """What of a segment was synced: all that begins below `up_to`.
+
+    The synced batches end at `end_offset`, None where that is not known; `is_end` says that no others follow.
+    """
+
+    up_to: int = 0
+    end_offset: int | None = None
+    is_end: bool = False
+
+
+NOTHING_SYNCED = Synced()
+
+
+class DamagedRangeError(CorruptRecordError):
+    """A read of an offset in a damaged range; batches go on at `end_offset`."""
+
+    retriable = False
+
+    def __init__(self, path: str, damaged: DamagedRange) -> None:
+        super().__init__(f"{path}: {damaged}")
+        self.end_offset = damaged.end_offset
+
+
+def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
+    fs: FileSystem, fd: int, position: int, bounds: Bounds, synced: Synced, reason: str
+) -> DamagedRange:
+    """Returns the damaged range that begins at a position, where the offset `bounds.lowest` is expected.
+
+    OSError passes.
+    """
+    expected, end_offset = bounds.lowest, synced.end_offset
+    if synced.is_end and end_offset is not None:
+        bounds = bounds._replace(highest=min(bounds.highest, end_offset - 1))
+    found = _in_order(fs, fd, position, bounds) if expected <= bounds.highest else None
+    if found is not None and found.base_offset <= (MAX_LONG if end_offset is None else end_offset):
+        return DamagedRange(expected, found.base_offset, position, found.position, reason)
+    end_offset = expected + 1 if end_offset is None else max(expected, end_offset)
+    return DamagedRange(expected, end_offset, position, bounds.end, reason)
+
+
+def _in_order(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
+    """Returns the first valid batch behind damage, unless it is out of place, as where blocks have changed places.
+
+    It is if a longer run of batches comes later that has offsets before its own. A run is compared up to a chunk.
+    """
+    found = batch_behind(fs, fd, position, bounds)
+    while found is not None:
+        last = _end_of_run(fs, fd, found, bounds)
+        following = valid_at(fs, fd, last.end, bounds) or batch_behind(fs, fd, last.end, bounds)
+        if following is None or following.base_offset > last.last_offset:
+            break
+        if _end_of_run(fs, fd, following, bounds).end - following.position <= last.end - found.position:
+            break
+        found = following
+    return found
+
+
+def _end_of_run(fs: FileSystem, fd: int, first: ValidBatch, bounds: Bounds) -> ValidBatch:
+    last = first
+    while last.position - first.position < CHUNK_BYTES:
+        following = valid_at(fs, fd, last.end, bounds)
+        if following is None or following.base_offset <= last.last_offset:
+            break
+        last = following
+    return last
+
+
+class Stretch(NamedTuple):
+    """Bytes between two damaged ranges, or the file's ends, and the offset at which they end; None for the file's."""
+
+    position: int
+    end_position: int
+    end_offset: int | None
+
+
+def covering(damage: Sequence[DamagedRange], offset: int) -> DamagedRange | None:
+    """Returns the damaged range that an offset lies in."""
+    return next((one for one in damage if one.start_offset <= offset < one.end_offset), None)
+
+
+def check_undamaged(path: str, damage: Sequence[DamagedRange], offset: int) -> None:
+    """Raises DamagedRangeError where an offset lies in a damaged range."""
+    damaged = covering(damage, offset)
+    if damaged is not None:
+        raise DamagedRangeError(path, damaged)
+
+
+def stretch_of(damage: Sequence[DamagedRange], offset: int, size_bytes: int) -> Stretch:
+    """Returns the bytes in which the batch of an offset is, which no damaged range covers."""
+    position = max((one.end_position for one in damage if one.end_offset <= offset), default=0)
+    behind = next((one for one in damage if one.start_offset > offset), None)
+    if behind is None:
+        return Stretch(position, size_bytes, None)
+    return Stretch(position, behind.position, behind.start_offset)
+
+
+def intact_bytes(damage: Sequence[DamagedRange], position: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yields (position, end position) of the bytes from a position up to an end that no damaged range covers."""
+    for one in damage:
+        if one.end_position > position or one.position >= position:
+            if position < min(one.position, end):
+                yield position, min(one.position, end)
+            position = max(position, one.end_position)
+    if position < end:
+        yield position, end
+
+
+def with_added(damage: Sequence[DamagedRange], added: DamagedRange) -> tuple[DamagedRange, ...]:
+    """Returns the ranges, in the order of their bytes, with one more."""
+    return tuple(sorted((*damage, added), key=lambda one: (one.position, one.start_offset)))

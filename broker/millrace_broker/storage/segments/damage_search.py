@@ -1,0 +1,90 @@
+"""Damage that a read meets is set aside there and then, so that what lies around it can be read.
+
+A read goes by headers and meets what is no header, or reaches over the file's end. The damage may lie before that, as
+in a length. So batches are checked from an index entry before the read on, and where the first one is not valid, a
+damaged range begins. The search for the next valid batch goes no further than the next index entry that names one, so
+it is short: there is an entry for each `index.interval.bytes`.
+
+A read does not compare CRCs, so it doesn't meet damage inside a batch: the reader does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from millrace.errors import RecordError
+from millrace.fs import FileSystem
+from millrace_broker.storage.batches.salvage import Bounds, ValidBatch, valid_at
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
+from millrace_broker.storage.segments.damage import DamagedRangeError, Synced, damaged_from, intact_bytes
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
+
+logger = logging.getLogger(__name__)
+
+Outcome = TypeVar("Outcome")
+
+
+def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable[[], Outcome]) -> Outcome:
+    """Returns what `work` returns once all damage that it meets behind the batch of an offset is set aside.
+
+    RecordError where no batch is damaged, DamagedRangeError; OSError passes.
+    """
+    while True:
+        try:
+            return work()
+        except DamagedRangeError:
+            raise
+        except RecordError:
+            if not _set_aside_from(fs, segment, offset):
+                raise
+
+
+def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
+    """Sets aside what is no valid batch at a position, where an offset is expected. OSError passes."""
+    trusted = _next_trusted(fs, segment, position, expected_offset)
+    end = segment.size_bytes if trusted is None else trusted.position
+    end_offset = segment.next_offset if trusted is None else trusted.base_offset
+    bounds = Bounds(end, expected_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
+    found = damaged_from(fs, segment.fd, position, bounds, Synced(end_offset=end_offset, is_end=True), reason)
+    segment.add_damage(found)
+    logger.error("%s: %s", segment.path, found)
+
+
+def _set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
+    """Sets aside the first damage behind the batch of an offset; returns whether there is any."""
+    position, expected = _trusted_before(fs, segment, offset)
+    for start, end in intact_bytes(segment.damage, position, segment.size_bytes):
+        passed = (one.end_offset for one in segment.damage if one.end_position <= start)
+        position, expected = start, max((expected, *passed))
+        try:
+            place = WalkedFrom(start, end, segment.base_offset, expected, segment.next_offset)
+            for at, header in valid_batches(fs, segment.fd, place):
+                position, expected = at + header.size_bytes, header.next_offset
+        except RecordError as error:
+            set_aside(fs, segment, position, expected, str(error))
+            return True
+    return False
+
+
+def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[int, int]:
+    """Returns (position, base offset) of a valid batch from which the batch of an offset is found."""
+    floor = segment.offset_index.floor(offset - segment.base_offset)
+    before = None if floor is None else segment.offset_index.floor(floor[0] - 1)
+    found = None if before is None else _named_by(fs, segment, before)
+    return (0, segment.base_offset) if found is None else (found.position, found.base_offset)
+
+
+def _next_trusted(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int) -> ValidBatch | None:
+    """Returns the next valid batch behind a position that an index entry names."""
+    least = expected_offset - segment.base_offset
+    later = (one for one in segment.offset_index if one[1] > position and one[0] >= least)
+    return next((found for one in later if (found := _named_by(fs, segment, one)) is not None), None)
+
+
+def _named_by(fs: FileSystem, segment: LogSegment, entry: tuple[int, int]) -> ValidBatch | None:
+    last_offset = segment.base_offset + entry[0]
+    found = valid_at(fs, segment.fd, entry[1], Bounds(segment.size_bytes, segment.base_offset, last_offset))
+    return found if found is not None and found.last_offset == last_offset else None

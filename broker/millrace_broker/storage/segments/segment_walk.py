@@ -1,0 +1,67 @@
+"""A walk over the batches of a segment, as recovery makes it, up to the first one that is not valid.
+
+A batch is valid if its CRC, its codec and its offsets are: it follows on the batch before it, or comes behind a gap
+that compaction has made. No CRC covers a base offset, so a batch behind a gap must not reach over that of the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError
+from millrace.fs import FileSystem
+from millrace.records.batch import CODEC_MASK, BatchHeader
+from millrace.records.compression import Codec, codec_of
+from millrace_broker.storage.batches.salvage import Bounds, valid_at
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, Placed, walk_batches
+
+MAX_CODEC_ID = max(Codec)
+
+
+class WalkedFrom(NamedTuple):
+    """Where a walk begins and ends, and which offset is expected first.
+
+    Offsets may be left out below `gaps_up_to_offset` only.
+    """
+
+    position: int
+    end: int
+    segment_base: int
+    next_offset: int
+    gaps_up_to_offset: int
+
+
+def valid_batches(fs: FileSystem, fd: int, place: WalkedFrom) -> Iterator[Placed]:
+    """Yields (position, header) of each batch; RecordError where one is not valid. OSError passes."""
+    max_offset = place.segment_base + MAX_RELATIVE_OFFSET
+    next_offset = place.next_offset
+    for at, header, crc_holds in walk_batches(fs, fd, place.end, place.position):
+        last_offset = header.base_offset + header.last_offset_delta
+        # Many batches come by here, so what nearly all of them are is checked first, without a call.
+        if not (
+            crc_holds
+            and header.base_offset == next_offset
+            and last_offset <= max_offset
+            and header.attributes & CODEC_MASK <= MAX_CODEC_ID
+        ):
+            _check(fs, fd, place._replace(position=at, next_offset=next_offset), header, crc_holds=crc_holds)
+        yield at, header
+        next_offset = last_offset + 1
+
+
+def _check(fs: FileSystem, fd: int, place: WalkedFrom, header: BatchHeader, *, crc_holds: bool) -> None:
+    if not crc_holds:
+        raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
+    codec_of(header.codec_id)
+    expected = place.next_offset
+    is_after_gap = expected < header.base_offset and header.next_offset <= place.gaps_up_to_offset
+    is_placed = header.base_offset == expected or (is_after_gap and not _is_contradicted(fs, fd, place, header))
+    if not is_placed or header.last_offset - place.segment_base > MAX_RELATIVE_OFFSET:
+        raise CorruptRecordError(f"offset {header.base_offset} where {expected} is expected")
+
+
+def _is_contradicted(fs: FileSystem, fd: int, place: WalkedFrom, header: BatchHeader) -> bool:
+    bounds = Bounds(place.end, place.next_offset, place.segment_base + MAX_RELATIVE_OFFSET)
+    following = valid_at(fs, fd, place.position + header.size_bytes, bounds)
+    return following is not None and following.base_offset <= header.last_offset

@@ -1,0 +1,245 @@
+"""What was synced is never cut: damage is set aside and named, everything around it is read, and offsets stay."""
+
+import re
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from millrace.errors import CorruptRecordError, MillraceError
+from millrace.records.batch import HEADER_BYTES, walk
+from millrace.records.record import NewRecord, decode_records, encode_batch
+from millrace_broker.storage import Log, LogConfig, TopicPartition
+from millrace_broker.storage.recovery.damaged_ranges import read_damage
+from millrace_broker.storage.segments.damage import DamagedRangeError
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
+
+FOLDER = "/t-0"
+PARTITION = TopicPartition("t", 0)
+CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
+BATCHES, RECORDS = 63, 3
+END = BATCHES * RECORDS
+EVERYTHING = 1 << 30
+END_OF_ALL = 1 << 40
+
+
+def open_log(fs, *, clean, recovery_point=END, high_watermark=END, log_start_offset=0):
+    return Log(
+        fs, ManualClock(), FOLDER, PARTITION, CONFIG, clean=clean, recovery_point=recovery_point,
+        high_watermark=high_watermark, log_start_offset=log_start_offset,
+    )  # fmt: skip
+
+
+def values(first, count=RECORDS):
+    offsets = range(first, first + count)
+    return [NewRecord(b"%d " % offset * (offset % 7 + 1), timestamp_ms=offset) for offset in offsets]
+
+
+def filled():
+    fs = CrashFileSystem()
+    fs.mkdir(FOLDER)
+    log = open_log(fs, clean=False, recovery_point=0, high_watermark=0)
+    for first in range(0, END, RECORDS):
+        log.append(encode_batch(values(first)), leader_epoch=first // 50)
+    log.close()
+    return fs
+
+
+GOOD = filled()
+WRITTEN = {offset: bytes(new.value) for offset, new in enumerate(values(0, END))}
+SEGMENTS = sorted(name for name in GOOD.listdir(FOLDER) if name.endswith(".log"))
+
+
+def content_of(fs, name):
+    fd = fs.open(f"{FOLDER}/{name}")
+    try:
+        return fs.pread(fd, EVERYTHING, 0)
+    finally:
+        fs.close(fd)
+
+
+def write(fs, name, content):
+    fd = fs.open(f"{FOLDER}/{name}", create=True)
+    fs.truncate(fd, 0)
+    fs.pwritev(fd, [content], 0)
+    fs.fsync(fd)
+    fs.close(fd)
+
+
+def read_around(log):
+    """Returns the records by offset, and the offsets that can't be read: reads refuse them, or the bytes are damaged.
+
+    The log has no gaps, so a batch that does not begin at the offset that is expected has a damaged one.
+    """
+    found, refused, offset = {}, set(), log.log_start_offset
+    while offset < log.log_end_offset:
+        try:
+            records = {one.offset: one.value for one in decode_records(log.read(offset, 1, up_to_offset=END_OF_ALL))}
+        except DamagedRangeError as error:
+            refused |= set(range(offset, error.end_offset))
+            offset = error.end_offset
+        except CorruptRecordError:
+            refused.add(offset)
+            offset += 1
+        else:
+            if min(records) == offset:
+                found |= records
+                offset = max(records) + 1
+            else:
+                refused.add(offset)
+                offset += 1
+    return found, refused
+
+
+def flip(content, at, bit):
+    return content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
+
+
+FLIPS = [(0, 6), (7, 0), (7, 4), (5, 3), (8, 0), (8, 7), (10, 1), (11, 2), (16, 0), (17, 3), (22, 2), (24, 7)]
+IN_A_RECORD = (HEADER_BYTES + 3, 1)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after kill -9"])
+@pytest.mark.parametrize("name", [SEGMENTS[0], SEGMENTS[3], SEGMENTS[-1]])
+@pytest.mark.parametrize("number", [0, 1, -1], ids=["first batch", "second batch", "last batch"])
+@pytest.mark.parametrize("place", [*FLIPS, IN_A_RECORD], ids=str)
+def test_one_flip_costs_one_batch_at_most(clean, name, number, place):
+    byte, bit = place
+    content = content_of(GOOD, name)
+    position, header = list(walk(content))[number]
+    batch = set(range(header.base_offset, header.next_offset))
+    fs = GOOD.after_kill()
+    write(fs, name, flip(content, position + byte, bit))
+    log = open_log(fs, clean=clean)
+    found, refused = read_around(log)
+    assert log.log_end_offset == END
+    assert set(found.items()) <= set(WRITTEN.items())
+    assert WRITTEN.keys() - found.keys() <= batch
+    assert found.keys() | refused == WRITTEN.keys()
+    assert log.verify().findings
+    assert log.append(encode_batch(values(END)), leader_epoch=9).first_offset == END
+    log.close()
+    again = open_log(fs, clean=True, recovery_point=END + RECORDS, high_watermark=END + RECORDS)
+    assert again.log_end_offset == END + RECORDS
+    assert read_around(again)[0].keys() - range(END, END + RECORDS) == found.keys()
+
+
+def damaged(content, chance):
+    """Returns the content with a flipped bit, a zeroed block, a cut tail, or two parts that have changed places."""
+    at = chance.randrange(len(content))
+    length = min(chance.choice([4, 16, 100, 512]), len(content) - at)
+    block = min(length, 64)  # less than a batch: where whole ones change places, it stays open which are out of place
+    other = chance.choice([*range(at - block + 1), *range(at + block, len(content) - block + 1)] or [at])
+    swapped = bytearray(content)
+    swapped[at : at + block] = content[other : other + block]
+    swapped[other : other + block] = content[at : at + block]
+    return chance.choice(
+        [
+            flip(content, at, chance.randrange(8)),
+            content[:at] + bytes(length) + content[at + length :],
+            content[:at],
+            content[:at] + chance.randbytes(length) + content[at + length :],
+            bytes(swapped[: len(content)]),
+            content + chance.randbytes(length),
+            content + bytes(length),
+            None,
+        ]
+    )
+
+
+def whole_batches(content, original):
+    """Returns the offsets of the batches of the original that are still at their place."""
+    return {
+        offset
+        for position, header in walk(original)
+        for offset in range(header.base_offset, header.next_offset)
+        if content[position : position + header.size_bytes] == original[position : position + header.size_bytes]
+    }
+
+
+@pytest.mark.usefixtures("without_logs")
+@pytest.mark.soak(rounds=300, minutes=3)
+def test_no_undamaged_record_is_lost(rounds):
+    for seed in rounds:
+        chance = Random(seed)
+        fs, lost = GOOD.after_kill(), set()
+        names = chance.sample(SEGMENTS, chance.choice([1, 1, 2]))
+        for name in names:
+            original = content_of(GOOD, name)
+            content = damaged(original, chance)
+            if content is None:
+                fs.unlink(f"{FOLDER}/{name}")
+            else:
+                write(fs, name, content)
+            every = {offset for _, header in walk(original) for offset in range(header.base_offset, header.next_offset)}
+            lost |= every - whole_batches(content or b"", original)
+        for name in fs.listdir(FOLDER):
+            if chance.random() < 0.1 and not name.endswith(".log"):
+                fs.unlink(f"{FOLDER}/{name}")
+        clean = chance.random() < 0.5
+        log = open_log(fs, clean=clean)
+        found, refused = read_around(log)
+        told = f"seed {seed}, {names}, clean {clean}"
+        assert log.log_end_offset == END, told
+        assert {key: WRITTEN[key] for key in found} == found, told
+        assert WRITTEN.keys() - found.keys() <= lost, told
+        first = min(found, default=END)
+        assert found.keys() | refused >= set(range(first, END)), told
+        log.close()
+        again = open_log(fs, clean=chance.random() < 0.5)
+        assert read_around(again)[0] == found, told
+
+
+def test_ranges_are_kept_in_a_file_that_is_made_again():
+    fs = GOOD.after_kill()
+    content = content_of(GOOD, SEGMENTS[1])
+    write(fs, SEGMENTS[1], content[:30] + bytes(200) + content[230:])
+    log = open_log(fs, clean=False, recovery_point=END)
+    read_around(log)
+    log.close()
+    log = open_log(fs, clean=True)
+    refused = read_around(log)[1]
+    log.close()
+    path = "damaged-ranges"
+    named = content_of(fs, path)
+    assert re.fullmatch(rb"version: 0\n(\d+ \d+ \d+ \d+ \d+ .+\n)+crc32c: [0-9a-f]{8}\n", named)
+    for at in range(0, len(named), 7):
+        write(fs, path, flip(named, at, at % 8))
+        open_log(fs, clean=True).close()
+        assert content_of(fs, path) == named
+    [ranges] = read_damage(fs, FOLDER).values()
+    assert {offset for one in ranges for offset in range(one.start_offset, one.end_offset)} == refused
+    write(fs, SEGMENTS[1], content)
+    assert read_around(open_log(fs, clean=True)) == (WRITTEN, set())
+    assert path not in fs.listdir(FOLDER)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("bit", [3, 10, 26, 40])
+def test_a_recovery_point_beyond_the_end_is_refused(clean, bit, caplog):
+    log = open_log(GOOD.after_kill(), clean=clean, recovery_point=END | 1 << bit)
+    assert (log.log_end_offset, read_around(log)) == (END, (WRITTEN, set()))
+    assert f"its recovery point is said to be {END | 1 << bit}: that is refused" in caplog.text or END | 1 << bit == END
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("bit", [8, 10, 26, 40])
+def test_a_log_start_offset_beyond_the_end_deletes_nothing(clean, bit, caplog):
+    log = open_log(GOOD.after_kill(), clean=clean, log_start_offset=7 | 1 << bit)
+    assert (log.log_start_offset, log.log_end_offset, read_around(log)) == (0, END, (WRITTEN, set()))
+    assert "that is refused, and it starts at 0" in caplog.text
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_segment_that_is_missing_is_a_hole_and_not_nothing(clean):
+    for name, following in pairwise(SEGMENTS[1:]):
+        fs = GOOD.after_kill()
+        for suffix in (".log", ".index", ".timeindex"):
+            fs.unlink(f"{FOLDER}/{name.removesuffix('.log')}{suffix}")
+        log = open_log(fs, clean=clean)
+        hole = set(range(int(name[:20]), int(following[:20])))
+        assert read_around(log) == ({key: WRITTEN[key] for key in WRITTEN if key not in hole}, hole)
+        with pytest.raises(MillraceError, match=f"offsets {min(hole)} to {max(hole)} are missing"):
+            log.read(min(hole) + 1, 100, up_to_offset=END)
+        assert [f"{min(hole)} to {max(hole)}" in finding.reason for finding in log.verify().findings] == [True]
