@@ -217,7 +217,10 @@ class Broker:
         self._vitals.uncompacted = lambda: self._cleaner.failing
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
         self._admin.remove_address()
+        self._vitals.damage = self._logs.damage
         for topic_partition in self._logs.logs():
+            if topic_partition.topic in view.topics:
+                self._logs.mend_topic_id(topic_partition, view.topics[topic_partition.topic].topic_id)
             if topic_partition.topic not in (view.topics or view.topic_configs):
                 logger.warning("%s is on the disk but no topic of the cluster; left as it is", topic_partition)
 

@@ -41,6 +41,8 @@ from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_support.command_runner import CommandRunner
 from millrace_support.connector_streams import BOUNDS, read, stream_of
 
+pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ")
+
 TOPIC = "events"
 BATCHES, RECORDS, SEGMENT = 24, 10, 6
 VALUE_BYTES = 30

@@ -93,6 +93,7 @@ def test_a_broker_that_is_well_lists_its_checks(broker_session):
             "zookeeper",
             "metadata",
             "compaction",
+            "damage",
             "loading",
             "stopping",
         }
@@ -179,6 +180,7 @@ def test_zookeeper_goes_and_comes(tmp_path):
                 Admin(cluster).create_topic("t", 1)
 
 
+@pytest.mark.broker_errors(r"storage\.health: \S+: the disk is full, and appends are refused: \[Errno \d+\]")
 def test_a_full_disk(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap) as cluster:
         producer = SyncProducer(cluster)

@@ -8,6 +8,7 @@
     metadata            a part of the broker can't act upon a change of the       yes    no
                         cluster; it is tried again
     compaction          a log can't be compacted; it grows                        yes    yes
+    damage              batches that were synced can't be read                    yes    yes
     loading             logs are being opened, or coordinators read theirs        yes    no
     stopping            the broker drains its connections                         yes    no
 
@@ -36,7 +37,8 @@ class Facts(NamedTuple):
     `zookeeper_trouble` is None while the session is whole, and where there is no ZooKeeper. `largest_batch_bytes` is
     the room that an append may need; `unheeded_changes` says which parts of the broker can't act upon the newest change
     of the cluster, and why; `failed_changes` counts by part how often one could not; `loading_partitions` counts the
-    partitions that coordinators have not read yet; `uncompacted` says which logs can't be compacted, and why.
+    partitions that coordinators have not read yet; `uncompacted` says which logs can't be compacted, and why; `damage`
+    says which offsets of which files can't be read.
     """
 
     folders: tuple[Folder, ...]
@@ -48,6 +50,7 @@ class Facts(NamedTuple):
     unheeded_changes: tuple[str, ...] = ()
     failed_changes: Mapping[str, int] = {}
     uncompacted: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
 
 
 class Check(NamedTuple):
@@ -74,6 +77,7 @@ def judge(facts: Facts) -> Health:
         Check("zookeeper", (facts.zookeeper_trouble,) if facts.zookeeper_trouble else ()),
         Check("metadata", tuple(f"a change of the cluster has no effect yet: {one}" for one in facts.unheeded_changes)),
         Check("compaction", facts.uncompacted, keeps_clients_away=False),
+        Check("damage", facts.damage, keeps_clients_away=False),
         Check("loading", _loading(facts)),
         Check("stopping", ("the broker is stopping",) if facts.is_stopping else ()),
     )

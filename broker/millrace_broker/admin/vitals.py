@@ -52,6 +52,7 @@ class Vitals:
         self.shards: Sequence[LedPartitions] = ()
         self.publisher: Publisher | None = None
         self.uncompacted: Callable[[], tuple[str, ...]] = tuple
+        self.damage: Callable[[], tuple[str, ...]] = tuple
         self.is_starting = True
         self.is_stopping = False
         self._store = store
@@ -68,6 +69,7 @@ class Vitals:
             unheeded_changes=() if self.publisher is None else self.publisher.troubles,
             failed_changes={} if self.publisher is None else self.publisher.failures,
             uncompacted=self.uncompacted(),
+            damage=self.damage(),
             is_starting=self.is_starting,
             loading_partitions=sum(len(led.all()) - len(led.loaded()) for led in self.shards),
             is_stopping=self.is_stopping,

@@ -244,6 +244,7 @@ class ReplicaManager:
         self._logs.checkpoint()
 
     def _check_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        self._logs.mend_topic_id(topic_partition, topic_id)
         known = self._logs.topic_id(topic_partition)
         if known not in (None, topic_id):
             raise InconsistentTopicIdError(f"the log of {topic_partition} belongs to the topic with id {known}")

@@ -9,14 +9,19 @@ it off, and when it leads again, another record may lie at the offset.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
-from millrace.errors import ErrorCode
-from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.errors import ErrorCode, RecordError
+from millrace.records.batch import NO_LEADER_EPOCH, check_crc, walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.replica import Isolation
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import TopicPartition
+from millrace_broker.storage import DamagedRangeError, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+ONE_BATCH = 1
 
 Then = Callable[[ErrorCode], None]
 
@@ -78,12 +83,39 @@ async def read_to_end(
     """Gives whole batches, up to the current log end, to `take_in`, which returns the offset after them.
 
     All that the leader has at its election will be committed, though its high watermark may still lag behind. The log
-    is read on the event loop; `take_in` is called on a worker thread.
+    is read on the event loop; `take_in` is called on a worker thread. Damaged batches are set aside, and left out: what
+    is behind them counts.
     """
     partition = replicas.partition(topic_partition)
-    offset, end = partition.log.log_start_offset, partition.log.log_end_offset
+    log, offset, max_bytes = partition.log, partition.log.log_start_offset, buffer_bytes
+    end = log.log_end_offset
     while offset < end and not is_closed():
-        batches = partition.read(offset, buffer_bytes, at_least_one=True, isolation=Isolation.LOG_END).records
+        try:
+            batches = partition.read(offset, max_bytes, at_least_one=True, isolation=Isolation.LOG_END).records
+        except DamagedRangeError as error:
+            logger.error("%s: what was written there is lost: %s", topic_partition, error)  # noqa: TRY400
+            offset, max_bytes = error.end_offset, buffer_bytes
+            continue
         if not len(batches):
             return
-        offset = await asyncio.to_thread(take_in, bytes(contents(batches)))
+        data = bytes(contents(batches))
+        if await asyncio.to_thread(_is_valid, data, end):
+            offset = await asyncio.to_thread(take_in, data)
+        elif max_bytes > ONE_BATCH:
+            max_bytes = ONE_BATCH  # up to the one that is damaged
+        else:
+            log.set_damage_aside(offset)
+
+
+def _is_valid(batches: bytes, end_offset: int) -> bool:
+    """Returns whether CRCs hold, and offsets rise up to the log's end: no CRC covers them."""
+    next_offset = 0
+    try:
+        for position, header in walk(batches):
+            check_crc(batches, position, header)
+            if not next_offset <= header.base_offset < header.next_offset <= end_offset:
+                return False
+            next_offset = header.next_offset
+    except RecordError:
+        return False
+    return True

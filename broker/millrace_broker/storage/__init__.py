@@ -45,6 +45,7 @@ from millrace_broker.storage.reports import (
     VerifiedSegment,
     VerifyReport,
 )
+from millrace_broker.storage.segments.damage import DamagedRangeError
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "AppendOutcome",
     "CleanerConfig",
     "CompactionReport",
+    "DamagedRangeError",
     "DirHealth",
     "Finding",
     "Log",

@@ -2,7 +2,8 @@
 
 What is on the disk after a failed fsync is not known until the folder is opened again, and neither is it after a failed
 write that could not be cut off. From then on no log of the folder takes an append or a flush; reads go on. A disk that
-is merely full is no such failure: the append is refused, and the next one may find room. Neither is a process that has
+is merely full is no such failure: the append is refused, and the next one may find room; the log says so once, and once
+when there is room again. Neither is a process that has
 used up its descriptors, as nothing was tried.
 """
 
@@ -24,12 +25,13 @@ class DirHealth:
     `refusals` counts the appends that found no room, `flushes` the times that flushes took.
     """
 
-    __slots__ = ("flushes", "path", "reason", "refusals")
+    __slots__ = ("flushes", "is_full", "path", "reason", "refusals")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.reason: str | None = None
         self.refusals = 0
+        self.is_full = False
         self.flushes = Durations()
 
     def fail(self, reason: str) -> None:
@@ -40,7 +42,17 @@ class DirHealth:
 
     def note_refusal(self, error: OSError) -> None:
         """Counts an append that failed, if it failed for want of room."""
-        self.refusals += is_disk_full(error)
+        if is_disk_full(error):
+            self.refusals += 1
+            if not self.is_full:
+                self.is_full = True
+                logger.error("%s: the disk is full, and appends are refused: %s", self.path, error)
+
+    def note_room(self) -> None:
+        """Says, after appends were refused, that there is room again."""
+        if self.is_full:
+            self.is_full = False
+            logger.warning("%s: the disk has room again, and appends are taken", self.path)
 
     @contextmanager
     def guard(self, path: str) -> Iterator[None]:

@@ -162,7 +162,7 @@ class DamagedBatches:
         """Returns what is damaged at the beginning of an answer, and the rest of the answer where it can be used."""
         offset, records = answer.asked_offset, answer.records
         found = resumed(records, offset, self._rules)
-        if found is None:
+        if found is None or found[1] >= until_offset:  # its offset may be damaged, too
             served = self._next_served(offset, until_offset, records)
             rest = self._try(served.offset) if served.base_offset < until_offset else None
             behind = -1 if rest is None else records.find(rest.records[:HEADER_BYTES])

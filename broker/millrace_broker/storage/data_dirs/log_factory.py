@@ -5,7 +5,9 @@ The data folder's checkpoints say how much of a found log is synced. Of the othe
 
 from __future__ import annotations
 
+import logging
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 
 from millrace.clock import Clock
@@ -13,10 +15,12 @@ from millrace.errors import StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 from millrace_broker.storage.data_dirs.log_table import LogEntry
-from millrace_broker.storage.data_dirs.meta_properties import make_partition_dirs, read_topic_id
+from millrace_broker.storage.data_dirs.meta_properties import DamagedMetadataError, make_partition_dirs, read_topic_id
 from millrace_broker.storage.data_dirs.new_log import LogConfigs, NewLog
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
 
 
 class LogFactory:
@@ -44,10 +48,17 @@ class LogFactory:
             lane=data_dir.lane,
         )
         try:
-            return LogEntry(topic_partition, log, read_topic_id(self._fs, directory))
+            return LogEntry(topic_partition, log, self._topic_id(directory))
         except StorageError:
             log.abandon()
             raise
+
+    def _topic_id(self, directory: str) -> uuid.UUID | None:
+        try:
+            return read_topic_id(self._fs, directory)
+        except DamagedMetadataError as error:
+            logger.warning("%s; the log is taken for that of the cluster's topic of this name", error)
+            return None
 
     def make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[LogEntry]:
         """Makes the folders of logs, durably, and then yields each log. InvalidConfigError, StorageError."""

@@ -5,6 +5,9 @@
     cluster.id=M0tZ0qZ3Q4Kq2sR1yHn0aw
 
 Both are written once, durably, before anything else in their folder. Many new partitions get their ids together.
+
+No checksum covers them. Ids are random, so those of two topics never agree in half of their characters. One that does
+is damaged (`is_damaged_id`): the log belongs to the topic, and keeps its records.
 """
 
 from __future__ import annotations
@@ -23,7 +26,18 @@ from millrace.uuids import decode_id, encode_id
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import META_PROPERTIES, PARTITION_METADATA
 
+RANDOM = 4  # the version of a UUID that was drawn at random, as every topic's is
 FEW = 16  # up to that many files are synced one by one, more by a sync of the whole file system
+
+
+class DamagedMetadataError(StorageError):
+    """A `partition.metadata` that can be read, and has no topic's id."""
+
+
+def is_damaged_id(found: uuid.UUID, expected: uuid.UUID) -> bool:
+    """Returns whether the id that was found is another than the expected one, and has half of its characters."""
+    agreeing = [one == other for one, other in zip(encode_id(found), encode_id(expected), strict=True)]
+    return expected.version == RANDOM and found != expected and sum(agreeing) >= len(agreeing) // 2
 
 
 def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id: int) -> None:
@@ -64,7 +78,10 @@ def read_cluster_id(fs: FileSystem, directory: str) -> str | None:
 
 
 def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
-    """Returns the id of the topic that a partition's folder belongs to; None where none was written. StorageError."""
+    """Returns the id of the topic that a partition's folder belongs to; None where none was written.
+
+    StorageError, DamagedMetadataError.
+    """
     path = os.path.join(directory, PARTITION_METADATA)
     with storage_errors(path):
         try:
@@ -72,12 +89,12 @@ def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
-            raise StorageError(f"{path}: not UTF-8 text") from None
+            raise DamagedMetadataError(f"{path}: not UTF-8 text") from None
     fields = dict(line.split(": ", 1) for line in content.splitlines() if ": " in line)
     try:
         return decode_id(fields["topic_id"])
     except (KeyError, ValueError, binascii.Error):
-        raise StorageError(f"{path}: no valid topic_id in it") from None
+        raise DamagedMetadataError(f"{path}: no valid topic_id in it") from None
 
 
 def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:

@@ -456,6 +456,13 @@ class Log:
         """What is set aside as damaged: paths of segments, and ranges in them."""
         return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
 
+    def set_damage_aside(self, offset: int) -> None:
+        """Sets aside the first damaged batch from that of an offset on, which a reader has met by its CRC.
+
+        CorruptRecordError where its segment has none, StorageError.
+        """
+        self._reader.set_damage_aside(offset)
+
     def name_damage(self) -> None:
         """Writes what was found to be damaged since the log was opened into `damaged-ranges`. StorageError."""
         damage = {segment.base_offset: segment.damage for segment in self._segments.now if segment.damage}

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
-from millrace.errors import OffsetOutOfRangeError
+from millrace.errors import CorruptRecordError, OffsetOutOfRangeError
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.storage.batches.scan import Located
@@ -19,7 +19,7 @@ from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.log.log_slice import LogSlice
 from millrace_broker.storage.log.offsets_before import offsets_before
-from millrace_broker.storage.segments.damage_search import past_damage
+from millrace_broker.storage.segments.damage_search import past_damage, set_aside_from
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 from millrace_broker.storage.segments.timestamps import find_timestamp, max_timestamp_from
@@ -81,6 +81,14 @@ class LogReader:
         except OSError as error:
             raise storage_error(self._segments.directory, error) from error
         return None
+
+    def set_damage_aside(self, offset: int) -> None:
+        """Sets aside the first damaged batch from that of an offset on, as `Log.set_damage_aside`."""
+        segments = self._segments.now
+        segment = segments[segments.floor_index(offset)]
+        with storage_errors(segment.path):
+            if not set_aside_from(self._fs, segment, offset):
+                raise CorruptRecordError(f"{segment.path}: no damaged batch behind offset {offset}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Returns (timestamp, offset) of the first record that is not older, as `Log.offset_for_timestamp`."""

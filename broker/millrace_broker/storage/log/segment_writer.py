@@ -66,6 +66,8 @@ class SegmentWriter:
             if not is_out_of_descriptors(error):
                 self._undo_write(segment)
             raise storage_error(segment.path, error) from error
+        if segments.health.is_full:
+            segments.health.note_room()
         for position, batch_end, newest in batches:
             segment.add(start + position, batch_end, newest)
         segments.end_offset = segment.next_offset

@@ -34,6 +34,7 @@ from functools import partial
 from millrace.clock import Clock
 from millrace.errors import InconsistentTopicIdError, MillraceError, StorageError
 from millrace.fs import FileSystem
+from millrace.uuids import encode_id
 from millrace_broker.storage.config import RECOVERY_THREADS
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 from millrace_broker.storage.data_dirs.data_dirs import DataDirs
@@ -41,7 +42,7 @@ from millrace_broker.storage.data_dirs.deleted_dirs import DeletedDirs
 from millrace_broker.storage.data_dirs.log_checkpoints import LogCheckpoints
 from millrace_broker.storage.data_dirs.log_factory import LogFactory
 from millrace_broker.storage.data_dirs.log_table import LogEntry, LogTable
-from millrace_broker.storage.data_dirs.meta_properties import write_topic_id
+from millrace_broker.storage.data_dirs.meta_properties import is_damaged_id, write_topic_id
 from millrace_broker.storage.data_dirs.new_log import LogConfigs, NewLog
 from millrace_broker.storage.failures import each_tried, storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name, stray_dir_name
@@ -138,6 +139,10 @@ class LogManager:
         """Returns the logs in each data folder; None for a folder that is offline."""
         return {each.path: self._table.in_dir(each) if each.is_online else None for each in self.dirs.all}
 
+    def damage(self) -> tuple[str, ...]:
+        """Returns what is set aside as damaged in all logs: file, offsets and bytes, as sentences."""
+        return tuple(f"{path}: {one}" for log in self._table.logs.values() for path, one in log.damage)
+
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """Returns the log of a partition, None where there is none."""
         return self._table.logs.get(topic_partition)
@@ -149,6 +154,15 @@ class LogManager:
     def topic_id(self, topic_partition: TopicPartition) -> uuid.UUID | None:
         """Returns the id of the topic that a log belongs to; None for an unknown log and one without an id."""
         return self._table.topic_ids.get(topic_partition)
+
+    def mend_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        """Writes the id of the topic again where that of a log is it, damaged. StorageError."""
+        known = self._table.topic_ids.get(topic_partition)
+        if known is not None and is_damaged_id(known, topic_id):
+            directory = self._table.logs[topic_partition].directory
+            logger.warning("%s: the topic id %s is damaged; it is %s", directory, encode_id(known), encode_id(topic_id))
+            write_topic_id(self._fs, directory, topic_id)
+            self._table.topic_ids[topic_partition] = topic_id
 
     # Making and deleting.
 
@@ -337,6 +351,7 @@ class LogManager:
             self.dirs.forget_preferred(each.topic_partition)
 
     def _adopt(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID) -> None:
+        self.mend_topic_id(topic_partition, topic_id)
         known = self._table.topic_ids[topic_partition]
         if known is None:
             write_topic_id(self._fs, log.directory, topic_id)

@@ -41,8 +41,6 @@ from dataclasses import dataclass, field
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
-from millrace_broker.storage.batches.salvage import Bounds, valid_at
-from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
@@ -54,7 +52,7 @@ from millrace_broker.storage.filenames import (
 from millrace_broker.storage.recovery.damaged_ranges import Damage, read_damage, write_damage
 from millrace_broker.storage.recovery.offset_gaps import may_have_gaps
 from millrace_broker.storage.reports import LogRecovery
-from millrace_broker.storage.segments.damage import DamagedRange, Synced
+from millrace_broker.storage.segments.damage import DamagedRange, Synced, is_valid_again
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
 
@@ -299,13 +297,10 @@ class _Loading:
 
 def _is_still_there(fs: FileSystem, segment: LogSegment, named: Sequence[DamagedRange]) -> bool:
     """Returns whether the file of a segment still has the damage that is named: it may have been replaced."""
-    for one in named:
-        bounds = Bounds(segment.size_bytes, one.start_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
-        found = valid_at(fs, segment.fd, one.position, bounds)
-        has_begun_again = found is not None and found.base_offset == one.start_offset < one.end_offset
-        if one.end_position > segment.size_bytes or has_begun_again:
-            return False
-    return True
+    return not any(
+        one.end_position > segment.size_bytes or is_valid_again(fs, segment.fd, one, segment.base_offset)
+        for one in named
+    )
 
 
 def _note_missing(segment: LogSegment, end_offset: int) -> None:
@@ -323,6 +318,8 @@ def _tidy(fs: FileSystem, directory: str) -> list[int]:
     files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
     bases = sorted(base for base, suffix in files.values() if suffix == LOG_SUFFIX)
     orphans = [name for name, (base, _) in files.items() if base not in bases]
+    if orphans:
+        logger.warning("%s: segments are deleted or lost, of which these are left: %s", directory, ", ".join(orphans))
     leftovers = [name for name in names if name.endswith((DELETED_FILE_SUFFIX, TEMPORARY_SUFFIX))]
     _unlink(fs, directory, [*orphans, *leftovers])
     return bases

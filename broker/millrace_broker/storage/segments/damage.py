@@ -8,7 +8,8 @@ A damaged range begins where a batch was expected and none is valid, and ends wh
 (`salvage.batch_behind`). A range of no bytes stands for batches that are missing: a segment that ends before the next
 one begins. A range of no offsets stands for bytes behind the last batch.
 
-A read of an offset in the range is CORRUPT_MESSAGE; a read that begins before it ends at it.
+A read of an offset in the range is CORRUPT_MESSAGE. One that begins before it may go over its bytes as they are: the
+reader finds them by the CRC, and may keep them.
 
 Which bytes were synced, and so are set aside and not cut, says `Synced`:
 
@@ -28,6 +29,7 @@ from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.salvage import CHUNK_BYTES, Bounds, ValidBatch, batch_behind, valid_at
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 
 
 class DamagedRange(NamedTuple):
@@ -69,6 +71,7 @@ class DamagedRangeError(CorruptRecordError):
 
     def __init__(self, path: str, damaged: DamagedRange) -> None:
         super().__init__(f"{path}: {damaged}")
+        self.damaged = damaged
         self.end_offset = damaged.end_offset
 
 
@@ -87,6 +90,13 @@ def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
         return DamagedRange(expected, found.base_offset, position, found.position, reason)
     end_offset = expected + 1 if end_offset is None else max(expected, end_offset)
     return DamagedRange(expected, end_offset, position, bounds.end, reason)
+
+
+def is_valid_again(fs: FileSystem, fd: int, damaged: DamagedRange, segment_base: int) -> bool:
+    """Returns whether a valid batch begins where a range was damaged: the file was replaced, or could not be read."""
+    bounds = Bounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
+    found = valid_at(fs, fd, damaged.position, bounds)
+    return found is not None and found.base_offset == damaged.start_offset < damaged.end_offset
 
 
 def _in_order(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
@@ -117,11 +127,10 @@ def _end_of_run(fs: FileSystem, fd: int, first: ValidBatch, bounds: Bounds) -> V
 
 
 class Stretch(NamedTuple):
-    """Bytes between two damaged ranges, or the file's ends, and the offset at which they end; None for the file's."""
+    """Bytes between two damaged ranges, or the file's ends."""
 
     position: int
     end_position: int
-    end_offset: int | None
 
 
 def covering(damage: Sequence[DamagedRange], offset: int) -> DamagedRange | None:
@@ -141,8 +150,8 @@ def stretch_of(damage: Sequence[DamagedRange], offset: int, size_bytes: int) -> 
     position = max((one.end_position for one in damage if one.end_offset <= offset), default=0)
     behind = next((one for one in damage if one.start_offset > offset), None)
     if behind is None:
-        return Stretch(position, size_bytes, None)
-    return Stretch(position, behind.position, behind.start_offset)
+        return Stretch(position, size_bytes)
+    return Stretch(position, behind.position)
 
 
 def intact_bytes(damage: Sequence[DamagedRange], position: int, end: int) -> Iterator[tuple[int, int]]:

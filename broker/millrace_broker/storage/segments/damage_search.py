@@ -5,6 +5,9 @@ in a length. So batches are checked from an index entry before the read on, and 
 damaged range begins. The search for the next valid batch goes no further than the next index entry that names one, so
 it is short: there is an entry for each `index.interval.bytes`.
 
+Where no batch is damaged the offset index is, and the segment is read without it. The next start that walks the segment
+makes it again.
+
 A read does not compare CRCs, so it doesn't meet damage inside a batch: the reader does.
 """
 
@@ -18,7 +21,13 @@ from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.salvage import Bounds, ValidBatch, valid_at
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
-from millrace_broker.storage.segments.damage import DamagedRangeError, Synced, damaged_from, intact_bytes
+from millrace_broker.storage.segments.damage import (
+    DamagedRangeError,
+    Synced,
+    damaged_from,
+    intact_bytes,
+    is_valid_again,
+)
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
 
@@ -35,11 +44,18 @@ def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable
     while True:
         try:
             return work()
-        except DamagedRangeError:
-            raise
-        except RecordError:
-            if not _set_aside_from(fs, segment, offset):
+        except DamagedRangeError as error:
+            if not is_valid_again(fs, segment.fd, error.damaged, segment.base_offset):
                 raise
+            segment.damage = tuple(one for one in segment.damage if one != error.damaged)
+            logger.warning("%s: offset %d can be read again", segment.path, error.damaged.start_offset)
+        except RecordError:
+            if set_aside_from(fs, segment, offset):
+                continue
+            if not segment.trusts_index:
+                raise
+            segment.trusts_index = False
+            logger.warning("%s contradicts the log, and is not used", segment.offset_index.path)
 
 
 def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
@@ -53,7 +69,7 @@ def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offse
     logger.error("%s: %s", segment.path, found)
 
 
-def _set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
+def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
     """Sets aside the first damage behind the batch of an offset; returns whether there is any."""
     position, expected = _trusted_before(fs, segment, offset)
     for start, end in intact_bytes(segment.damage, position, segment.size_bytes):
@@ -71,7 +87,7 @@ def _set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
 
 def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[int, int]:
     """Returns (position, base offset) of a valid batch from which the batch of an offset is found."""
-    floor = segment.offset_index.floor(offset - segment.base_offset)
+    floor = segment.offset_index.floor(offset - segment.base_offset) if segment.trusts_index else None
     before = None if floor is None else segment.offset_index.floor(floor[0] - 1)
     found = None if before is None else _named_by(fs, segment, before)
     return (0, segment.base_offset) if found is None else (found.position, found.base_offset)

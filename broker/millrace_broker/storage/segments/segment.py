@@ -67,7 +67,8 @@ class LogSegment:
         "__weakref__", "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
         "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "damage", "fd",
         "first_timestamp", "has_producer_ids", "is_index_full", "max_timestamp", "max_timestamp_offset",
-        "next_offset", "offset_index", "path", "size_bytes", "time_index", "transaction_index", "was_recovered",
+        "next_offset", "offset_index", "path", "size_bytes", "time_index", "transaction_index", "trusts_index",
+        "was_recovered",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,7 @@ class LogSegment:
         self.first_timestamp = NO_TIMESTAMP
         self.is_index_full = False
         self.damage: tuple[DamagedRange, ...] = ()
+        self.trusts_index = True  # until a read finds that the log contradicts it
         self.was_recovered = False
         self.has_producer_ids = True  # as long as no recovery has found that there are none
         self._fs = fs
@@ -197,18 +199,12 @@ class LogSegment:
         """Whether nothing is appended any more and all of it was synced."""
         return self.offset_index.is_sealed and self.time_index.is_sealed
 
-    # Reading.
-
     def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> Located | None:
         """Returns where the whole batches from the one that holds `offset` are, as `Log.read` reads them.
 
         None where no batch below `end_offset` holds it; size 0 where the first one is too large. RecordError.
         """
         end_position = self.position_of(end_offset)
-        if self.damage:
-            stretch = stretch_of(self.damage, offset, self.size_bytes)
-            if stretch.end_offset is not None and stretch.end_offset <= end_offset:
-                end_position, end_offset = stretch.end_position, stretch.end_offset
         found = self.find(offset, end_position)
         if found is None:
             return None
@@ -243,10 +239,7 @@ class LogSegment:
         A batch must not reach over the next one. That is looked at where it is at hand, and where offsets are left out.
         """
         end = self.size_bytes if end_position is None else end_position
-        start = self._resume_positions.get(offset)
-        if start is None:
-            floor = self.offset_index.floor(offset - self.base_offset)
-            start = floor[1] if floor is not None else 0
+        start = self._start_of(offset)
         if self.damage:
             check_undamaged(self.path, self.damage, offset)
             stretch = stretch_of(self.damage, offset, self.size_bytes)
@@ -258,7 +251,16 @@ class LogSegment:
             following = offset_behind(self._fs, self.fd, found) if found.end < end else self.next_offset
             if following < found.next_offset:
                 raise CorruptRecordError(f"offset {following} behind a batch that ends at {found.next_offset}")
+            if found.base_offset > offset and found.position == start and self.trusts_index and start > 0:
+                raise CorruptRecordError(f"an index entry leads offset {offset} to {found.base_offset}")
         return found
+
+    def _start_of(self, offset: int) -> int:
+        remembered = self._resume_positions.get(offset)
+        if remembered is not None:
+            return remembered
+        floor = self.offset_index.floor(offset - self.base_offset) if self.trusts_index else None
+        return floor[1] if floor is not None else 0
 
     def headers(self, position: int) -> Iterator[Placed]:
         """Yields (position, header) of each batch from a batch's position on, but for damaged ranges that are known.
@@ -288,7 +290,7 @@ class LogSegment:
 
     def _last_boundary(self, start: int, limit: int) -> tuple[int, int]:
         """Returns (position, base offset) of the first batch that ends behind `limit`; a batch begins at `start`."""
-        floor = self.offset_index.floor_value(limit)
+        floor = self.offset_index.floor_value(limit) if self.trusts_index else None
         nearest = max(start, floor[1]) if floor is not None else start
         for position, header in self.headers(nearest):
             if position + header.size_bytes > limit:
@@ -305,8 +307,6 @@ class LogSegment:
         """Sets a damaged range aside; a position that was remembered may lie in it."""
         self.damage = with_added(self.damage, damaged)
         self._resume_positions.clear()
-
-    # Its time.
 
     @property
     def largest_timestamp(self) -> int:
@@ -325,8 +325,6 @@ class LogSegment:
         """Sets the time at which the batches count as written; the next `sync` makes it durable. OSError passes."""
         self._fs.set_modified_ms(self.fd, time_ms)
         self._is_synced = False
-
-    # Opening.
 
     def begin(self) -> None:
         """Begins to use files that were just created. OSError passes.
@@ -452,8 +450,6 @@ class LogSegment:
             and self.time_index.is_sane(MAX_RELATIVE_OFFSET)
             and self.transaction_index.is_sane(self.base_offset)
         )
-
-    # Closing and renaming.
 
     def retain(self) -> bool:
         """Keeps the descriptors open until `release`; returns false where the segment is closed already."""

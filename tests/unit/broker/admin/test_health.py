@@ -54,6 +54,7 @@ def test_a_broker_that_is_well_is_ready():
         "zookeeper",
         "metadata",
         "compaction",
+        "damage",
         "loading",
         "stopping",
     ]
