@@ -74,6 +74,7 @@ def check_cluster(facts: ClusterFacts) -> Iterator[Finding]:
         yield check_reachable(facts)
         yield check_leaders(facts)
         yield check_in_sync(facts)
+        yield from check_directories(facts)
         if len(facts.broker_ids) > 1:
             yield check_spread(facts)
 
@@ -110,6 +111,26 @@ def check_in_sync(facts: ClusterFacts) -> Finding:
         "0",
         "see which broker lags: `millrace topics describe --under-replicated`, `millrace brokers list`",
         is_well=not facts.under_replicated,
+        otherwise=Level.PROBLEM,
+    )
+
+
+def check_directories(facts: ClusterFacts) -> Iterator[Finding]:
+    """Yields whether every data directory can be used, and has room."""
+    yield judged(
+        "offline data directories",
+        ", ".join(facts.offline_dirs) or "0",
+        "0",
+        "the broker's log and /readyz of its admin endpoint say why; repair the disk and restart the broker",
+        is_well=not facts.offline_dirs,
+        otherwise=Level.PROBLEM,
+    )
+    yield judged(
+        "full data directories",
+        ", ".join(facts.full_dirs) or "0",
+        "0: appends are refused",
+        "make room: a smaller retention.bytes, and a request for retention",
+        is_well=not facts.full_dirs,
         otherwise=Level.PROBLEM,
     )
 

@@ -1,13 +1,17 @@
-"""Asks a running cluster which brokers it has, whether each answers, and how its partitions stand."""
+"""Asks a running cluster which brokers it has, whether each answers, and how its partitions and directories stand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from millrace.client import Cluster, ClusterMetadata
+from millrace.client.log_dirs import LogDir, describe_log_dirs
 from millrace.errors import MillraceError
 from millrace_ops.replicas.health import has_leader
+
+LEAST_ROOM_BYTES = 1 << 20  # the largest batch that a broker takes by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +19,8 @@ class ClusterFacts:
     """What a cluster answered; `trouble` is why it did not.
 
     `silent` has the brokers that the cluster tells of and that can't be reached from here. Of the partitions,
-    `unavailable` have no leader, and `under_replicated` have replicas that are not in sync.
+    `unavailable` have no leader, and `under_replicated` have replicas that are not in sync. Of the data directories,
+    `offline_dirs` can't be used, and `full_dirs` have no room for a batch.
     """
 
     bootstrap: str
@@ -27,6 +32,8 @@ class ClusterFacts:
     unavailable: int = 0
     under_replicated: int = 0
     on_one_broker: int = 0
+    offline_dirs: tuple[str, ...] = ()
+    full_dirs: tuple[str, ...] = ()
 
 
 def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
@@ -35,6 +42,7 @@ def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
         metadata = cluster.metadata()
     except MillraceError as error:
         return ClusterFacts(bootstrap=bootstrap, trouble=str(error))
+    log_dirs = dict(_log_dirs(cluster, metadata))
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
     return ClusterFacts(
         bootstrap=bootstrap,
@@ -45,6 +53,8 @@ def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
         unavailable=sum(not has_leader(one) for one in partitions),
         under_replicated=sum(len(one.isr) < len(one.replicas) for one in partitions),
         on_one_broker=sum(len(one.replicas) == 1 for one in partitions),
+        offline_dirs=tuple(name for name, one in log_dirs.items() if one.error_code),
+        full_dirs=tuple(name for name, one in log_dirs.items() if _is_full(one)),
     )
 
 
@@ -54,3 +64,15 @@ def _silent(cluster: Cluster, metadata: ClusterMetadata) -> Iterator[str]:
             cluster.connection_to(broker.address)
         except MillraceError:
             yield f"{broker.id} at {broker.address}"
+
+
+def _log_dirs(cluster: Cluster, metadata: ClusterMetadata) -> Iterator[tuple[str, LogDir]]:
+    """Yields each data directory of the brokers that answer, by a name that tells the broker, too."""
+    for broker in metadata.brokers.values():
+        with suppress(MillraceError):  # a broker that does not answer is told of as one
+            for one in describe_log_dirs(cluster, broker.id, ()):
+                yield f"{one.path} of broker {broker.id}", one
+
+
+def _is_full(log_dir: LogDir) -> bool:
+    return log_dir.usable_bytes is not None and log_dir.usable_bytes < LEAST_ROOM_BYTES

@@ -138,6 +138,8 @@ def test_replicas_fit_the_brokers(replicas, brokers, level):
         ({"silent": ("2 at h:2",)}, [("problem", "brokers")]),
         ({"unavailable": 1}, [("problem", "partitions without a leader")]),
         ({"under_replicated": 1}, [("problem", "under-replicated partitions")]),
+        ({"offline_dirs": ("/a of broker 1",)}, [("problem", "offline data directories")]),
+        ({"full_dirs": ("/a of broker 1",)}, [("problem", "full data directories")]),
         ({"on_one_broker": 1}, [("advice", "partitions with one replica")]),
         ({"on_one_broker": 1, "broker_ids": frozenset({1})}, []),
     ],
