@@ -14,6 +14,8 @@ from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.rows import read_span
 from millrace_pipelines.spark.source.spans import Span
 
+pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ")
+
 TOPIC, ROUNDS = "events", 4
 SETTINGS = {"log.index.interval.bytes": "1"}
 ENDS = 4 * ROUNDS  # each round has an aborted record, its marker, a committed record, its marker

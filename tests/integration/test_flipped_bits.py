@@ -29,6 +29,8 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_support.command_runner import CommandRunner
 
+pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ")
+
 TOPIC = "events"
 BATCHES, RECORDS = 200, 10
 SETTINGS = {"log.segment.bytes": "4000", "log.index.interval.bytes": "500", "log.retention.ms": "-1"}
