@@ -55,7 +55,7 @@ from millrace_broker.storage.log.rolling import Rolling
 from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.log.truncation import Truncation
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.recovery.damaged_ranges import write_damage
+from millrace_broker.storage.recovery.damaged_ranges import name_damage
 from millrace_broker.storage.recovery.loading import LoadedLog, Promises, load_log
 from millrace_broker.storage.recovery.verification import verify_log
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
@@ -101,31 +101,21 @@ class Log:
         self._fs = fs
         self._clock = clock
         promises = Promises(
-            recovery_point=recovery_point,
-            high_watermark=high_watermark,
-            log_start_offset=log_start_offset,
-            was_clean=clean,
-            may_end_early=may_end_early,
-        )
+            recovery_point=recovery_point, high_watermark=high_watermark, log_start_offset=log_start_offset,
+            was_clean=clean, may_end_early=may_end_early,
+        )  # fmt: skip
         with storage_errors(directory):
             loaded = load_log(fs, directory, config, promises)
         self._segments = segments = LogSegments(
-            fs,
-            clock,
-            directory,
-            topic_partition,
-            loaded.segments,
-            start_offset=loaded.log_start_offset,
-            end_offset=loaded.next_offset,
-            health=health or DirHealth(directory),
-        )
+            fs, clock, directory, topic_partition, loaded.segments,
+            start_offset=loaded.log_start_offset, end_offset=loaded.next_offset, health=health or DirHealth(directory),
+        )  # fmt: skip
         # After a clean shutdown names are synced too, but for those of files that had to be rebuilt.
         segments.names_changed = not clean or any(segment.was_recovered for segment in loaded.segments)
         self.producers = ProducerStateManager(fs, directory)
         with ExitStack() as undo:
             undo.callback(self._release_files)
-            synced = segments.end_offset if clean else min(recovery_point, segments.end_offset)
-            self._wire(loaded, lane or SyncLane(), synced)
+            self._wire(loaded, lane or SyncLane(), segments.end_offset if clean else recovery_point)
             undo.pop_all()
         self._named_damage = loaded.named_damage
         self.recovery = loaded.report(topic_partition, segments.start_offset)
@@ -133,6 +123,7 @@ class Log:
     def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
         """Reads what is known beside the batches (leaders, producers), and connects the parts. StorageError."""
         fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
+        recovery_point = min(recovery_point, segments.end_offset)
         self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers)
         self.leader_epochs.truncate(segments.end_offset)
         self.leader_epochs.raise_start(segments.start_offset)
@@ -439,14 +430,9 @@ class Log:
                 truncations, end, segments = self.truncations, self.log_end_offset, self._segments.now
             with storage_errors(self.directory):
                 report = verify_log(
-                    self._fs,
-                    self.topic_partition,
-                    self.log_start_offset,
-                    end,
-                    segments[:],
-                    may_have_gaps=self._follower.may_have_gaps,
-                    dry_run=dry_run,
-                )
+                    self._fs, self.topic_partition, self.log_start_offset, end, segments[:],
+                    may_have_gaps=self._follower.may_have_gaps, dry_run=dry_run,
+                )  # fmt: skip
             with self._segments.names_lock:
                 if truncations == self.truncations:
                     return report
@@ -457,19 +443,13 @@ class Log:
         return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
 
     def set_damage_aside(self, offset: int) -> None:
-        """Sets aside the first damaged batch from that of an offset on, which a reader has met by its CRC.
-
-        CorruptRecordError where its segment has none, StorageError.
-        """
+        """Sets aside the first damaged batch from an offset on. CorruptRecordError without one, StorageError."""
         self._reader.set_damage_aside(offset)
 
     def name_damage(self) -> None:
         """Writes what was found to be damaged since the log was opened into `damaged-ranges`. StorageError."""
-        damage = {segment.base_offset: segment.damage for segment in self._segments.now if segment.damage}
-        if damage != self._named_damage:
-            with storage_errors(self.directory):
-                write_damage(self._fs, self.directory, damage)
-            self._named_damage = damage
+        with storage_errors(self.directory):
+            self._named_damage = name_damage(self._fs, self.directory, self._segments.now, self._named_damage)
 
     # Moving and closing.
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace.records.checksum import crc32c
 from millrace_broker.storage.filenames import DAMAGED_RANGES
 from millrace_broker.storage.segments.damage import DamagedRange
+from millrace_broker.storage.segments.segment import LogSegment
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,14 @@ def read_damage(fs: FileSystem, directory: str) -> Damage:
         return _parse(content.decode())
     except (UnicodeDecodeError, ValueError) as error:
         raise CorruptRecordError(f"{path}: {error}") from error
+
+
+def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], named: Damage) -> Damage:
+    """Writes the damage of a log's segments into the file, unless it is what is named there. OSError passes."""
+    damage = {segment.base_offset: segment.damage for segment in segments if segment.damage}
+    if damage != named:
+        write_damage(fs, directory, damage)
+    return damage
 
 
 def write_damage(fs: FileSystem, directory: str, damage: Damage) -> None:

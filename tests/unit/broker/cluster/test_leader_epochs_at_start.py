@@ -73,12 +73,14 @@ def test_only_the_partitions_of_an_unclean_folder_are_raised(dirs: list[str], tm
     logs.close()
 
 
-def test_a_log_that_is_cut_after_a_clean_stop_is_raised_too(dirs: list[str], tmp_path) -> None:
+def test_a_log_that_is_damaged_after_a_clean_stop_keeps_its_end_and_its_epoch(dirs: list[str], tmp_path) -> None:
     (segment,) = tmp_path.glob("*/t-0/*.log")
     with segment.open("r+b") as file:
         file.truncate(20)
     logs = started(*dirs)
-    assert raised_leader_epochs(view(epoch=5), 1, logs) == {ONE: 6, MISSING: 6}
+    assert raised_leader_epochs(view(epoch=5), 1, logs) == {MISSING: 6}
+    assert logs.logs()[ONE].log_end_offset == 1
+    assert [(one.start_offset, one.end_offset) for _, one in logs.logs()[ONE].damage] == [(0, 1)]
     logs.close()
 
 
