@@ -18,7 +18,7 @@ DISTRIBUTION = "millrace-log"
 
 # By extra, the packages that it brings, by the names that Python imports them by.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "broker": ("aiohttp", "jinja2", "jwt", "prometheus_client", "pythonjsonlogger", "re2"),
+    "broker": ("aiohttp", "greenlet", "jinja2", "jwt", "prometheus_client", "pythonjsonlogger", "re2"),
     "pipelines": (
         *("dagster", "dagster_pipes", "dagster_webserver", "deltalake", "fastavro", "grpc_tools", "httpx", "numpy"),
         *("pandas", "prometheus_client", "google.protobuf", "psutil", "pyarrow", "pyspark"),

@@ -50,6 +50,7 @@ FAULTS = (killed, paused, out_of_disk, BrokerProcess.restart)
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.broker_errors(r"storage\.health: \S+: the disk is full, and appends are refused: \[Errno 27\]")
 @pytest.mark.soak(rounds=4, minutes=10)
 def test_histories_show_no_anomaly(tmp_path, rounds, record_property):
     faults = Counter()
