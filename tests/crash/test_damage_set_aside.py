@@ -1,4 +1,4 @@
-"""What was synced is never cut: damage is set aside and named, everything around it is read, and offsets stay."""
+"""A log that is opened cuts nothing that was synced: it names the damage, and serves all around it at its offsets."""
 
 import re
 from itertools import pairwise

@@ -25,7 +25,10 @@ READING = ("GET", "HEAD")
 
 
 class Guard(NamedTuple):
-    """The token that requests have to show, and whether they may read without it."""
+    """Decides which requests to the admin endpoint are served.
+
+    `token` is what a request shows to be served; with `reading_is_open` those that only read need not show it.
+    """
 
     token: str
     reading_is_open: bool = False

@@ -289,7 +289,7 @@ class ReplicaFetcher:
 
     @property
     def _wait_max_ms(self) -> int:
-        """How long the leader may wait for news; while a sync goes on, its end is news too."""
+        """How many milliseconds the leader may hold a fetch back; few while a log is synced, to be asked for soon."""
         longest_ms = self._settings.wait_max_ms
         return min(SYNC_WAIT_MS, longest_ms) if self._unsynced else longest_ms
 

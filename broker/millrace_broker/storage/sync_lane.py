@@ -50,7 +50,7 @@ Tell = Callable[[TopicPartition], object]
 
 
 class SyncLane:
-    """The logs of one data directory that wait for a sync."""
+    """Syncs the logs of one data directory, one after the other, on a worker of its own."""
 
     def __init__(self) -> None:
         self._lock = Lock()

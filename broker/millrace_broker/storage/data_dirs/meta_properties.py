@@ -36,8 +36,10 @@ class DamagedMetadataError(StorageError):
 
 def is_damaged_id(found: uuid.UUID, expected: uuid.UUID) -> bool:
     """Returns whether the id that was found is another than the expected one, and has half of its characters."""
+    if found == expected or expected.version != RANDOM:
+        return False
     agreeing = [one == other for one, other in zip(encode_id(found), encode_id(expected), strict=True)]
-    return expected.version == RANDOM and found != expected and sum(agreeing) >= len(agreeing) // 2
+    return sum(agreeing) >= len(agreeing) // 2
 
 
 def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id: int) -> None:

@@ -200,7 +200,7 @@ class Log:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the data folder has failed: nothing more is appended or synced."""
+        """Whether the data directory has failed, so that the log takes no append and no sync any more."""
         return self._flushing.is_offline
 
     @property

@@ -133,6 +133,14 @@ def check_directories(facts: ClusterFacts) -> Iterator[Finding]:
         is_well=not facts.full_dirs,
         otherwise=Level.PROBLEM,
     )
+    yield judged(
+        "data directories that are not told of",
+        "; ".join(facts.unknown_dirs) or "0",
+        "0",
+        "start the broker, or ask as a user who may describe the cluster",
+        is_well=not facts.unknown_dirs,
+        otherwise=Level.ADVICE,
+    )
 
 
 def check_spread(facts: ClusterFacts) -> Finding:

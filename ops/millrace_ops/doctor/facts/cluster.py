@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 from millrace.client import Cluster, ClusterMetadata
@@ -20,7 +19,8 @@ class ClusterFacts:
 
     `silent` has the brokers that the cluster tells of and that can't be reached from here. Of the partitions,
     `unavailable` have no leader, and `under_replicated` have replicas that are not in sync. Of the data directories,
-    `offline_dirs` can't be used, and `full_dirs` have no room for a batch.
+    `offline_dirs` can't be used, and `full_dirs` have no room for a batch; `unknown_dirs` are the brokers that do not
+    tell of theirs, with the reason.
     """
 
     bootstrap: str
@@ -34,6 +34,7 @@ class ClusterFacts:
     on_one_broker: int = 0
     offline_dirs: tuple[str, ...] = ()
     full_dirs: tuple[str, ...] = ()
+    unknown_dirs: tuple[str, ...] = ()
 
 
 def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
@@ -42,7 +43,7 @@ def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
         metadata = cluster.metadata()
     except MillraceError as error:
         return ClusterFacts(bootstrap=bootstrap, trouble=str(error))
-    log_dirs = dict(_log_dirs(cluster, metadata))
+    log_dirs, unknown_dirs = _log_dirs(cluster, metadata)
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
     return ClusterFacts(
         bootstrap=bootstrap,
@@ -55,6 +56,7 @@ def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
         on_one_broker=sum(len(one.replicas) == 1 for one in partitions),
         offline_dirs=tuple(name for name, one in log_dirs.items() if one.error_code),
         full_dirs=tuple(name for name, one in log_dirs.items() if _is_full(one)),
+        unknown_dirs=unknown_dirs,
     )
 
 
@@ -66,12 +68,16 @@ def _silent(cluster: Cluster, metadata: ClusterMetadata) -> Iterator[str]:
             yield f"{broker.id} at {broker.address}"
 
 
-def _log_dirs(cluster: Cluster, metadata: ClusterMetadata) -> Iterator[tuple[str, LogDir]]:
-    """Yields each data directory of the brokers that answer, by a name that tells the broker, too."""
+def _log_dirs(cluster: Cluster, metadata: ClusterMetadata) -> tuple[dict[str, LogDir], tuple[str, ...]]:
+    """Returns the data directories by names that tell the broker, too, and the brokers that do not tell theirs."""
+    found: dict[str, LogDir] = {}
+    unknown: list[str] = []
     for broker in metadata.brokers.values():
-        with suppress(MillraceError):  # a broker that does not answer is told of as one
-            for one in describe_log_dirs(cluster, broker.id, ()):
-                yield f"{one.path} of broker {broker.id}", one
+        try:
+            found |= {f"{one.path} of broker {broker.id}": one for one in describe_log_dirs(cluster, broker.id, ())}
+        except MillraceError as error:
+            unknown.append(f"broker {broker.id}: {error}")
+    return found, tuple(unknown)
 
 
 def _is_full(log_dir: LogDir) -> bool:

@@ -1,4 +1,4 @@
-"""What has to be synced first is not committed, not acknowledged, and not told to the leader, until it is synced."""
+"""A broker commits, acknowledges and tells its leader of a record that has to be synced only once it is synced."""
 
 import asyncio
 from collections.abc import Callable
