@@ -6,7 +6,6 @@ from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
-from kazoo.client import KazooClient
 from tenacity import retry, stop_after_delay, wait_fixed
 
 from millrace.addresses import plaintext_endpoint
@@ -23,7 +22,7 @@ from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.controller import Controller
 from millrace_broker.storage import TopicPartition
 from millrace_support.recording_broker import RecordingBroker
-from millrace_support.zookeeper_sessions import started
+from millrace_support.zookeeper_sessions import expire, started
 
 WAIT_S = 120
 DEFAULTS = ControllerConfig()
@@ -163,10 +162,7 @@ def test_a_controller_whose_session_expires_is_one_no_longer_and_comes_back(addr
     with members(address, 1, 2) as (one, two), running(one.controller):
         create_topic(one.session, "t", (1, 2))
         await_state(two.session, leader=1, controller_epoch=1)
-        taker = KazooClient(hosts=address, client_id=one.session.client_id, timeout=20)
-        taker.start(timeout=WAIT_S)
-        taker.stop()
-        taker.close()
+        expire(address, one.session.client_id)
         one.socket.await_request(lambda request: request.message.controller_epoch == 2)
         assert await_active(one.controller) is one.controller
         former, current = one.epochs

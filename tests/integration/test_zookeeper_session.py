@@ -14,7 +14,7 @@ from millrace.errors import ZooKeeperError
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Reason, Refused, SetData, Written
 from millrace_support.relays import Relays
-from millrace_support.zookeeper_sessions import SESSION_TIMEOUT_MS, started
+from millrace_support.zookeeper_sessions import SESSION_TIMEOUT_MS, expire, started
 
 WAIT_S = 120
 
@@ -37,20 +37,15 @@ def session(address):
 
 
 @contextmanager
-def client_of(address, **how):
-    """Another process's client, or with `client_id` a twin that takes a session over."""
-    client = KazooClient(hosts=address, **{"timeout": SESSION_TIMEOUT_MS / 1000, **how})
+def client_of(address):
+    """Another process's client."""
+    client = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000)
     client.start(timeout=WAIT_S)
     try:
         yield client
     finally:
         client.stop()
         client.close()
-
-
-def expire(address, session):
-    with client_of(address, client_id=session.client_id):
-        pass
 
 
 def test_a_transaction_tells_the_versions_that_it_has_made(session):
@@ -141,7 +136,7 @@ def test_each_registration_tells_the_transaction_that_created_its_node(address):
         [first] = told
         (node,) = session.nodes(["/mine"])
         assert (node.created_zxid, session.holds(node)) == (first, True)
-        expire(address, session)
+        expire(address, session.client_id)
         while heard.get(timeout=WAIT_S) < 2:
             pass  # a listener that hears of the new session after its registration ends the test
         second = told[1]

@@ -30,6 +30,7 @@ from millrace_broker.cluster.replica_assignment import assign_replicas
 from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.waiting import until
+from millrace_support.zookeeper_sessions import expire
 
 SESSION_TIMEOUT_MS = 20_000  # as long as a call may take; a busy machine ends no session
 WAIT_S = 120
@@ -102,16 +103,6 @@ def topic(name, partitions=1, brokers=(1,), config=None):
     replicas = assign_replicas(dict.fromkeys(brokers), partitions, 1, start=0, shift=0)
     infos = tuple(PartitionInfo(index, one[0], 0, one, one) for index, one in enumerate(replicas))
     return TopicInfo(name, uuid4(), infos, config or {})
-
-
-def expire(address, client_id):
-    """Ends a session on the server: a second connection with its id and password closes it."""
-    from kazoo.client import KazooClient
-
-    twin = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000, client_id=client_id)
-    twin.start(timeout=WAIT_S)
-    twin.stop()
-    twin.close()
 
 
 def await_other_owner(address, path, session_id):

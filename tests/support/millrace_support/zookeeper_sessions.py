@@ -1,7 +1,10 @@
 """Sessions with a real ZooKeeper, as a broker has them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 
 from millrace.clock import SystemClock
 from millrace.zk import paths
@@ -10,6 +13,7 @@ from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import OnChange, ZooKeeperSession
 
 SESSION_TIMEOUT_MS = 20_000
+START_TIMEOUT_S = 120
 
 
 @contextmanager
@@ -35,6 +39,24 @@ def started(
         yield session
     finally:
         session.close()
+
+
+def expire(address: str, client_id: tuple[int, bytes]) -> None:
+    """Ends a session on the server: a twin that takes it over by its id and password closes it.
+
+    The session's own client may take it back before the twin's close is there, so twins go on until the server gives
+    one of them a session of its own, which says that the former is no more. A twin asks for nothing that could be lost
+    with its connection, as kazoo does for a chroot.
+    """
+    servers = address.partition("/")[0]
+    taken = client_id
+    while taken == client_id:
+        twin = KazooClient(hosts=servers, timeout=SESSION_TIMEOUT_MS / 1000, client_id=client_id)
+        with suppress(KazooException):
+            twin.start(timeout=START_TIMEOUT_S)
+        taken = twin.client_id
+        twin.stop()
+        twin.close()
 
 
 def end_session(address: str, broker_id: int) -> None:
