@@ -18,7 +18,7 @@ PROTOCOLS = {
     "consumer": {"group.protocol": "consumer"},
 }
 COMERS, STAYERS = 3, 2
-MOST_POLLS, POLL_S = 30, 0.1
+MOST_POLLS, POLL_S, ANSWER_S = 30, 0.1, 5
 
 
 class CoordinatedGroups:
@@ -105,8 +105,15 @@ def read_and_commit(consumer):
     message = consumer.poll(POLL_S)
     if message is not None and message.error() is not None and message.error().code() in UNIMPORTANT:
         return False
-    ends = [one for one in consumer.position(consumer.assignment()) if one.offset >= 0]
     try:
+        ends = ends_of(consumer)
         return bool(ends) and not any(one.error for one in consumer.commit(offsets=ends, asynchronous=False))
     except KafkaException:  # the group rebalances, or its coordinator is away
         return False
+
+
+def ends_of(consumer):
+    """Returns where it will read on: a member that was handed nothing yet has no positions but the group's offsets."""
+    owned = consumer.assignment()
+    read = [one for one in consumer.position(owned) if one.offset >= 0]
+    return read or [one for one in consumer.committed(owned, timeout=ANSWER_S) if one.offset >= 0]
