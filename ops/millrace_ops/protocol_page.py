@@ -52,10 +52,10 @@ APIs of the protocol that are not served: {missing}.
 
 ## What a request costs at most
 
-A request has at most {elements:,} elements in all of its arrays, as many as the largest clusters under ZooKeeper have
-partitions; one with more is malformed, and its connection is closed. Requests above 4 KiB, those that look for times,
-and those for all topics where there are many, are handled in turns of {turn_ms:.0f} ms, between which all others are
-served. One of a connection's long requests is handled at a time.
+A client's request has at most {elements:,} elements in all of its arrays; one with more is malformed, and its
+connection is closed. A controller, which tells of all partitions of the cluster, may send more. Requests above 4 KiB,
+those that look for times, and those for all topics where there are many, are handled in turns of {turn_ms:.0f} ms,
+between which all others are served. One of a connection's long requests is handled at a time.
 
 The dearest request of each API has arrays as long as that, "wide" in the outermost arrays and "deep" in the inner ones.
 Beside it another client sent Produce, Metadata and Fetch, one at a time (`millrace bench stalls`, on two cores that
@@ -83,8 +83,8 @@ Kafka 3.9 and here, and compares the answers (`tests/compat/test_lying_batches.p
 | the largest time in the header | becomes that of the records, as here |
 
 A compressed batch is read chunk by chunk, so what it holds takes no memory; but zstd needs its window, of up to
-128 MiB. Batches that hold more than 256 KiB are read on two threads of their own, and the later requests of their
-connection wait behind them. Followers do not check records again.
+128 MiB. A request whose batches hold more than 512 KiB is read on two threads of their own, and the later requests of
+its connection wait behind it. Followers do not check records again.
 """
 
 

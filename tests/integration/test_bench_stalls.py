@@ -3,8 +3,10 @@
 import pytest
 
 from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, schema
+from millrace.wire.schema import walker
 from millrace_broker.handlers.registry import APIS
-from millrace_ops.bench.dear_requests import NOT_BY_ENTRIES, dear_requests
+from millrace_ops.bench.dear_requests import NOT_BY_ENTRIES, SPARE_ELEMENTS, dear_requests
 from millrace_ops.bench.stalls import Effort, run
 
 SHORTEST = Effort(
@@ -42,3 +44,13 @@ def test_each_row_is_measured():
 def test_each_api_with_arrays_has_a_request(elements):
     found = {request.api_key for request in dear_requests(elements)}
     assert {api.key for api in APIS.values()} - found == WITHOUT_ARRAYS | NOT_BY_ENTRIES
+
+
+@pytest.mark.parametrize("elements", [1000, 20_000])
+def test_each_request_has_nearly_as_many_elements_as_it_may_have(elements):
+    for request in dear_requests(elements):
+        is_flexible, fields = schema(request.api_key, request.version, Direction.REQUEST)
+        walk = walker(fields, is_flexible=is_flexible)
+        walk(request.message, elements + SPARE_ELEMENTS)
+        with pytest.raises(ValueError, match="elements"):
+            walk(request.message, elements * 9 // 10)

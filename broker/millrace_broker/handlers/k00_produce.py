@@ -123,10 +123,10 @@ class _Turn:
     def _offer_one(self, appends: Appends, acks: int, records: Buffer) -> bool:
         """Takes the records of a request that has no others, unless their preparation takes long."""
         steps = appends.preparation(self._version, records, self._services.clock.now_ms())
-        is_short, prepared = prepared_at_once(steps, len(records))
-        if is_short:
-            appends.offer(self._version, acks, records, prepared)
-        return is_short
+        prepared = prepared_at_once([(steps, len(records))])
+        if prepared is not None:
+            appends.offer(self._version, acks, records, prepared[0])
+        return prepared is not None
 
     def _found(self, place: bytes) -> _OfferedOne | None:
         """Returns the only partition of a request; None where its topic's id is not known."""
@@ -149,7 +149,7 @@ class _Turn:
         key = self._connection if transactional_id is None else transactional_id
         if has_turns():
             return later(self._handle_in_turns(message, key))
-        prepared = None if in_order.is_busy(key) else self._prepared_at_once(message)
+        prepared = None if in_order.is_busy(key) else prepared_at_once(self.preparations(message))
         refusals: Refusals | Verification = NO_REFUSALS
         if prepared is not None and transactional_id is not None:
             refusals = self.refusals(message)
@@ -177,7 +177,7 @@ class _Turn:
     async def _handle_in_turns(self, message: AnyProduceRequest, key: Hashable) -> Answer:
         """Handles a request of many partitions, behind which its connection waits, once those before it are handled."""
         await self._services.produced_in_order.until_idle(key)
-        prepared = prepared_here([steps for steps, _ in self.preparations(message)])
+        prepared = prepared_here([steps for steps, _ in each(self.preparations(message))])
         turn, transactional_id = _Turn(self._services, self._client), message.transactional_id
         refusals = NO_REFUSALS if transactional_id is None else turn.refusals(message)
         if isinstance(refusals, Verification):
@@ -194,16 +194,6 @@ class _Turn:
         for key, records in self._named_partitions(message):
             appends = self._appends(*key)
             yield appends.preparation(self._version, records or b"", now_ms), len(records or b"")
-
-    def _prepared_at_once(self, message: AnyProduceRequest) -> list[Outcome] | None:
-        """Returns what the preparations of a request's records come to; None where they take long."""
-        prepared: list[Outcome] = []
-        for steps, size_bytes in self.preparations(message):
-            is_short, outcome = prepared_at_once(steps, size_bytes)
-            if not is_short:
-                return None
-            prepared.append(outcome)
-        return prepared
 
     def offer(
         self, message: AnyProduceRequest, prepared: Sequence[Outcome] = (), refusals: Refusals = NO_REFUSALS
@@ -339,11 +329,11 @@ def _answer_several(services: Services, client: _Client, acks: int, timeout_ms: 
     appended: dict[TopicPartition, Appended] = {}
     produced: list[TopicProduced] = []
     for name, topic_id, partitions in each(offered):
-        outcomes = [(appends, next(appends.outcomes)) for appends in partitions]
+        outcomes = [(appends, next(appends.outcomes)) for appends in each(partitions)]
         produced.append(
             TopicProduced(name, topic_id, [_produced(services, client.version, *one) for one in each(outcomes)])
         )
-        for appends, outcome in outcomes:
+        for appends, outcome in each(outcomes):
             if appends.waits(acks) and not isinstance(outcome, MillraceError):
                 appended[appends.key] = appends.to_wait_for(outcome, acks)
     if not appended:

@@ -40,16 +40,18 @@ GUARD = Guard(ApiKey.LEADER_AND_ISR, AclOperation.CLUSTER_ACTION, ResourceType.C
 
 def handle(services: Services, request: Request) -> Reply:
     """Does what the controller says, when its requests before this one are done."""
-    message = LEADER_AND_ISR.decode_request(request.version, request.body)
-    return services.roles.in_turn(partial(_obey, services, request, message))
+    is_controller = GUARD.permits(services, request.session)
+    message = LEADER_AND_ISR.decode_request(request.version, request.body, may_have_many=is_controller)
+    return services.roles.in_turn(partial(_obey, services, request, message, is_controller=is_controller))
 
 
-async def _obey(services: Services, request: Request, message: LeaderAndIsrRequest) -> Parts:
+async def _obey(services: Services, request: Request, message: LeaderAndIsrRequest, *, is_controller: bool) -> Parts:
     version = request.version
     states = list(_states(message))
     code = ErrorCode.NONE
     try:
-        GUARD.check(services, request.session)
+        if not is_controller:
+            raise GUARD.denied()
         services.fence.check(message.controller_epoch, message.broker_epoch)
         outcomes = await services.roles.become(states)
     except MillraceError as error:

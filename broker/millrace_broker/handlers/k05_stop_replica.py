@@ -34,15 +34,17 @@ GUARD = Guard(ApiKey.STOP_REPLICA, AclOperation.CLUSTER_ACTION, ResourceType.CLU
 
 def handle(services: Services, request: Request) -> Reply:
     """Does what the controller says, when its requests before this one are done."""
-    message = STOP_REPLICA.decode_request(request.version, request.body)
-    return services.roles.in_turn(partial(_obey, services, request, message))
+    is_controller = GUARD.permits(services, request.session)
+    message = STOP_REPLICA.decode_request(request.version, request.body, may_have_many=is_controller)
+    return services.roles.in_turn(partial(_obey, services, request, message, is_controller=is_controller))
 
 
-async def _obey(services: Services, request: Request, message: StopReplicaRequest) -> Parts:
+async def _obey(services: Services, request: Request, message: StopReplicaRequest, *, is_controller: bool) -> Parts:
     code, outcomes = ErrorCode.NONE, Outcomes()
     states = list(_states(message))
     try:
-        GUARD.check(services, request.session)
+        if not is_controller:
+            raise GUARD.denied()
         services.fence.check(message.controller_epoch, message.broker_epoch)
         outcomes = await services.roles.stop(states)
     except ClusterAuthorizationError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.records.batch import NO_OFFSET
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import OffsetFetchRequest as LegacyRequest
@@ -69,12 +69,14 @@ def handle(services: Services, request: Request) -> Reply:
     message = OFFSET_FETCH.decode_request(version, request.body)
     require_stable = message.require_stable
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        asked = {group.group_id: group for group in message.groups}  # a group that is named twice is answered once
+        asked = {
+            group.group_id: group for group in each(message.groups)
+        }  # a group that is named twice is answered once
         groups = [
             _group(
                 services, request, group, _Member(group.member_id, group.member_epoch), require_stable=require_stable
             )
-            for group in asked.values()
+            for group in each(asked.values())
         ]
         fields: OffsetFetchResponseFields = {"throttle_time": 0, "groups": groups}
     else:
@@ -92,12 +94,14 @@ def _group(
     require_stable: bool,
 ) -> OffsetFetchResponseGroupFields:
     topics = group.topics
-    asked = None if topics is None else _once([_Topic(topic.name, topic.partition_indexes) for topic in topics])
+    asked = None if topics is None else _once([_Topic(topic.name, topic.partition_indexes) for topic in each(topics)])
     if not GUARD.permits(services, request.session, group.group_id):
         return _refused(request.version, group.group_id, asked, GUARD.error)
     hidden = _hidden(services, request, asked or ())
-    seen = None if asked is None else [one for one in asked if one.name not in hidden]
-    wanted = None if seen is None else [TopicPartition(one.name, index) for one in seen for index in one.partitions]
+    seen = None if asked is None else [one for one in each(asked) if one.name not in hidden]
+    wanted = (
+        None if seen is None else [TopicPartition(one.name, index) for one in seen for index in each(one.partitions)]
+    )
     try:
         error, fetched = commits.fetch(
             services.groups,
@@ -114,7 +118,7 @@ def _group(
     if asked is None or seen is None:
         found = [topic for topic in _all(fetched) if ALL_GUARD.permits(services, request.session, topic["name"])]
     else:
-        found = _asked(seen, fetched) + _failed([one for one in asked if one.name in hidden], TOPIC_GUARD.error)
+        found = _asked(seen, fetched) + _failed([one for one in each(asked) if one.name in hidden], TOPIC_GUARD.error)
     return {"group_id": group.group_id, "topics": found, "error_code": error}
 
 
@@ -127,17 +131,17 @@ def _refused(
 
 def _hidden(services: Services, request: Request, topics: Iterable[_Topic]) -> frozenset[str]:
     """Returns the topics that the client may not describe."""
-    names = dict.fromkeys(topic.name for topic in topics)
-    return frozenset(name for name in names if not TOPIC_GUARD.permits(services, request.session, name))
+    names = dict.fromkeys(topic.name for topic in each(topics))
+    return frozenset(name for name in each(names) if not TOPIC_GUARD.permits(services, request.session, name))
 
 
 def _once(topics: Sequence[_Topic]) -> list[_Topic]:
     """Returns each partition once, at its first place: its metadata of up to 4 KiB is not to be sent many times."""
     seen: set[tuple[str, int]] = set()
     once = []
-    for topic in topics:
-        keys = {(topic.name, index): index for index in topic.partitions}
-        once.append(topic._replace(partitions=tuple(index for key, index in keys.items() if key not in seen)))
+    for topic in each(topics):
+        keys = {(topic.name, index): index for index in each(topic.partitions)}
+        once.append(topic._replace(partitions=tuple(index for key, index in each(keys.items()) if key not in seen)))
         seen.update(keys)
     return once
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
@@ -68,7 +69,7 @@ def _join(request: Request, message: JoinGroupRequest, ticket: asyncio.Future[Jo
         rebalance_timeout_ms=milliseconds(message.rebalance_timeout) if has_rebalance_timeout else session_timeout_ms,
         session_timeout_ms=session_timeout_ms,
         protocol_type=message.protocol_type,
-        protocols=tuple(JoinProtocol(one.name, bytes(one.metadata)) for one in message.protocols),
+        protocols=tuple(JoinProtocol(one.name, bytes(one.metadata)) for one in each(message.protocols)),
         fresh_member_id=f"{named_after[:MAX_ID_CHARACTERS]}-{uuid4()}",
         requires_known_member_id=request.version >= FIRST_VERSION_WITH_REQUIRED_ID,
         supports_skipping_assignment=request.version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,

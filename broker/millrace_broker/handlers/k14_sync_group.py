@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import SYNC_GROUP
@@ -34,7 +35,7 @@ def handle(services: Services, request: Request) -> Reply:
         generation=message.generation_id,
         protocol_type=message.protocol_type,
         protocol_name=message.protocol_name,
-        assignments={one.member_id: bytes(one.assignment) for one in message.assignments},
+        assignments={one.member_id: bytes(one.assignment) for one in each(message.assignments)},
     )
     reply = answer_once_known(ticket, partial(_answer, services, request.version))
     if request.version >= FIRST_VERSION_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol_name):

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnknownTopicIdError
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -42,7 +42,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Deletes each topic."""
     message = decode_request(DELETE_TOPICS, request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        asked: list[_Asked] = [(topic.name, topic.topic_id) for topic in message.topics]
+        asked: list[_Asked] = [(topic.name, topic.topic_id) for topic in each(message.topics)]
     else:
         asked = [(name, None) for name in message.topic_names]
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
@@ -57,8 +57,8 @@ async def _delete(
     mutations: Mutations,
 ) -> Parts | Throttled:
     delete = partial(_delete_topic, services, request.session, mutations, within)
-    results = [await delete(one, times=count) for one, count in Counter(asked).items()]
-    for result in results:
+    results = [await delete(one, times=count) for one, count in each(Counter(each(asked)).items())]
+    for result in each(results):
         is_disabled = result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED
         if is_disabled and request.version < FIRST_VERSION_WITH_DELETION_DISABLED:
             result["error_code"] = ErrorCode.INVALID_REQUEST

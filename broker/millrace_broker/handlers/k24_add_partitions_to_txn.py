@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
@@ -94,7 +94,7 @@ def _take_brokers(services: Services, request: Request, message: AddPartitionsTo
 
 
 async def _answer_all(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Parts:
-    results = [await _batched(services, request, one) for one in message.transactions]
+    results = [await _batched(services, request, one) for one in each(message.transactions)]
     fields: AddPartitionsToTxnResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
@@ -125,7 +125,7 @@ def _errors(version: int, keys: Sequence[TopicPartition], added: Result) -> Erro
 
 def _missing(services: Services, request: Request, keys: Sequence[TopicPartition]) -> Errors:
     """Returns an error for every partition if one can't be added; clients can't add those of internal topics."""
-    errors = {key: error for key in keys if (error := _refusal(services, request, key))}
+    errors = {key: error for key in each(keys) if (error := _refusal(services, request, key))}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors if errors else {}
 
 
@@ -138,14 +138,14 @@ def _refusal(services: Services, request: Request, key: TopicPartition) -> Error
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+    return [TopicPartition(topic.name, index) for topic in each(topics) for index in each(topic.partitions)]
 
 
 def _topics(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResultFields]:
-    results: dict[str, list[AddPartitionsToTxnPartitionResultFields]] = {topic.name: [] for topic in topics}
-    for (topic, index), error in errors.items():
+    results: dict[str, list[AddPartitionsToTxnPartitionResultFields]] = {topic.name: [] for topic in each(topics)}
+    for (topic, index), error in each(errors.items()):
         results[topic].append({"partition_index": index, "partition_error_code": error})
-    return [{"name": topic, "results_by_partition": partitions} for topic, partitions in results.items()]
+    return [{"name": topic, "results_by_partition": partitions} for topic, partitions in each(results.items())]
 
 
 API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 5), handle, guards=(GUARD, TOPIC_GUARD, BROKER_GUARD))

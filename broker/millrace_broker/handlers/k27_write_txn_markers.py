@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_markers import decode_write_txn_markers, encode_write_txn_markers
@@ -47,16 +47,16 @@ def handle(services: Services, request: Request) -> Reply:
 
 async def _answer(services: Services, version: int, message: WriteTxnMarkersRequest, *, permitted: bool) -> Parts:
     written: dict[int, dict[TopicPartition, asyncio.Future[ErrorCode]]] = {}
-    for one in message.markers:
+    for one in each(message.markers):
         marker = Marker(Producer(one.producer_id, one.producer_epoch), one.transaction_result, one.coordinator_epoch)
-        for topic in one.topics:
-            for index in topic.partition_indexes:
+        for topic in each(one.topics):
+            for index in each(topic.partition_indexes):
                 key = TopicPartition(topic.name, index)
                 writing = _written(services, key, marker) if permitted else _denied()
                 written.setdefault(one.producer_id, {})[key] = writing
     markers = [
-        _result(producer_id, {key: await error for key, error in errors.items()})
-        for producer_id, errors in written.items()
+        _result(producer_id, {key: await error for key, error in each(errors.items())})
+        for producer_id, errors in each(written.items())
     ]
     fields: WriteTxnMarkersResponseFields = {"markers": markers}
     if version == 0:
@@ -84,10 +84,10 @@ def _denied() -> asyncio.Future[ErrorCode]:
 
 def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResultFields:
     topics: dict[str, list[WritableTxnMarkerPartitionResultFields]] = {}
-    for key, error in errors.items():
+    for key, error in each(errors.items()):
         topics.setdefault(key.topic, []).append({"partition_index": key.partition, "error_code": error})
     named: list[WritableTxnMarkerTopicResultFields] = [
-        {"name": name, "partitions": partitions} for name, partitions in topics.items()
+        {"name": name, "partitions": partitions} for name, partitions in each(topics.items())
     ]
     return {"producer_id": producer_id, "topics": named}
 

@@ -51,11 +51,11 @@ def handle(services: Services, request: Request) -> Reply:
     message = TXN_OFFSET_COMMIT.decode_request(request.version, request.body)
     asked = {
         TopicPartition(topic.name, one.partition_index): one
-        for topic in message.topics
+        for topic in each(message.topics)
         for one in each(topic.partitions)
     }
     errors = {key: _refusal(services, request, message, key) for key in each(asked)}
-    existing = [_commit(key, one) for key, one in asked.items() if not errors[key]]
+    existing = [_commit(key, one) for key, one in each(asked.items()) if not errors[key]]
     # At once where it can be, not in a task: the next request on this connection must find the offsets.
     committing = _into_group(services, request.version, message, existing) if existing else None
     return later(_answer(services, request.version, message, errors, committing))

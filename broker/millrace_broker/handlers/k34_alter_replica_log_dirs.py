@@ -22,6 +22,7 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import ALTER_REPLICA_LOG_DIRS
@@ -48,18 +49,18 @@ def handle(services: Services, request: Request) -> Reply:
     permitted = GUARD.permits(services, request.session)
     directories = services.replicas.logs_by_data_dir()
     codes: defaultdict[str, dict[int, ErrorCode]] = defaultdict(dict)
-    for wanted in message.dirs:
-        for topic in wanted.topics:
-            for index in topic.partitions:
+    for wanted in each(message.dirs):
+        for topic in each(wanted.topics):
+            for index in each(topic.partitions):
                 key = TopicPartition(topic.name, index)
                 code = _place(services, directories, wanted.path, key) if permitted else GUARD.error
                 codes[topic.name][index] = code
     results: list[AlterReplicaLogDirTopicResultFields] = [
         {
             "topic_name": name,
-            "partitions": [{"partition_index": index, "error_code": code} for index, code in partitions.items()],
+            "partitions": [{"partition_index": index, "error_code": code} for index, code in each(partitions.items())],
         }
-        for name, partitions in codes.items()
+        for name, partitions in each(codes.items())
     ]
     fields: AlterReplicaLogDirsResponseFields = {"throttle_time": 0, "results": results}
     return answer(services, ALTER_REPLICA_LOG_DIRS, request.version, fields)

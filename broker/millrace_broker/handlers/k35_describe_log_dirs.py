@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
@@ -48,7 +48,9 @@ def handle(services: Services, request: Request) -> Reply:
         return later(_answer(services, request.version, [], GUARD.error))
     asked = None
     if message.topics is not None:
-        asked = {TopicPartition(topic.topic, index) for topic in message.topics for index in topic.partitions}
+        asked = {
+            TopicPartition(topic.topic, index) for topic in each(message.topics) for index in each(topic.partitions)
+        }
     partitions = _partitions(services, asked)
     results = [
         _described(path, None if logs is None else partitions[path])
@@ -91,7 +93,7 @@ def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaul
     directories = services.replicas.logs_by_data_dir()
     for path, logs in directories.items():
         found_logs = logs or {}
-        for key in sorted(found_logs if asked is None else asked.intersection(found_logs)):
+        for key in each(sorted(found_logs if asked is None else asked.intersection(found_logs))):
             add(path, key, found_logs[key].size_bytes)
     for key, copy in services.log_dirs.copies().items():
         replica = services.replicas.replica(key)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millrace.errors import MillraceError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.security_errors import InvalidPrincipalTypeError
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_DELEGATION_TOKEN
@@ -49,7 +49,7 @@ def _asked(principal: Principal, message: CreateDelegationTokenRequest) -> Token
     return TokenRequest(
         requester=principal,
         owner=Principal(message.owner_principal_type or "", name) if name else principal,
-        renewers=tuple(Principal(one.principal_type, one.principal_name) for one in message.renewers),
+        renewers=tuple(Principal(one.principal_type, one.principal_name) for one in each(message.renewers)),
         max_lifetime_ms=message.max_lifetime_ms,
     )
 

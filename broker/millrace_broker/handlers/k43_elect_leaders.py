@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ELECT_LEADERS
@@ -49,8 +49,8 @@ def handle(services: Services, request: Request) -> Reply:
         everything = [(name, range(len(topic.partitions))) for name, topic in view.topics.items()]
         results = [_results(view, kind, name, indexes, leave_out_unneeded=True) for name, indexes in everything]
     else:
-        results = [_results(view, kind, one.topic, one.partitions) for one in message.topic_partitions]
-    return _answer(services, request.version, ErrorCode.NONE, [one for one in results if one["partition_result"]])
+        results = [_results(view, kind, one.topic, one.partitions) for one in each(message.topic_partitions)]
+    return _answer(services, request.version, ErrorCode.NONE, [one for one in each(results) if one["partition_result"]])
 
 
 def _answer(services: Services, version: int, code: ErrorCode, results: Sequence[ReplicaElectionResultFields]) -> Parts:
@@ -67,17 +67,22 @@ def _all_with(message: ElectLeadersRequest, code: ErrorCode) -> list[ReplicaElec
         {
             "topic": one.topic,
             "partition_result": [
-                {"partition_id": index, "error_code": code, "error_message": said(code)} for index in one.partitions
+                {"partition_id": index, "error_code": code, "error_message": said(code)}
+                for index in each(one.partitions)
             ],
         }
-        for one in message.topic_partitions or ()
+        for one in each(message.topic_partitions or ())
     ]
 
 
 async def _elected(services: Services, version: int, message: ElectLeadersRequest) -> Parts:
     """Has the controller elect the leaders."""
     asked_for = message.topic_partitions
-    keys = None if asked_for is None else [TopicPartition(one.topic, it) for one in asked_for for it in one.partitions]
+    keys = (
+        None
+        if asked_for is None
+        else [TopicPartition(one.topic, it) for one in asked_for for it in each(one.partitions)]
+    )
     is_unclean = message.election_type == UNCLEAN
     outcomes = await asked(services, lambda controller: controller.elect(keys, is_unclean=is_unclean))
     failure = outcomes if isinstance(outcomes, ErrorCode) else ErrorCode.NONE
@@ -88,7 +93,8 @@ async def _elected(services: Services, version: int, message: ElectLeadersReques
         {
             "topic": topic,
             "partition_result": [
-                {"partition_id": key.partition, "error_code": code, "error_message": said(code)} for key, code in found
+                {"partition_id": key.partition, "error_code": code, "error_message": said(code)}
+                for key, code in each(found)
             ],
         }
         for topic, found in groupby(sorted(told.items()), lambda item: item[0].topic)
@@ -99,12 +105,12 @@ async def _elected(services: Services, version: int, message: ElectLeadersReques
 def _results(
     view: ClusterView, kind: int, topic: str, indexes: Iterable[int], *, leave_out_unneeded: bool = False
 ) -> ReplicaElectionResultFields:
-    outcomes = [(index, *_outcome(view, kind, topic, index)) for index in indexes]
+    outcomes = [(index, *_outcome(view, kind, topic, index)) for index in each(indexes)]
     return {
         "topic": topic,
         "partition_result": [
             {"partition_id": index, "error_code": code, "error_message": message}
-            for index, code, message in outcomes
+            for index, code, message in each(outcomes)
             if not (leave_out_unneeded and code is ErrorCode.ELECTION_NOT_NEEDED)
         ],
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS
@@ -43,8 +43,8 @@ def handle(services: Services, request: Request) -> Reply:
         return later(_reassigned(services, request.version, message))
     view = services.metadata.view
     responses: list[ReassignableTopicResponseFields] = [
-        {"name": topic.name, "partitions": [_result(view, topic.name, one) for one in topic.partitions]}
-        for topic in message.topics
+        {"name": topic.name, "partitions": [_result(view, topic.name, one) for one in each(topic.partitions)]}
+        for topic in each(message.topics)
     ]
     return _answer(services, request.version, message, ErrorCode.NONE, responses)
 
@@ -55,10 +55,10 @@ def _all_with(message: AlterPartitionReassignmentsRequest, code: ErrorCode) -> l
             "name": topic.name,
             "partitions": [
                 {"partition_index": one.partition_index, "error_code": code, "error_message": said(code)}
-                for one in topic.partitions
+                for one in each(topic.partitions)
             ],
         }
-        for topic in message.topics
+        for topic in each(message.topics)
     ]
 
 
@@ -66,8 +66,8 @@ async def _reassigned(services: Services, version: int, message: AlterPartitionR
     """Has the controller begin and cancel reassignments."""
     targets = {
         TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
-        for topic in message.topics
-        for one in topic.partitions
+        for topic in each(message.topics)
+        for one in each(topic.partitions)
     }
     keeps_factor = not message.allow_replication_factor_change
     outcomes = await asked(services, lambda controller: controller.reassign(targets, keeps_factor=keeps_factor))
@@ -78,7 +78,7 @@ async def _reassigned(services: Services, version: int, message: AlterPartitionR
             "name": name,
             "partitions": [
                 {"partition_index": key.partition, "error_code": code, "error_message": said(code)}
-                for key, code in found
+                for key, code in each(found)
             ],
         }
         for name, found in groupby(sorted(outcomes.items()), lambda item: item[0].topic)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLIENT_QUOTAS
 from millrace_broker.handlers.answers import answer
@@ -21,7 +22,7 @@ GUARD = Guard(ApiKey.DESCRIBE_CLIENT_QUOTAS, AclOperation.DESCRIBE_CONFIGS, Reso
 def handle(services: Services, request: Request) -> Reply:
     """Returns the entities that the filter finds, or its error."""
     message = DESCRIBE_CLIENT_QUOTAS.decode_request(request.version, request.body)
-    components = [Component(one.entity_type, one.match_type, one.match) for one in message.components]
+    components = [Component(one.entity_type, one.match_type, one.match) for one in each(message.components)]
     fields: DescribeClientQuotasResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CLIENT_QUOTAS
@@ -40,9 +40,9 @@ async def _answer(
     services: Services, version: int, message: AlterClientQuotasRequest, denied: MillraceError | None
 ) -> Parts:
     entries: list[EntryDataFields] = []
-    for entry in message.entries:
-        entity = {one.entity_type: one.entity_name for one in entry.entity}
-        operations = [Operation(one.key, None if one.remove else one.value) for one in entry.ops]
+    for entry in each(message.entries):
+        entity = {one.entity_type: one.entity_name for one in each(entry.entity)}
+        operations = [Operation(one.key, None if one.remove else one.value) for one in each(entry.ops)]
         code, text = ErrorCode.NONE, None
         try:
             if denied is not None:
@@ -50,7 +50,9 @@ async def _answer(
             await _alter(services.configs, entity, operations, validate_only=message.validate_only)
         except MillraceError as error:
             code, text = error.code, str(error)
-        named: list[EntityDataFields] = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        named: list[EntityDataFields] = [
+            {"entity_type": kind, "entity_name": name} for kind, name in each(entity.items())
+        ]
         entries.append({"error_code": code, "error_message": text, "entity": named})
     fields: AlterClientQuotasResponseFields = {"throttle_time": 0, "entries": entries}
     return answer(services, ALTER_CLIENT_QUOTAS, version, fields)

@@ -10,6 +10,7 @@ from millrace.error_sentences import error_sentence
 from millrace.errors import DuplicateResourceError, ErrorCode, MillraceError, ResourceNotFoundError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.security.sasl.scram import SCRAM_TYPES, parse_credential
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_USER_SCRAM_CREDENTIALS
 from millrace_broker.handlers.answers import answer
@@ -40,14 +41,14 @@ def handle(services: Services, request: Request) -> Reply:
         }
         return answer(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, denied)
     users = users_of(services.metadata.view.client_configs)
-    times = Counter(user.name for user in message.users or ())
+    times = Counter(user.name for user in each(message.users or ()))
     if not times:
         times = Counter(sorted(user for user, config in users.items() if not config.keys().isdisjoint(MECHANISMS)))
     fields: DescribeUserScramCredentialsResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "error_message": None,
-        "results": [_result(user, count, users) for user, count in times.items()],
+        "results": [_result(user, count, users) for user, count in each(times.items())],
     }
     return answer(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, fields)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_USER_SCRAM_CREDENTIALS
@@ -34,12 +34,12 @@ def handle(services: Services, request: Request) -> Reply:
     users = by_user(_changes(message))
     if not GUARD.permits(services, request.session):
         denied = GUARD.denied()
-        return _answered(services, request.version, [_result(user, denied) for user in sorted(users)])
+        return _answered(services, request.version, [_result(user, denied) for user in each(sorted(users))])
     return later(_answer(services, request.version, users))
 
 
 async def _answer(services: Services, version: int, users: dict[str, list[Change]]) -> Parts:
-    results = [await _alter(services.configs, user, changes) for user, changes in users.items()]
+    results = [await _alter(services.configs, user, changes) for user, changes in each(users.items())]
     return _answered(services, version, results)
 
 
@@ -66,9 +66,10 @@ def _result(user: str, error: MillraceError | None) -> AlterUserScramCredentials
 
 
 def _changes(message: AlterUserScramCredentialsRequest) -> list[Change]:
-    deletions = [Deletion(one.name, one.mechanism) for one in message.deletions]
+    deletions = [Deletion(one.name, one.mechanism) for one in each(message.deletions)]
     upsertions = [
-        Upsertion(one.name, one.mechanism, one.iterations, one.salt, one.salted_password) for one in message.upsertions
+        Upsertion(one.name, one.mechanism, one.iterations, one.salt, one.salted_password)
+        for one in each(message.upsertions)
     ]
     return [*deletions, *upsertions]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import beside, each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.describe_transactions import TransactionDescribed, encode_describe_transactions_response
 from millrace.wire.messages import DESCRIBE_TRANSACTIONS
@@ -19,9 +22,9 @@ TOPIC_GUARD = Guard(ApiKey.DESCRIBE_TRANSACTIONS, AclOperation.DESCRIBE, Resourc
 def handle(services: Services, request: Request) -> Reply:
     """Describes each transactional id."""
     message = DESCRIBE_TRANSACTIONS.decode_request(request.version, request.body)
-    described = [_described(services, request, one) for one in dict.fromkeys(message.transactional_ids)]
+    described = [_described(services, request, one) for one in each(dict.fromkeys(message.transactional_ids))]
     count_errors(services, ApiKey.DESCRIBE_TRANSACTIONS, (one.error_code for one in described))
-    return encode_describe_transactions_response(described)
+    return beside(partial(encode_describe_transactions_response, described))
 
 
 def _described(services: Services, request: Request, transactional_id: str) -> TransactionDescribed:

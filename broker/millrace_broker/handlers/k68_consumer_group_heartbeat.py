@@ -17,6 +17,7 @@ from uuid import uuid4
 from millrace.error_sentences import error_sentence
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import each
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
@@ -94,7 +95,7 @@ def _heartbeat(services: Services, request: Request, message: ConsumerGroupHeart
 def _owned(topics: Iterable[TopicPartitions] | None) -> Assignment | None:
     if topics is None:
         return None
-    return assignment_of({topic.topic_id or NO_TOPIC_ID: topic.partitions for topic in topics})
+    return assignment_of({topic.topic_id or NO_TOPIC_ID: topic.partitions for topic in each(topics)})
 
 
 def _answer(services: Services, version: int, request: Heartbeat, result: HeartbeatAnswer | Refusal) -> Parts:

@@ -17,7 +17,7 @@ from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -65,20 +65,21 @@ def handle(services: Services, request: Request) -> Reply:
     view = services.metadata.view
     limit = max(min(message.response_partition_limit, services.config.max_request_partition_size_limit), 1)
     cursor = None if message.cursor is None else Cursor(message.cursor.topic_name, message.cursor.partition_index)
-    named = [topic.name for topic in message.topics]
+    named = [topic.name for topic in each(message.topics)]
     try:
         asked = _names(view, named, cursor)
     except InvalidRequestError as error:
-        refused = [_missing(name, error.code, OPERATIONS_NOT_ASKED) for name in named]
+        refused = [_missing(name, error.code, OPERATIONS_NOT_ASKED) for name in each(named)]
         fields: DescribeTopicPartitionsResponseFields = {"throttle_time": 0, "topics": refused}
     else:
         guard = GUARD if named else ALL_GUARD
-        names = [name for name in asked if guard.permits(services, request.session, name)]
-        page = paged([(name, _count(view, name)) for name in names], cursor, limit)
+        names = [name for name in each(asked) if guard.permits(services, request.session, name)]
+        page = paged([(name, _count(view, name)) for name in each(names)], cursor, limit)
         reached = reachable(view, request.session.listener)
-        topics = [_topic(services, request.session, reached, place) for place in page.topics]
-        denied = sorted(set(asked).difference(names)) if named else ()
-        topics += [_missing(name, GUARD.error, OPERATIONS_NOT_ASKED) for name in denied]
+        topics = [_topic(services, request.session, view, reached, place) for place in each(page.topics)]
+        permitted = frozenset(each(names))
+        denied = [name for name in each(asked) if name not in permitted] if named else []
+        topics += [_missing(name, GUARD.error, OPERATIONS_NOT_ASKED) for name in each(denied)]
         fields = {"throttle_time": 0, "topics": topics}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
@@ -97,7 +98,7 @@ def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) 
     `topics` are (name, number of partitions), sorted; a topic that does not exist has none.
     """
     page: list[Place] = []
-    for name, count in topics:
+    for name, count in each(topics):
         if limit == 0:
             return Page(page, Cursor(name, 0))
         first = cursor.partition if cursor is not None and cursor.topic == name else 0
@@ -110,14 +111,14 @@ def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) 
 
 
 def _names(view: ClusterView, named: Sequence[str], cursor: Cursor | None) -> list[str]:
-    names = sorted(set(named) if named else view.topics)
+    names = sorted(set(each(named)) if named else view.topics)
     if cursor is None:
         return names
     if cursor.partition < 0:
         raise InvalidRequestError(f"the cursor's partition is {cursor.partition}: expected 0 or more")
     if named and cursor.topic not in named:
         raise InvalidRequestError(f"the cursor's topic {cursor.topic} is not one of the request's topics")
-    return [name for name in names if name >= cursor.topic]
+    return [name for name in each(names) if name >= cursor.topic]
 
 
 def _count(view: ClusterView, name: str) -> int:
@@ -125,9 +126,9 @@ def _count(view: ClusterView, name: str) -> int:
 
 
 def _topic(
-    services: Services, session: ClientSession, reached: Mapping[int, Endpoint], place: Place
+    services: Services, session: ClientSession, view: ClusterView, reached: Mapping[int, Endpoint], place: Place
 ) -> DescribeTopicPartitionsResponseTopicFields:
-    view, (name, first, end) = services.metadata.view, place
+    name, first, end = place
     topic = view.topics.get(name)
     operations = authorized_operations(services, session, ResourceType.TOPIC, name)
     if topic is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.errors import InvalidRequestError, UnsupportedVersionError
+from millrace.turns import each
 from millrace_broker.quotas.entities import ADDRESS, ENTITY_TYPES, Entity, entity_at
 from millrace_broker.quotas.kinds import ADDRESS_QUOTAS, CLIENT_QUOTAS, parse_quota
 from millrace_broker.quotas.limits import Configs
@@ -38,8 +39,8 @@ class EntityQuotas(NamedTuple):
 
 def check_filter(components: Sequence[Component]) -> None:
     """Raises InvalidRequestError, or UnsupportedVersionError for a type of entity that is not known."""
-    types = Counter(one.entity_type for one in components)
-    for name, count in types.items():
+    types = Counter(one.entity_type for one in each(components))
+    for name, count in each(types.items()):
         if not name:
             raise InvalidRequestError("a component of the filter has no entity type")
         if count > 1:
@@ -48,7 +49,7 @@ def check_filter(components: Sequence[Component]) -> None:
             raise UnsupportedVersionError(f"entity type {name!r} is not known")
     if ADDRESS in types and len(types) > 1:
         raise InvalidRequestError(f"entity type {ADDRESS!r} can't be combined with others")
-    for one in components:
+    for one in each(components):
         if one.match_type not in (EXACT, DEFAULT, ANY):
             raise InvalidRequestError(f"match type {one.match_type} of {one.entity_type} is not known")
 
@@ -56,7 +57,7 @@ def check_filter(components: Sequence[Component]) -> None:
 def found(configs: Configs, components: Iterable[Component], *, is_strict: bool) -> Iterator[EntityQuotas]:
     """Yields the entities that a filter finds and that have quotas."""
     wanted = {one.entity_type: one for one in components}
-    for path, config in configs.items():
+    for path, config in each(configs.items()):
         entity = entity_at(path)
         if entity is None or not _fits(entity, wanted, is_strict=is_strict):
             continue

@@ -54,8 +54,8 @@ def _of(api: Api, elements: int) -> Iterator[DearRequest]:
     _, fields = schema(api.key, version, Direction.REQUEST)
     arrays = [one for one in fields if one.is_array]
     shapes = {"wide": 1}
-    if any(inner.is_array for one in arrays for inner in one.fields):
-        shapes["deep"] = elements // max(len(arrays), 1)
+    if inside := sum(_size(one, 1) - 1 for one in arrays):
+        shapes["deep"] = (elements - len(arrays)) // inside
     for shape, inner in shapes.items():
         if arrays:
             outer = elements // sum(_size(one, inner) for one in arrays)
@@ -64,8 +64,13 @@ def _of(api: Api, elements: int) -> Iterator[DearRequest]:
 
 
 def _size(array: SchemaField, inner: int) -> int:
-    """Returns how many elements an element of an array brings, itself included."""
-    return 1 + sum(inner for one in array.fields if one.is_array and one.tag is None)
+    """Returns how many elements an element of an array brings, itself included, where each in it has one for each."""
+    return 1 + inner * _inside(array)
+
+
+def _inside(struct: SchemaField) -> int:
+    arrays = sum(_size(one, 1) for one in struct.fields if one.is_array and one.tag is None)
+    return arrays + sum(_inside(one) for one in struct.fields if not one.is_array and one.tag is None)
 
 
 def _fields(fields: tuple[SchemaField, ...], number: int, length: int, inner: int) -> dict[str, object]:

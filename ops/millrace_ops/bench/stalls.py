@@ -4,21 +4,23 @@
     by records      ListOffsets and Produce of batches of some kilobytes that hold millions of records, or much more
     by number       Metadata, thousands in flight on one connection
 
-The first are sent by an account that may do everything, and by one that has no rights. Beside them another client
-sends Produce, Metadata and Fetch in turn, one in flight. Each row has the 99.9th percentile and the longest of its
-waits, and by how much the broker's memory grew at most.
+The first are sent by an account that may do everything, and by one that has no rights. Beside them another client, in
+a process of its own, sends Produce, Metadata and Fetch in turn, one in flight. Each row has the 99.9th percentile and
+the longest of its waits, and by how much the broker's memory grew at most.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from millrace.addresses import parse_address
@@ -26,7 +28,7 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.clock import SystemClock
-from millrace.errors import AnswerLostError, ClientError, error_name
+from millrace.errors import ClientError, error_name
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
 from millrace.security.client_security import ClientSecurity
@@ -104,7 +106,7 @@ def run(effort: Effort = FULL) -> list[Figure]:
                 admin.create_topic(f"further-{number}", 1)
         owner = _Account(broker.bootstrap)
         nobody = _Account(broker.addresses[LOGIN], ClientSecurity.from_properties(NOBODY))
-        bench = _Bench(broker, owner, effort.seconds)
+        bench = _Bench(broker, stack.enter_context(_other(broker.bootstrap)), effort.seconds)
         figures = bench.beside("nothing", lambda: time.sleep(effort.seconds))
         for request in _by_records(owner, effort):
             figures += bench.beside(request.name, partial(owner.send, request))
@@ -117,22 +119,17 @@ def run(effort: Effort = FULL) -> list[Figure]:
 
 
 class _Account:
-    """A client that sends dear requests; a broker that refuses one closes the connection, and the next has another."""
+    """A client that sends dear requests."""
 
     def __init__(self, bootstrap: str, security: ClientSecurity = ClientSecurity.PLAINTEXT) -> None:
         self._address = parse_address(bootstrap)
         self._security = security
         self._connection: Connection | None = None
 
-    def send(self, request: DearRequest) -> memoryview | None:
-        """Sends a request and returns its answer, None where there is none."""
-        connection = self._connection or self.connect()
-        self._connection = None
-        with suppress(AnswerLostError):
-            answer = connection.exchange(request.api_key, request.version, request.message)
-            self._connection = connection
-            return answer
-        return None
+    def send(self, request: DearRequest) -> memoryview:
+        """Sends a request and returns its answer; AnswerLostError where the broker refuses it."""
+        self._connection = self._connection or self.connect()
+        return self._connection.exchange(request.api_key, request.version, request.message)
 
     def connect(self) -> Connection:
         """Returns a new connection."""
@@ -144,7 +141,7 @@ class _Account:
 class _Bench:
     """Measures what a client waits for while something else is done again and again."""
 
-    def __init__(self, broker: Subject, other: _Account, seconds: float) -> None:
+    def __init__(self, broker: Subject, other: Pipe, seconds: float) -> None:
         self._broker = broker
         self._other = other
         self._seconds = seconds
@@ -152,15 +149,11 @@ class _Bench:
     def beside(self, name: str, work: Callable[[], object]) -> list[Figure]:
         """Returns the figures of one row."""
         memory = _PeakMemory(self._broker.pid)
-        waits, stopped = list[float](), threading.Event()
-        with self._other.connect() as connection:
-            other = threading.Thread(target=_send_small, args=(connection, waits, stopped))
-            other.start()
-            try:
-                taken_s = self._repeat(work)
-            finally:
-                stopped.set()
-                other.join()
+        self._other.send("begin")
+        self._other.recv()
+        taken_s = self._repeat(work)
+        self._other.send("end")
+        waits: list[float] = self._other.recv()
         cuts = statistics.quantiles(waits, n=1000, method="inclusive")
         return [
             Figure(
@@ -202,17 +195,48 @@ class _PeakMemory:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def _send_small(connection: Connection, waits: list[float], stopped: threading.Event) -> None:
+@contextmanager
+def _other(bootstrap: str) -> Iterator[Pipe]:
+    """Yields the pipe of another client, in a process that ends with the block."""
+    spawning = multiprocessing.get_context("spawn")
+    pipe, its_pipe = spawning.Pipe()
+    process = spawning.Process(target=_tell_waits, args=(bootstrap, its_pipe), daemon=True)
+    process.start()
+    its_pipe.close()
+    try:
+        yield pipe
+    finally:
+        pipe.close()
+        process.join()
+
+
+def _tell_waits(bootstrap: str, pipe: Pipe) -> None:
+    """Sends small requests from each message of the pipe to the next one, and tells how long each has waited."""
+    while True:
+        try:
+            pipe.recv()
+        except EOFError:
+            return
+        with _Account(bootstrap).connect() as connection:
+            pipe.send(None)  # it is connected
+            waits = _waits(connection, lambda: not pipe.poll())
+        pipe.recv()
+        pipe.send(waits)
+
+
+def _waits(connection: Connection, goes_on: Callable[[], bool]) -> list[float]:
     requests = [
         (ApiKey.PRODUCE, PRODUCE_VERSION, _produce(SMALL, 0, encode_batch([NewRecord(b"small")]))),
         (ApiKey.METADATA, METADATA_VERSION, _encoded(ApiKey.METADATA, METADATA_VERSION, _metadata_of(SMALL))),
         (ApiKey.FETCH, FETCH_VERSION, _encoded(ApiKey.FETCH, FETCH_VERSION, _fetch_of(SMALL))),
     ]
-    while not stopped.is_set():
+    waits: list[float] = []
+    while goes_on():
         for key, version, message in requests:
             started = time.perf_counter()
             connection.exchange(key, version, message)
             waits.append(time.perf_counter() - started)
+    return waits
 
 
 def _encoded(api_key: ApiKey, version: int, fields: dict[str, object]) -> bytes:
@@ -285,7 +309,7 @@ def _by_records(owner: _Account, effort: Effort) -> Iterator[DearRequest]:
 def _append(owner: _Account, partition: int, records: Sequence[NewRecord], codec: Codec) -> None:
     """Produces what is looked for later; ClientError where it is refused."""
     message = _produce(HELD, partition, encode_batch(records, codec=codec))
-    answer = owner.send(DearRequest("", ApiKey.PRODUCE, PRODUCE_VERSION, message)) or b""
+    answer = owner.send(DearRequest("", ApiKey.PRODUCE, PRODUCE_VERSION, message))
     (topic,) = decode(ApiKey.PRODUCE, PRODUCE_VERSION, Direction.RESPONSE, answer).responses
     (partition_answer,) = topic.partition_responses
     if partition_answer.error_code:

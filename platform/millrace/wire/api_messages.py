@@ -33,9 +33,12 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
     def __init__(self, key: ApiKey) -> None:
         self.key = key
 
-    def decode_request(self, version: int, body: memoryview | bytes) -> Request_co:
-        """Returns the request in `body`; MalformedRequestError where the bytes are none."""
-        decode = decoder(self.key, version, Direction.REQUEST)
+    def decode_request(self, version: int, body: memoryview | bytes, *, may_have_many: bool = False) -> Request_co:
+        """Returns the request in `body`; MalformedRequestError where the bytes are none.
+
+        A client's has at most `MAX_ELEMENTS` elements; a controller, which tells of all partitions, may have more.
+        """
+        decode = decoder(self.key, version, Direction.REQUEST, may_have_many=may_have_many)
         message: Request_co = beside(lambda: decode(body))
         return message
 

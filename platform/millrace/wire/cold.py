@@ -60,10 +60,12 @@ def decode(api_key: int, version: int, direction: Direction, body: memoryview | 
 
 
 @cache
-def decoder(api_key: int, version: int, direction: Direction) -> Callable[[memoryview | bytes], Any]:
-    """Returns `decode` for one version, made once."""
+def decoder(
+    api_key: int, version: int, direction: Direction, *, may_have_many: bool = False
+) -> Callable[[memoryview | bytes], Any]:
+    """Returns `decode` for one version, made once; a request has at most `MAX_ELEMENTS`, unless it `may_have_many`."""
     walk, read = _reader(api_key, version, direction)
-    max_elements = MAX_ELEMENTS if direction is Direction.REQUEST else sys.maxsize
+    max_elements = MAX_ELEMENTS if direction is Direction.REQUEST and not may_have_many else sys.maxsize
 
     def decode_body(body: memoryview | bytes) -> Any:
         try:

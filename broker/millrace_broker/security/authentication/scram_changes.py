@@ -22,6 +22,7 @@ from millrace.errors import (
     UnsupportedSaslMechanismError,
 )
 from millrace.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_TYPES, credential_of, credential_text
+from millrace.turns import each
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,14 @@ Change = Deletion | Upsertion
 def by_user(changes: Sequence[Change]) -> dict[str, list[Change]]:
     """Returns what is asked for each user, in the order of the request."""
     users: dict[str, list[Change]] = {}
-    for one in changes:
+    for one in each(changes):
         users.setdefault(one.user, []).append(one)
     return users
 
 
 def altered(config: Mapping[str, str], changes: Sequence[Change]) -> Mapping[str, str]:
     """Returns a user's properties after the changes. A SecurityError says why none of them is made."""
-    for one in changes:
+    for one in each(changes):
         _check(one)
     if max(Counter(one.mechanism for one in changes).values()) > 1:
         raise DuplicateResourceError("a credential of a user can't be altered twice in one request")

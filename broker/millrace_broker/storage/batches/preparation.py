@@ -33,7 +33,8 @@ from millrace_broker.storage.batches.validation import check_size, validate_prod
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 
 Result = TypeVar("Result")
-Steps = Generator[int, None, Result]  # yields how many bytes of records each step has gone through
+Steps = Generator[int, None, Result]  # yields how many bytes of records a step has gone through, or the next one will
+COMPRESSION_COSTS = 4  # times as many bytes that are decompressed; ten times by gzip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,15 @@ def finished(steps: Steps[Result]) -> Result:
             return result
 
 
-def finished_within(steps: Steps[Result], most_bytes: int) -> Result | None:
-    """Returns the result, or None where there are more bytes to go through than these."""
+def finished_within(steps: Steps[Result], most_bytes: int) -> tuple[Result | None, int]:
+    """Returns the result, None where there are more bytes to go through than these, and how many are left of them."""
     try:
         while most_bytes >= 0:
             most_bytes -= next(steps)
     except StopIteration as end:
         result: Result = end.value
-        return result
-    return None
+        return result, most_bytes
+    return None, most_bytes
 
 
 def _in_codec(
@@ -100,6 +101,7 @@ def _in_codec(
     """Returns a batch in the topic's codec."""
     kept: list[Buffer] = []
     largest = yield from _check(batch, header, rules, uncompressed_limit_bytes(config), kept)
+    yield COMPRESSION_COSTS * sum(map(len, kept))
     header = header._replace(max_timestamp=largest)
     stored = recompressed(header, b"".join(kept), codec, level_of_topic(config, codec))
     check_size(len(stored), config.max_message_bytes)

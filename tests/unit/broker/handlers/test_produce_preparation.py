@@ -24,7 +24,7 @@ from millrace_support.until import until
 
 VERSION = 9
 SMALL = [NewRecord(b"small")]
-LARGE = [NewRecord(b"%09d" % number * 10) for number in range(2 * AT_ONCE_BYTES // 90)]
+LARGE = [NewRecord(b"%09d" % number * 10) for number in range(3 * AT_ONCE_BYTES // 2 // 90)]
 FEW = [b"one", b"two"]
 MANY = [b"%09d" % number for number in range(MESSAGES_AT_ONCE_BYTES // 30)]
 LEGACY_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -132,10 +132,27 @@ def test_what_is_small_and_holds_much_waits_for_a_thread():
     play(scene)
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [3, 5])
+def test_what_small_batches_of_a_request_hold_is_bounded_together(codec, count):
+    async def scene():
+        made = broker()
+        batch = encode_batch([NewRecord(bytes(AT_ONCE_BYTES // 4))], codec=codec)
+        assert len(batch) < LONG_BYTES
+        (answer,) = ask(made, ClientSession(), body(*[batch] * count))
+        assert isinstance(answer, asyncio.Future) is (count > 4)
+        made._services.workers.opened.set()
+        parts = await asyncio.wait_for(answer, 60) if count > 4 else answer
+        found = decode(ApiKey.PRODUCE, VERSION, Direction.RESPONSE, b"".join(parts)).responses[0].partition_responses
+        assert [(one.error_code, one.base_offset) for one in found] == [(0, number) for number in range(count)]
+
+    play(scene)
+
+
 def test_a_large_batch_that_lies_is_refused_alone():
     async def scene():
         made, session = broker(), ClientSession()
-        records = tuple(Parts(0, value=b"%09d" % number * 10) for number in range(2 * AT_ONCE_BYTES // 90))
+        records = tuple(Parts(0, value=b"%09d" % number * 10) for number in range(3 * AT_ONCE_BYTES // 2 // 90))
         lying = Draft(records, Codec.GZIP).sealed()
         answers = ask(made, session, body(lying), body(encode_batch(SMALL)))
         made._services.workers.opened.set()
