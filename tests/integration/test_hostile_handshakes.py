@@ -151,7 +151,7 @@ def test_stalled_handshakes_cost_little(broker, request):
 
 
 def test_half_frames_of_those_who_have_not_logged_in_leave_the_memory_to_those_who_have(tmp_path):
-    limit_bytes, strangers = 16 << 20, 60
+    limit_bytes, strangers = 16 << 20, 1100
     half = (500_000).to_bytes(4, "big") + bytes(400_000)
     properties = sasl_properties(*MECHANISMS) | {"queued.max.request.bytes": str(limit_bytes)}
     with sasl_broker(tmp_path, properties) as broker, ExitStack() as stack:

@@ -29,6 +29,7 @@ from millrace_support.held_brokers import HeldDoor
 from millrace_support.random_requests import RequestFuzzer
 from millrace_support.random_words import TOPICS, Words
 from millrace_support.raw import RawConnection
+from millrace_support.waiting import awaited
 
 INPUTS_OF_A_CONNECTION = 50
 CONNECTIONS_OF_A_ROUND = 60
@@ -163,6 +164,22 @@ def test_half_frames_and_slow_peers_keep_no_one_waiting(attacked):
     assert serves(attacked)
 
 
+def test_half_frames_that_use_up_the_memory_are_closed_once_others_wait_for_it(tmp_path):
+    half = (500_000).to_bytes(4, "big") + bytes(400_000)
+    with BrokerProcess(tmp_path / "data") as broker:
+        ensure_topic(broker)
+        with ExitStack() as stack:
+            peers = [stack.enter_context(connect(broker)) for _ in range(1100)]
+            for peer in peers:
+                peer.setblocking(False)
+                with suppress(BlockingIOError):
+                    peer.send(half)
+            awaited(lambda: "memory for requests are used up" in broker.read_log() or None, "the memory is used up")
+            with Cluster(broker.bootstrap) as cluster:
+                SyncProducer(cluster).send("kept", 0, [NewRecord(bytes(900_000))])
+            assert "connections: nothing has come of their requests for 10 s" in broker.read_log()
+
+
 def test_a_request_for_more_partitions_than_are_made_in_one_go_is_refused(attacked):
     ensure_topic(attacked)
     halves = [topic("half", 6_000), topic("other-half", 6_000)]
@@ -205,10 +222,10 @@ def test_what_is_named_often_is_told_once(attacked, key, version, fields, answer
 
 def test_a_partition_is_looked_for_in_all_folders_once_for_a_whole_request(attacked):
     ensure_topic(attacked)
-    path = {"path": "/", "topics": [{"name": "kept", "partitions": list(range(150_000))}]}
+    path = {"path": "/", "topics": [{"name": "kept", "partitions": list(range(90_000))}]}
     with RawConnection(attacked.bootstrap) as raw:
         answer = raw.request(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, {"dirs": [path]})
-    assert len(answer.results[0].partitions) == 150_000
+    assert len(answer.results[0].partitions) == 90_000
     assert serves(attacked)
 
 

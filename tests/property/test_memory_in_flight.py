@@ -17,6 +17,7 @@ class Peer:
         self.frames = list(frames)
         self.held = 0
         self.is_paused = False
+        self.is_reading, self.last_active = True, 0.0
 
     def memory_is_free(self):
         self.is_paused = False
@@ -83,3 +84,23 @@ def test_who_holds_little_may_go_on_while_others_wait_for_much():
     while honest.frames and not honest.is_paused:
         honest.step(5)
     assert honest.frames == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.floats(0, 20)), max_size=8),
+    st.booleans(),
+    st.floats(0, 20),
+)
+def test_only_who_holds_memory_and_sends_nothing_is_stalled_and_only_while_others_wait(peers, somebody_waits, since_s):
+    memory = MemoryInFlight(LIMIT, lambda: None, "a test")
+    expected = []
+    for held, is_reading, last_active in peers:
+        peer = Peer(memory, [])
+        peer.is_reading, peer.last_active = is_reading, last_active
+        memory.hold(peer, held)
+        if held and is_reading and last_active < since_s and somebody_waits:
+            expected.append(peer)
+    if somebody_waits:
+        refused = [memory.may_grow(Peer(memory, []), 5 * LIMIT) for _ in range(2)]
+        assert refused == [True, False]  # one at a time may go on
+    assert memory.stalled(since_s) == expected

@@ -110,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_turn, self._is_turn_over, self._turn_ends_s = False, False, 0.0
         self._long_bytes = 0  # of a request that is handled in turns
         self._socket_full = False
-        self._is_reading, self._is_muted = True, False
+        self.is_reading, self._is_muted = True, False
         self._unmuting: asyncio.TimerHandle | None = None
         self._needs_memory = False
         self._draining = False
@@ -460,8 +460,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._take_memory()
         is_reading = not (self._draining or self._backlog or self._needs_memory or self._is_blocked)
-        if is_reading != self._is_reading:
-            self._is_reading = is_reading
+        if is_reading != self.is_reading:
+            self.is_reading = is_reading
             self._transport.resume_reading() if is_reading else self._transport.pause_reading()
 
     def _take_memory(self) -> None:

@@ -9,6 +9,9 @@ So a flood of requests that never end does not keep other clients from sending r
 given while there were fewer holders are kept: the memory in use exceeds four times the limit by one frame, and by one
 small read for each connection, at most. The log says that the limit is reached, and again only after half of the memory
 was free meanwhile.
+
+Whoever holds memory of a request of which nothing comes any more (`stalled`) is closed while others wait. So requests
+that never end keep larger ones waiting for `net.server.STALLED_S`, once for each time that they fill the memory.
 """
 
 from __future__ import annotations
@@ -25,8 +28,15 @@ MAX_LIMITS = 4
 class Holder(Protocol):
     """A connection that holds memory and may have to wait for more."""
 
+    is_reading: bool  # whether more may come of its peer
+    last_active: float  # in seconds of the monotonic clock: when its peer sent or took a byte
+
     def memory_is_free(self) -> None:
         """Asks again for the memory that was refused."""
+        ...
+
+    def abort(self) -> None:
+        """Closes at once, and so gives back what it holds."""
         ...
 
 
@@ -90,6 +100,12 @@ class MemoryInFlight:
                 "the %d bytes of memory for %s are used up by %d connections: each may hold %d bytes, or waits",
                 self._limit_bytes, self._purpose, len(self._held), self._fair_share,
             )  # fmt: skip
+
+    def stalled(self, since_s: float) -> list[Holder]:
+        """Returns who holds memory, though nothing has come since then, if others wait for it."""
+        if not self._waiting:
+            return []
+        return [one for one in self._held if one.is_reading and one.last_active < since_s]
 
     @property
     def _fair_share(self) -> int:

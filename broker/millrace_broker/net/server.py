@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 IDLE_CHECKS = 10  # within connections.max.idle.ms
+STALLED_S = 10.0  # that a request may go without a byte while others wait for its memory
+STALLED_CHECKS = 10  # within that time
 STRANGERS_PART = 16  # of the memory for requests is that of clients which have not logged in, where they have to
 KEPT_PART = 8  # one in eight descriptors is never a connection's
 
@@ -83,6 +85,7 @@ class Server:
         self._tls: list[TlsListener] = []
         self._tls_scratch = memoryview(bytearray(RECEIVE_BYTES))
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._stalled_timer: asyncio.TimerHandle | None = None
 
     @property
     def connection_count(self) -> int:
@@ -147,13 +150,15 @@ class Server:
             except OSError as error:
                 raise _cannot_listen(bound, error) from error
         self._check_idle()
+        self._check_stalled()
 
     async def drain(self, timeout_s: float) -> None:
         """Stops serving gracefully within `timeout_s`, as the module describes."""
         for listening in self._listening:
             listening.close()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._stalled_timer):
+            if timer is not None:
+                timer.cancel()
         self.services.replicas.purgatory.expire_all()
         for connection in tuple(self._connections):
             connection.drain()
@@ -206,6 +211,19 @@ class Server:
                 self.metrics.idle_closed += 1
                 connection.abort()
         self._idle_timer = asyncio.get_running_loop().call_later(max_idle_s / IDLE_CHECKS, self._check_idle)
+
+    def _check_stalled(self) -> None:
+        since_s = self.clock.monotonic_s() - STALLED_S
+        stalled = [one for memory in (self.memory, self.strangers_memory) for one in memory.stalled(since_s)]
+        if stalled:
+            logger.warning(
+                "closing %d connections: nothing has come of their requests for %d s, and others wait for the memory",
+                len(stalled), STALLED_S,
+            )  # fmt: skip
+            self.metrics.idle_closed += len(stalled)
+            for connection in stalled:
+                connection.abort()
+        self._stalled_timer = asyncio.get_running_loop().call_later(STALLED_S / STALLED_CHECKS, self._check_stalled)
 
     def _reclaim_memory(self) -> None:
         for connection in tuple(self._connections):

@@ -2,7 +2,7 @@
 
     by entries      for each API, arrays as long as a message may have them (`dear_requests`)
     by records      ListOffsets and Produce of batches of some kilobytes that hold millions of records, or much more
-    by number       Metadata, thousands in flight on one connection
+    by number       Metadata, thousands in flight on one connection; connections that send halves of requests
 
 The first are sent by an account that may do everything, and by one that has no rights. Beside them another client, in
 a process of its own, sends Produce, Metadata and Fetch in turn, one in flight. Each row has the 99.9th percentile and
@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
@@ -43,6 +43,7 @@ from millrace_ops.bench.subjects import Subject, millrace
 
 SMALL, COMPACTED, HELD = "small", "compacted", "held"
 HELD_BYTES = 4 << 20  # of a batch that is looked through
+HALF_BYTES, LARGE_BYTES = 800_000, 900_000
 LOGIN = "LOGIN"
 PASSWORD = "stalls"  # noqa: S105 -- of a user of a broker that lives as long as the benchmark
 PROPERTIES = {
@@ -76,6 +77,7 @@ class Effort:
         records: In the batch of tiny records; the others have parts of that.
         bomb_bytes: What some kilobytes of gzip hold.
         in_flight: Requests of Metadata on one connection.
+        half_sent: Connections that send half of a request.
         topics: That they tell of.
         apis: Whose requests are sent; those of all if empty.
     """
@@ -85,6 +87,7 @@ class Effort:
     records: int = 2_000_000
     bomb_bytes: int = 400 << 20
     in_flight: int = 5000
+    half_sent: int = 1100
     topics: int = 100
     apis: frozenset[ApiKey] = frozenset()
 
@@ -111,6 +114,7 @@ def run(effort: Effort = FULL) -> list[Figure]:
         for request in _by_records(owner, effort):
             figures += bench.beside(request.name, partial(owner.send, request))
         figures += bench.beside("METADATA, many in flight", partial(_in_flight, owner, effort.in_flight))
+        figures += bench.beside("halves of requests", partial(_halves, owner, effort.half_sent))
         for request in dear_requests(effort.elements):
             if not effort.apis or request.api_key in effort.apis:
                 figures += bench.beside(request.name, partial(owner.send, request))
@@ -328,3 +332,15 @@ def _in_flight(account: _Account, count: int) -> None:
             for _ in range(count):
                 answers.read(int.from_bytes(answers.read(SIZE_BYTES), "big"))
         sender.join()
+
+
+def _halves(account: _Account, count: int) -> None:
+    """Sends halves of requests, each on its own connection, and beside them a whole large one."""
+    half = framed(bytes(HALF_BYTES))[: HALF_BYTES // 2]
+    with ExitStack() as stack:
+        for _ in range(count):
+            sending = stack.enter_context(account.connect().hand_over())
+            with suppress(BlockingIOError):
+                sending.send(half)
+        record = NewRecord(bytes(LARGE_BYTES))
+        account.send(DearRequest("", ApiKey.PRODUCE, PRODUCE_VERSION, _produce(SMALL, 0, encode_batch([record]))))

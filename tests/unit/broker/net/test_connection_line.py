@@ -35,7 +35,7 @@ async def until(found):
 
 def is_stopped(connection):
     """Whether no request is read until answers have left."""
-    return not (connection._is_reading or connection._is_turn_over or connection._long_bytes)
+    return not (connection.is_reading or connection._is_turn_over or connection._long_bytes)
 
 
 async def scene(broker):
@@ -51,7 +51,7 @@ async def scene(broker):
     )  # ends the long poll
     for _ in range(1 + REQUESTS):
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-    assert (connection._pending_bytes, connection._is_reading) == (0, True)
+    assert (connection._pending_bytes, connection.is_reading) == (0, True)
     writer.close()
     return waiting
 
@@ -95,7 +95,7 @@ async def large_requests(broker):
         await until(lambda: len(waiting) > answered)  # noqa: B023
         waiting[answered].set_result([b"answer"])
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-    await until(lambda: connection._is_reading)
+    await until(lambda: connection.is_reading)
     assert connection._pending_bytes == 0
     writer.close()
     return taken * MEGABYTE

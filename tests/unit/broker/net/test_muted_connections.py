@@ -119,7 +119,7 @@ async def throttled(home):
 def test_a_producer_is_told_at_once_and_not_read_until_it_is_over(tmp_path):
     async def scene(home):
         peer, connection = await throttled(home)
-        assert not connection._is_reading
+        assert not connection.is_reading
         other, _ = await home.connect("other")
         peer.send(ApiKey.METADATA, 9, METADATA)
         assert (await other.ask(ApiKey.PRODUCE, 9, produce())).throttle_time == timedelta(0)
