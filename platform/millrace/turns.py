@@ -5,6 +5,7 @@
     beside(work)       does what reads and changes nothing that others see, beside the event loop
     undivided()        a block within which no turn ends
     later(coroutine)   goes on with a coroutine in a task, which has turns where its maker has them
+    later_too()        returns what does so, too, when its maker has ended
 
 Whatever others may see or change is whole where a turn ends. Work that nobody has given turns, as nearly all, goes on
 without a pause, and pays a look at its thread for each call.
@@ -35,6 +36,14 @@ class Turns(Protocol):
 
     def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         """Returns what the coroutine will come to, in turns of its own."""
+        ...
+
+
+class Later(Protocol):
+    """Goes on with a coroutine in a task."""
+
+    def __call__(self, work: Coroutine[Any, Any, Result], /) -> asyncio.Future[Result]:
+        """Returns what the coroutine will come to."""
         ...
 
 
@@ -96,5 +105,10 @@ def beside(work: Callable[[], Result]) -> Result:
 
 def later(work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
     """Returns what the coroutine will come to."""
+    return later_too()(work)
+
+
+def later_too() -> Later:
+    """Returns `later` of this work, for whoever goes on with it once it has ended."""
     turns = _thread.turns
-    return asyncio.ensure_future(work) if turns is None else turns.later(work)
+    return asyncio.ensure_future if turns is None else turns.later

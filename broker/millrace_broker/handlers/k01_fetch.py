@@ -49,7 +49,7 @@ from millrace.errors import (
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import each, later
+from millrace.turns import Later, each, later, later_too
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
@@ -70,6 +70,7 @@ from millrace_broker.replication.down_conversion import (
 )
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
 from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.missing_bytes import MissingBytes
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import settle
 from millrace_broker.replication.read_replica import in_rack
@@ -93,16 +94,6 @@ class _Read(NamedTuple):
     size_bytes: int
     is_urgent: bool
     again: list[PartitionKey]  # what a follower's session has to read for the next request, too
-
-
-class _Seen(NamedTuple):
-    """The state of a partition when it was looked at last."""
-
-    replica: Replica
-    leader_epoch: int
-    appended_bytes: int
-    visible_end: int
-    is_held_back: bool  # by followers that are behind, or by an open transaction
 
 
 class _Target(NamedTuple):
@@ -161,8 +152,8 @@ class _Fetch:
         self._unknown: list[tuple[PartitionKey, PartitionFetched]] = []
         self._reply: asyncio.Future[Parts | Throttled]
         self._last_read: _Read
-        self._missing_bytes = 0
-        self._seen: dict[TopicPartition, _Seen] = {}
+        self._missing = MissingBytes(self._isolation, self._is_throttled)
+        self._later: Later  # where there are many partitions
 
     @property
     def has_many(self) -> bool:
@@ -201,7 +192,10 @@ class _Fetch:
         fetched: list[tuple[PartitionKey, PartitionFetched]] = []
         again = [key for key, _ in self._unknown]
         size_bytes, is_urgent = 0, isinstance(self._context, FetchSessionError)
+        others_append = self.has_many  # while it goes through them in turns
         for target in each(self.targets):
+            if others_append:
+                self._look_at(target)
             one = self._read_target(target, size_bytes)
             size_bytes += len(one.records)
             has_failed = _ends_the_wait(one)
@@ -244,29 +238,25 @@ class _Fetch:
         purgatory = self._services.replicas.purgatory
         self._reply = asyncio.get_running_loop().create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
-        if self._context.is_told_of_changes:
-            self._last_read = read
-            purgatory.hold(self, (ANY_WITH_FOLLOWERS,), self.max_wait_ms)
-            return self._reply
-        self._missing_bytes = self.min_bytes - read.size_bytes
-        for target in self.targets:
-            replica = self._services.replicas.replica(target.topic_partition)
-            if replica is not None:
-                self._seen[target.topic_partition] = self._look_at(replica)
-        purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
+        self._last_read, self._missing.count = read, self.min_bytes - read.size_bytes
+        keys = [ANY_WITH_FOLLOWERS]
+        if not self._context.is_told_of_changes:
+            keys = [target.topic_partition for target in self.targets]
+            for target in self.targets:
+                self._look_at(target, again=False)
+        purgatory.hold(self, keys, self.max_wait_ms)
+        if self.has_many:
+            self._later = later_too()
+            if any(map(self.is_ready, keys)):  # since it was read
+                purgatory.release(self)
+                self.complete()
         return self._reply
 
     def is_ready(self, key: TopicPartition) -> bool:
         """Returns whether the missing bytes can be read, or the partition has another role or is in another epoch."""
         if key == ANY_WITH_FOLLOWERS:
-            return self._is_enough_changed()
-        replica, seen = self._services.replicas.replica(key), self._seen.get(key)
-        if seen is None or replica is not seen.replica or replica.leader_epoch != seen.leader_epoch:
-            return True
-        now = self._seen[key] = self._look_at(replica)
-        if not self._is_throttled(replica):
-            self._missing_bytes -= self._became_visible(replica, seen, now)
-        return self._missing_bytes <= 0
+            return self._take_changes() if self.has_many else self._is_enough_changed()
+        return self._missing.are_there(key, self._services.replicas.replica(key))
 
     def _is_enough_changed(self) -> bool:
         if not self._take_changes():
@@ -276,7 +266,7 @@ class _Fetch:
 
     def complete(self) -> None:
         """Sends the records that were waited for."""
-        if self._context.is_told_of_changes:
+        if self._context.is_told_of_changes and not self.has_many:
             settle(self._reply, lambda: self.answer(self._last_read))
         else:
             self.expire()
@@ -291,23 +281,24 @@ class _Fetch:
                     self._resolve(key, wanted)
         return bool(changed)
 
-    def _look_at(self, replica: Replica) -> _Seen:
-        end = replica.visible_end(self._isolation)
-        return _Seen(replica, replica.leader_epoch, replica.appended_bytes, end, end < replica.log.log_end_offset)
-
-    def _became_visible(self, replica: Replica, seen: _Seen, now: _Seen) -> int:
-        """Returns how many bytes the reader sees now and did not before; all that are missing where the log was cut."""
-        if not seen.is_held_back and not now.is_held_back:
-            return now.appended_bytes - seen.appended_bytes
-        if now.visible_end < seen.visible_end or seen.visible_end < replica.log.log_start_offset:
-            return self._missing_bytes
-        return replica.size_between(seen.visible_end, now.visible_end, self._missing_bytes)
+    def _look_at(self, target: _Target, *, again: bool = True) -> None:
+        replica = self._services.replicas.replica(target.topic_partition)
+        if replica is not None:
+            look = self._missing.look_at if again else self._missing.look_at_first
+            look(target.topic_partition, replica)
 
     def expire(self) -> None:
         """Sends the records that there are now."""
         if self._client is not None:
             self._started_s += self._services.clock.monotonic_s()  # the time in the purgatory does not count
-        settle(self._reply, lambda: self.answer(self._read_now()))
+        if self.has_many:
+            settle(self._reply, lambda: self._later(self._answer_in_turns()))
+        else:
+            settle(self._reply, lambda: self.answer(self._read_now()))
+
+    async def _answer_in_turns(self) -> Parts | Throttled:
+        answer = self.answer(self.read())
+        return await answer if isinstance(answer, asyncio.Future) else answer
 
     def _read_now(self) -> _Read:
         if self._context.is_told_of_changes and not self._take_changes() and not self._last_read.size_bytes:
