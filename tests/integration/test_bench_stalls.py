@@ -16,6 +16,7 @@ SHORTEST = Effort(
     bomb_bytes=1 << 20,
     in_flight=50,
     half_sent=20,
+    sync_s=0.01,
     topics=3,
     apis=frozenset({ApiKey.FETCH, ApiKey.PRODUCE}),
 )
@@ -36,7 +37,13 @@ def test_each_row_is_measured():
     figures = run(SHORTEST)
     rows = [figure.name.removeprefix("beside ").removesuffix(": p99.9") for figure in figures[::5]]
     assert rows[0] == "nothing"
-    for row in ("LIST_OFFSETS, a gzip bomb", "METADATA, many in flight", "FETCH, wide", "PRODUCE, deep, no rights"):
+    for row in (
+        "LIST_OFFSETS, a gzip bomb",
+        "METADATA, many in flight",
+        "FETCH, wide",
+        "PRODUCE, deep, no rights",
+        "PRODUCE, synced by a slow disk",
+    ):
         assert row in rows
     assert all(figure.value >= 0 for figure in figures if "memory" not in figure.name)
 

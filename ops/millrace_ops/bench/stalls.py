@@ -3,6 +3,7 @@
     by entries      for each API, arrays as long as a message may have them (`dear_requests`)
     by records      ListOffsets and Produce of batches of some kilobytes that hold millions of records, or much more
     by number       Metadata, thousands in flight on one connection; connections that send halves of requests
+    by the disk     Produce to a topic with flush.messages=1, whose syncs take a second each
 
 The first are sent by an account that may do everything, and by one that has no rights. Beside them another client, in
 a process of its own, sends Produce, Metadata and Fetch in turn, one in flight. Each row has the 99.9th percentile and
@@ -41,7 +42,24 @@ from millrace_ops.bench.dear_requests import SPARE_ELEMENTS, DearRequest, dear_r
 from millrace_ops.bench.figures import Figure
 from millrace_ops.bench.subjects import Subject, millrace
 
-SMALL, COMPACTED, HELD = "small", "compacted", "held"
+SMALL, COMPACTED, HELD, SYNCED = "small", "compacted", "held", "synced"
+SLOW_DOOR = """
+import os, sys, time
+from millrace.fs import OsFileSystem
+
+fsync = OsFileSystem.fsync
+
+
+def slow(self, fd):
+    if "/{topic}-" in os.readlink(f"/proc/self/fd/{{fd}}"):
+        time.sleep({sync_s})
+    return fsync(self, fd)
+
+
+OsFileSystem.fsync = slow
+from millrace_broker.__main__ import main
+sys.exit(main())
+"""
 HELD_BYTES = 4 << 20  # of a batch that is looked through
 HALF_BYTES, LARGE_BYTES = 800_000, 900_000
 LOGIN = "LOGIN"
@@ -78,6 +96,7 @@ class Effort:
         bomb_bytes: What some kilobytes of gzip hold.
         in_flight: Requests of Metadata on one connection.
         half_sent: Connections that send half of a request.
+        sync_s: How long a sync of the slow disk takes.
         topics: That they tell of.
         apis: Whose requests are sent; those of all if empty.
     """
@@ -88,6 +107,7 @@ class Effort:
     bomb_bytes: int = 400 << 20
     in_flight: int = 5000
     half_sent: int = 1100
+    sync_s: float = 1.0
     topics: int = 100
     apis: frozenset[ApiKey] = frozenset()
 
@@ -119,7 +139,22 @@ def run(effort: Effort = FULL) -> list[Figure]:
             if not effort.apis or request.api_key in effort.apis:
                 figures += bench.beside(request.name, partial(owner.send, request))
                 figures += bench.beside(f"{request.name}, no rights", partial(nobody.send, request))
-        return figures
+    return figures + _on_a_slow_disk(effort)
+
+
+def _on_a_slow_disk(effort: Effort) -> list[Figure]:
+    """Measures beside writes that wait for a disk; other topics are on it, too."""
+    program = "-c", SLOW_DOOR.format(topic=SYNCED, sync_s=effort.sync_s)
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
+        broker = stack.enter_context(millrace(place, program=program))
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic(SMALL, 1)
+            Admin(cluster).create_topic(SYNCED, 1, config={"flush.messages": "1"})
+        bench = _Bench(broker, stack.enter_context(_other(broker.bootstrap)), effort.seconds)
+        message = _produce(SYNCED, 0, encode_batch([NewRecord(b"synced")]))
+        request = DearRequest("PRODUCE, synced by a slow disk", ApiKey.PRODUCE, PRODUCE_VERSION, message)
+        return bench.beside(request.name, partial(_Account(broker.bootstrap).send, request))
 
 
 class _Account:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -96,6 +96,7 @@ def millrace(
     *,
     properties: Mapping[str, str] | None = None,
     listeners: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("-m", "millrace_broker"),
 ) -> Iterator[Subject]:
     """Yields a standalone Millrace; `listeners` has the security protocols of further listeners, by name."""
     addresses = {one: f"{LOOPBACK}:{free_port()}" for one in listeners or {}}
@@ -104,7 +105,7 @@ def millrace(
         plain = {"listeners": f"PLAINTEXT://{LOOPBACK}:{free_port()}"}
         given |= with_listeners(plain, listeners, addresses)
     started = time.perf_counter()
-    with BrokerProcess(directory / name, properties=given) as broker:
+    with BrokerProcess(directory / name, properties=given, program=program) as broker:
         ready_s = time.perf_counter() - started
         assert broker.admin_url  # all of the broker is up
         yield Subject(name, broker.bootstrap, broker.pid, broker.data_dir, ready_s, addresses)
