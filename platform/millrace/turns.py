@@ -89,9 +89,10 @@ def undivided() -> Iterator[None]:
 def each(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yields the entries, and pauses before each. They must not change meanwhile."""
     turns = _thread.turns
-    if turns is None:
-        yield from entries
-        return
+    return iter(entries) if turns is None else _each(turns, entries)
+
+
+def _each(turns: Turns, entries: Iterable[Entry]) -> Iterator[Entry]:
     for entry in entries:
         turns.pause()
         yield entry

@@ -33,6 +33,7 @@ wait for the others. From v3 on the first batch is returned whole even above the
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
@@ -152,8 +153,11 @@ class _Fetch:
         self._unknown: list[tuple[PartitionKey, PartitionFetched]] = []
         self._reply: asyncio.Future[Parts | Throttled]
         self._last_read: _Read
-        self._missing = MissingBytes(self._isolation, self._is_throttled)
         self._later: Later  # where there are many partitions
+
+    @cached_property
+    def _missing(self) -> MissingBytes:
+        return MissingBytes(self._isolation, self._is_throttled)
 
     @property
     def has_many(self) -> bool:
