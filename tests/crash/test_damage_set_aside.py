@@ -8,63 +8,26 @@ import pytest
 
 from millrace.errors import CorruptRecordError, MillraceError
 from millrace.records.batch import HEADER_BYTES, walk
-from millrace.records.record import NewRecord, decode_records, encode_batch
-from millrace_broker.storage import Log, LogConfig, TopicPartition
+from millrace.records.record import decode_records, encode_batch
 from millrace_broker.storage.recovery.damaged_ranges import read_damage
 from millrace_broker.storage.segments.damage import DamagedRangeError
-from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.damaged_log import (
+    END,
+    FOLDER,
+    GOOD,
+    RECORDS,
+    SEGMENTS,
+    WRITTEN,
+    content_of,
+    damaged,
+    flip,
+    open_log,
+    values,
+    whole_batches,
+    write,
+)
 
-FOLDER = "/t-0"
-PARTITION = TopicPartition("t", 0)
-CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
-BATCHES, RECORDS = 63, 3
-END = BATCHES * RECORDS
-EVERYTHING = 1 << 30
 END_OF_ALL = 1 << 40
-
-
-def open_log(fs, *, clean, recovery_point=END, high_watermark=END, log_start_offset=0):
-    return Log(
-        fs, ManualClock(), FOLDER, PARTITION, CONFIG, clean=clean, recovery_point=recovery_point,
-        high_watermark=high_watermark, log_start_offset=log_start_offset,
-    )  # fmt: skip
-
-
-def values(first, count=RECORDS):
-    offsets = range(first, first + count)
-    return [NewRecord(b"%d " % offset * (offset % 7 + 1), timestamp_ms=offset) for offset in offsets]
-
-
-def filled():
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    log = open_log(fs, clean=False, recovery_point=0, high_watermark=0)
-    for first in range(0, END, RECORDS):
-        log.append(encode_batch(values(first)), leader_epoch=first // 50)
-    log.close()
-    return fs
-
-
-GOOD = filled()
-WRITTEN = {offset: bytes(new.value) for offset, new in enumerate(values(0, END))}
-SEGMENTS = sorted(name for name in GOOD.listdir(FOLDER) if name.endswith(".log"))
-
-
-def content_of(fs, name):
-    fd = fs.open(f"{FOLDER}/{name}")
-    try:
-        return fs.pread(fd, EVERYTHING, 0)
-    finally:
-        fs.close(fd)
-
-
-def write(fs, name, content):
-    fd = fs.open(f"{FOLDER}/{name}", create=True)
-    fs.truncate(fd, 0)
-    fs.pwritev(fd, [content], 0)
-    fs.fsync(fd)
-    fs.close(fd)
 
 
 def read_around(log):
@@ -90,10 +53,6 @@ def read_around(log):
                 refused.add(offset)
                 offset += 1
     return found, refused
-
-
-def flip(content, at, bit):
-    return content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
 
 
 FLIPS = [(0, 6), (7, 0), (7, 4), (5, 3), (8, 0), (8, 7), (10, 1), (11, 2), (16, 0), (17, 3), (22, 2), (24, 7)]
@@ -123,39 +82,6 @@ def test_one_flip_costs_one_batch_at_most(clean, name, number, place):
     again = open_log(fs, clean=True, recovery_point=END + RECORDS, high_watermark=END + RECORDS)
     assert again.log_end_offset == END + RECORDS
     assert read_around(again)[0].keys() - range(END, END + RECORDS) == found.keys()
-
-
-def damaged(content, chance):
-    """Returns the content with a flipped bit, a zeroed block, a cut tail, or two parts that have changed places."""
-    at = chance.randrange(len(content))
-    length = min(chance.choice([4, 16, 100, 512]), len(content) - at)
-    block = min(length, 64)  # less than a batch: where whole ones change places, it stays open which are out of place
-    other = chance.choice([*range(at - block + 1), *range(at + block, len(content) - block + 1)] or [at])
-    swapped = bytearray(content)
-    swapped[at : at + block] = content[other : other + block]
-    swapped[other : other + block] = content[at : at + block]
-    return chance.choice(
-        [
-            flip(content, at, chance.randrange(8)),
-            content[:at] + bytes(length) + content[at + length :],
-            content[:at],
-            content[:at] + chance.randbytes(length) + content[at + length :],
-            bytes(swapped[: len(content)]),
-            content + chance.randbytes(length),
-            content + bytes(length),
-            None,
-        ]
-    )
-
-
-def whole_batches(content, original):
-    """Returns the offsets of the batches of the original that are still at their place."""
-    return {
-        offset
-        for position, header in walk(original)
-        for offset in range(header.base_offset, header.next_offset)
-        if content[position : position + header.size_bytes] == original[position : position + header.size_bytes]
-    }
 
 
 @pytest.mark.usefixtures("without_logs")

@@ -82,7 +82,7 @@ NOTICED_BY = {
     "log_copy.LogCopy.finish": POWER_CUT_IN_MOVE,
     "log_copy.LogCopy._written": POWER_CUT_IN_MOVE,
     "log_swap.swap": POWER_CUT_IN_MOVE,
-    "repair.repair_segment": repairs_at_any_operation,
+    "repair._repair_damage": repairs_at_any_operation,
     "repair._copy": lambda: REPAIR.test_a_repair_is_whole(REPAIR.damaged_disk()),
     "repair._sync": REPAIR.test_a_raised_recovery_point_speaks_for_synced_bytes_only,
     "fs.write_files_durably": MANY_AT_ONCE,

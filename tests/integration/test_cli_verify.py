@@ -101,7 +101,10 @@ def test_damage_is_placed_and_the_files_stay_as_they_are(data, segment):
     assert findings(rows(data, status=1))[0] == (str(segment), position)
     code, output, _ = verify(segment.parent)
     assert code == 1
-    assert f"{segment}: byte {position}: CRC-32C of the batch at offset {header.base_offset} is wrong" in output
+    where = f"{header.size_bytes} bytes at position {position}"
+    reason = f"CRC-32C of the batch at offset {header.base_offset} is wrong"
+    offsets = f"offsets {header.base_offset} to {header.next_offset - 1}"
+    assert f"{segment}: byte {position}: {offsets} are damaged, {where}: {reason}" in output
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
@@ -110,7 +113,7 @@ def test_an_index_that_does_not_fit_is_found_and_made_anew(segment):
     overwrite(index, 4, b"\x00\x00\x00\x07")
     assert findings(rows(segment, status=1)) == [(str(index), 0)]
     repaired, report = rows(segment, "--repair", status=0)
-    assert repaired["repaired"] == {"file": str(segment), "original": "", "dropped_bytes": 0}
+    assert repaired["repaired"] == {"file": str(segment), "original": "", "dropped_bytes": 0, "lost": []}
     assert findings([report]) == []
     assert not index.exists()
 
@@ -123,7 +126,9 @@ def test_a_repair_keeps_every_other_record_and_the_file_as_it_was(data, segment,
     if not clean:
         (data / ".kafka_cleanshutdown").unlink()
     repaired = rows(data, "--repair", status=0)[0]["repaired"]
-    assert repaired == {"file": str(segment), "original": f"{segment}.damaged", "dropped_bytes": lost.size_bytes}
+    gone = {"start_offset": lost.base_offset, "end_offset": lost.next_offset}
+    kept = {"original": f"{segment}.damaged", "dropped_bytes": lost.size_bytes}
+    assert repaired == {"file": str(segment), **kept, "lost": [gone]}
     assert Path(f"{segment}.damaged").read_bytes() == original
     with BrokerProcess(data, properties=SETTINGS) as broker, Cluster(broker.bootstrap) as cluster:
         served, offset = [], 0

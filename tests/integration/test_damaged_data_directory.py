@@ -16,7 +16,9 @@ from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_ops.cli.app import app
 from millrace_support.admin_requests import change_request, read_request
+from millrace_support.command_runner import CommandRunner
 from millrace_support.waiting import until
 
 TOPICS = [f"topic-{number}" for number in range(30)]
@@ -124,13 +126,16 @@ def served(broker, topic, offsets):
     return {record.offset: record.value for batch in batches for record in batch.records()}
 
 
+def damage_in_health(broker):
+    with urllib.request.urlopen(read_request(broker, "readyz")) as answer:
+        return json.load(answer)["checks"]["damage"]
+
+
 def named_by(broker):
     """Returns all that the log, health and a check of all segments say of files."""
-    with urllib.request.urlopen(read_request(broker, "readyz")) as answer:
-        checks = json.load(answer)["checks"]
     with urllib.request.urlopen(change_request(broker, "maintenance/verify")) as answer:
         reports = answer.read().decode()
-    return "\n".join([broker.read_log(), *checks["damage"], reports])
+    return "\n".join([broker.read_log(), *damage_in_health(broker), reports])
 
 
 def restored(broker, good):
@@ -167,6 +172,38 @@ def test_damage_costs_what_it_hit_and_is_named(filled, rounds):
             assert missing <= lost, f"{told}: {sorted(missing - lost)}"
             assert not missing or f"{topic}-0" in named, told
         assert found[UNTOUCHED] == EXPECTED[UNTOUCHED]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ")
+@pytest.mark.soak(rounds=1, soak_rounds=17)
+def test_a_repair_closes_what_is_damaged(filled, rounds):
+    """Health is green afterwards, all that could be read is read, up to the end, and appends go on there."""
+    broker, good = filled
+    for seed in rounds:
+        chance = random.Random(seed)
+        restored(broker, good)
+        hit = {topic: damage(broker.data_dir, topic, chance) for topic in TOPICS}
+        broker.start()
+        try:
+            before = {topic: read_topic(broker, topic) for topic in EXPECTED}
+            assert damage_in_health(broker), f"seed {seed}"
+        finally:
+            broker.stop()
+        assert CommandRunner().invoke(app, ["verify", "--repair", str(broker.data_dir)]).exit_code == 0, f"seed {seed}"
+        broker.start()
+        try:
+            assert damage_in_health(broker) == [], f"seed {seed}"
+            with Cluster(broker.bootstrap) as cluster:
+                for topic in EXPECTED:
+                    SyncProducer(cluster).send(topic, 0, [NewRecord(b"more")])
+            after = {topic: read_topic(broker, topic) for topic in EXPECTED}
+        finally:
+            broker.stop()
+        for topic, records in EXPECTED.items():
+            told = f"seed {seed}, {topic}, {hit.get(topic)}"
+            assert after[topic].pop(BATCHES * RECORDS) == b"more", told
+            assert before[topic].items() <= after[topic].items() <= records.items(), told
 
 
 @pytest.mark.timeout(3600)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
-from millrace_broker.storage.batches.salvage import Damage, ValidBatch, examine
-from millrace_broker.storage.recovery.repair import check_segment, repair_segment
+from millrace_broker.storage.batches.salvage import Damage, ValidBatch, examine, segment_bounds
+from millrace_broker.storage.recovery.offline_check import check_segment
+from millrace_broker.storage.recovery.repair import repair_segment
 from millrace_support.crash_fs import CrashFileSystem
 
 BASE_OFFSET = 2**32 - 3  # offsets that differ in more than their low bytes
@@ -45,8 +46,12 @@ def holding(content):
     return fs, fd
 
 
+def examined(fs, fd):
+    return list(examine(fs, fd, 0, segment_bounds(fs.size(fd), BASE_OFFSET)))
+
+
 def parts_of(content):
-    return list(examine(*holding(content), BASE_OFFSET))
+    return examined(*holding(content))
 
 
 def flipped(content, position, bit):
@@ -90,7 +95,7 @@ def test_a_flipped_bit_costs_its_own_batch_at_most(position, bit):
 def test_a_repaired_segment_holds_the_valid_batches_and_no_damage(pieces):
     content = b"".join(BATCHES[piece][0] if isinstance(piece, int) else piece for piece in pieces)
     fs, fd = holding(content)
-    valid = [part for part in examine(fs, fd, BASE_OFFSET) if isinstance(part, ValidBatch)]
+    valid = [part for part in examined(fs, fd) if isinstance(part, ValidBatch)]
     done = repair_segment(fs, PATH)
     kept = b"".join(content[part.position : part.position + part.size_bytes] for part in valid)
     assert read(fs, PATH) == kept

@@ -12,6 +12,7 @@
     partition.metadata                    the topic's id
     leader-epoch-checkpoint               first offset of each leader epoch
     damaged-ranges                        what is damaged in the log, where anything is (`damaged_ranges`)
+    repaired-ranges                       offsets that a repair has given up, where it has any (`repaired_ranges`)
     offset-gaps                           there where a follower has left out offsets as its leader does (`offset_gaps`)
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
@@ -44,6 +45,7 @@ PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 OFFSET_GAPS = "offset-gaps"
 DAMAGED_RANGES = "damaged-ranges"
+REPAIRED_RANGES = "repaired-ranges"
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"

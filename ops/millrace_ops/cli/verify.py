@@ -4,6 +4,7 @@ With `--bootstrap` it reads the partitions of a running cluster instead (`verify
 It checks every batch's length, CRC and offsets, and that index entries mean what they say; it also finds transactions
 that nothing will ever end (`txns.hanging`). A finding names the file and the byte. With `--repair` it drops what lies
 between an invalid message and the next valid one, and nothing else; the original file stays beside it as `.damaged`.
+What is damaged or missing is then a gap that was repaired, and no damage to a start (`recovery.repair`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millrace_broker.storage.recovery.repair import SegmentRepair, SegmentReport
+    from millrace_broker.storage.recovery.offline_check import SegmentReport
+    from millrace_broker.storage.recovery.repair import SegmentRepair
     from millrace_broker.storage.reports import Finding
     from millrace_ops.cli.verify_batches import PartitionReport
 
@@ -75,15 +77,15 @@ def _verify_broker(bootstrap: str, client_config: str | None, topics: Sequence[s
 
 
 def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoReturn:
-    from millrace_broker.storage.recovery import repair as offline
+    from millrace_broker.storage.recovery.offline_logs import check_logs, find_segments, locked
+    from millrace_broker.storage.recovery.repair import repair as repair_logs
     from millrace_broker.txns.hanging import find_hanging
 
     fs = ReadOnlyFileSystem()
-    logs = [log for path in paths for log in offline.find_segments(fs, str(path))]
-    repairs = offline.repair(OsFileSystem(), logs) if repair else []
-    with offline.locked(fs, logs):
-        reports = [offline.check_segment(fs, log) for log in logs]
-        reports = _with_findings(reports, find_hanging(fs, logs))
+    logs = [log for path in paths for log in find_segments(fs, str(path))]
+    repairs = repair_logs(OsFileSystem(), logs) if repair else []
+    with locked(fs, logs):
+        reports = _with_findings(check_logs(fs, logs), find_hanging(fs, logs))
     _show_json(repairs, reports) if as_json else _show(repairs, reports)
     raise typer.Exit(int(any(report.findings for report in reports)))
 
@@ -100,9 +102,10 @@ def _with_findings(reports: Sequence[SegmentReport], further: Sequence[Finding])
 
 def _show_json(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) -> None:
     for repaired in repairs:
-        print_json({"repaired": asdict(repaired)})
+        lost = [one._asdict() for one in repaired.lost]
+        print_json({"repaired": {**asdict(repaired), "lost": lost}})
     for report in reports:
-        print_json(asdict(report))
+        print_json({**asdict(report), "damage": [one._asdict() for one in report.damage]})
 
 
 def _show(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) -> None:
@@ -110,7 +113,8 @@ def _show(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) ->
         kept = (
             f"; as it was: {repaired.original}" if repaired.original else "; its indexes are rebuilt at the next start"
         )
-        print(f"{repaired.file}: {repaired.dropped_bytes} bytes dropped{kept}")
+        lost = "".join(f"; given up: offsets {one.start_offset} to {one.end_offset - 1}" for one in repaired.lost)
+        print(f"{repaired.file}: {repaired.dropped_bytes} bytes dropped{lost}{kept}")
     rows = [(one.file, one.batches, one.size_bytes, one.next_offset, len(one.findings)) for one in reports]
     print_table(("segment", "batches", "bytes", "next offset", "findings"), rows)
     for finding in (finding for report in reports for finding in report.findings):

@@ -71,10 +71,13 @@ class Bounds(NamedTuple):
     highest: int
 
 
-def examine(fs: FileSystem, fd: int, base_offset: int) -> Iterator[ValidBatch | Damage]:
-    """Yields everything in the file, in order and without a gap. OSError passes, nothing else is raised."""
-    bounds = Bounds(fs.size(fd), min(base_offset, MAX_LONG), min(base_offset + MAX_RELATIVE_OFFSET, MAX_LONG))
-    position = 0
+def segment_bounds(end: int, base_offset: int, lowest: int = 0) -> Bounds:
+    """Returns the bounds of a batch in a segment's file of `end` bytes, of offsets from `lowest` on."""
+    return Bounds(end, min(max(base_offset, lowest), MAX_LONG), min(base_offset + MAX_RELATIVE_OFFSET, MAX_LONG))
+
+
+def examine(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> Iterator[ValidBatch | Damage]:
+    """Yields everything in the file from a position on, in order and without a gap. OSError passes, no other error."""
     while position < bounds.end:
         try:
             found = batch_at(fs, fd, position, bounds)

@@ -470,6 +470,7 @@ class Log:
             if self._segments.now.active.size_bytes:
                 self._writer.roll()
             self.flush()
+            self.name_damage()
             take(self._segments.now)
             with self._flushing.lock:
                 self._release_files()

@@ -4,11 +4,12 @@
     cut at 60 [ segment 0 ][ segment 42 .. ][ active 60
 
     step                                                            what a crash behind it leaves
-    1  remove segments above the offset, the last one first,        the log up to one of them
+    1  give up repaired ranges above the offset                     the log as it was
+    2  remove segments above the offset, the last one first,        the log up to one of them
        each with a sync of the folder
-    2  cut the segment that holds the offset, and sync it           the log up to the offset
-    3  begin a new active segment there                             the same
-    4  drop leader epochs and producers' snapshots above it         the same: a start drops them too
+    3  cut the segment that holds the offset, and sync it           the log up to the offset
+    4  begin a new active segment there                             the same
+    5  drop leader epochs and producers' snapshots above it         the same: a start drops them too
 
 At every step the log is a prefix of what it was, and nothing is appended before the last one. The caller lowers the
 checkpoints in the data folder first (`LogManager.truncate_to`): what they call synced is never cut at a start.
@@ -34,6 +35,7 @@ from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.recovery.repaired_ranges import cut_repaired
 from millrace_broker.storage.segments.damage_search import past_damage
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_cut import cut_segment
@@ -76,6 +78,7 @@ class Truncation:
                 return True
             with segments.health.guard(segments.directory):
                 self._begin(end_offset)
+                cut_repaired(self._fs, segments.directory, end_offset)
                 self._remove(segments.now[index + bool(position) :])
                 cut = [self._cut(holder, position, end_offset)] if position else []
                 self._go_on(segments.now[:index], cut, end_offset)
@@ -96,6 +99,7 @@ class Truncation:
         segments = self._segments
         with segments.health.guard(segments.directory):
             self._begin(offset)
+            cut_repaired(self._fs, segments.directory, 0)
             self._remove(segments.now[:])
             self._go_on((), (), offset)
             segments.start_offset = log_start_offset

@@ -3,6 +3,7 @@
     <topic>-<partition>.<32 hex>-future/
       closed segments             .log .index .timeindex .txnindex .snapshot, whole and synced
       the active segment's .log   up to the end of the last round
+      leader-epoch-checkpoint …   and the other files that say something of the whole log, at the end
       partition.metadata          written last: with it the copy holds all that the log held (`log_swap`)
 
 Rounds of `catch_up` copy what is there on a worker thread, byte for byte, until `rest_bytes` is small. `finish` copies
@@ -29,8 +30,11 @@ from millrace.errors import CompactionStoppedError, StorageError
 from millrace.fs import FileSystem, read_file
 from millrace_broker.storage.failures import is_disk_full, storage_error, storage_errors
 from millrace_broker.storage.filenames import (
+    DAMAGED_RANGES,
     LEADER_EPOCH_CHECKPOINT,
+    OFFSET_GAPS,
     PRODUCER_SNAPSHOT_SUFFIX,
+    REPAIRED_RANGES,
     SEGMENT_SUFFIXES,
     TopicPartition,
     future_dir_name,
@@ -45,6 +49,7 @@ from millrace_broker.storage.throttle import Throttle
 CHUNK_BYTES = 256 << 10
 ROUND_BYTES = 64 << 20  # or what a second allows, as the next round may have another rate
 MIN_ROUND_BYTES = 4096
+BESIDE_SEGMENTS = (LEADER_EPOCH_CHECKPOINT, DAMAGED_RANGES, REPAIRED_RANGES, OFFSET_GAPS)
 
 Pay = Callable[[int], object]
 
@@ -120,9 +125,9 @@ class LogCopy:
                     raise StorageError(f"{log.directory}: the disk has no room for the indexes")
                 self._copy(segment, MAX_LONG, _free)
             self._copy_others(segments.active)
-            epochs = os.path.join(log.directory, LEADER_EPOCH_CHECKPOINT)
-            if self._fs.exists(epochs):
-                self._copy_small(epochs)
+            for path in (os.path.join(log.directory, name) for name in BESIDE_SEGMENTS):
+                if self._fs.exists(path):
+                    self._copy_small(path)
         with self._writing(self.directory):
             self._fs.fsync_dir(self.directory)
 

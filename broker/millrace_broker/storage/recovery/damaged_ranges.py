@@ -18,16 +18,14 @@ import os
 from collections.abc import Iterable, Mapping
 
 from millrace.errors import CorruptRecordError
-from millrace.fs import FileSystem, read_file, write_file_durably
-from millrace.records.checksum import crc32c
+from millrace.fs import FileSystem
 from millrace_broker.storage.filenames import DAMAGED_RANGES
+from millrace_broker.storage.recovery.range_file import read_lines, write_lines
 from millrace_broker.storage.segments.damage import DamagedRange
 from millrace_broker.storage.segments.segment import LogSegment
 
 logger = logging.getLogger(__name__)
 
-VERSION = "version: 0"
-_CRC = "crc32c: "
 _NUMBERS = 5
 
 Damage = Mapping[int, tuple[DamagedRange, ...]]
@@ -38,12 +36,8 @@ def read_damage(fs: FileSystem, directory: str) -> Damage:
     """Returns what the file names, nothing without a file. CorruptRecordError; OSError passes."""
     path = os.path.join(directory, DAMAGED_RANGES)
     try:
-        content = read_file(fs, path)
-    except FileNotFoundError:
-        return {}
-    try:
-        return _parse(content.decode())
-    except (UnicodeDecodeError, ValueError) as error:
+        return _parse(read_lines(fs, path))
+    except ValueError as error:
         raise CorruptRecordError(f"{path}: {error}") from error
 
 
@@ -57,13 +51,8 @@ def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], 
 
 def write_damage(fs: FileSystem, directory: str, damage: Damage) -> None:
     """Replaces the file, or removes it where nothing is damaged. OSError passes."""
-    path = os.path.join(directory, DAMAGED_RANGES)
     lines = [_line(base, one) for base, ranges in sorted(damage.items()) for one in ranges]
-    if lines:
-        content = "".join(f"{line}\n" for line in (VERSION, *lines))
-        write_file_durably(fs, path, f"{content}{_CRC}{crc32c(content.encode()):08x}\n".encode())
-    elif fs.exists(path):
-        fs.unlink(path)  # if it comes back, its ranges are compared with the segments again
+    write_lines(fs, os.path.join(directory, DAMAGED_RANGES), lines)
 
 
 def _line(base_offset: int, damaged: DamagedRange) -> str:
@@ -71,13 +60,7 @@ def _line(base_offset: int, damaged: DamagedRange) -> str:
     return " ".join(map(str, (base_offset, *numbers, " ".join(reason.split()))))
 
 
-def _parse(text: str) -> Damage:
-    content, _, crc = text.rpartition(_CRC)
-    if crc != f"{crc32c(content.encode()):08x}\n":
-        raise ValueError("the CRC-32C does not match")
-    version, *lines = content.splitlines()
-    if version != VERSION:
-        raise ValueError(f"{version!r} where {VERSION!r} is expected")
+def _parse(lines: Iterable[str]) -> Damage:
     found: dict[int, tuple[DamagedRange, ...]] = {}
     for line in lines:
         *numbers, reason = line.split(" ", _NUMBERS)

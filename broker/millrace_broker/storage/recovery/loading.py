@@ -21,6 +21,7 @@ Offsets are left out inside a segment by compaction, or by damage (the CRC does 
 | closed, above the recovery point | if all that is not set aside is valid and it ends where the next one begins |
 | the newest | below the recovery point |
 | any, in a log that has followed one with gaps (`offset_gaps`) | yes |
+| any, within a range that was repaired (`repaired_ranges`) | yes |
 
 Compaction works below the recovery point, which may be above the one that was checkpointed; the second row allows for
 that, and compaction keeps the last batch of each segment. A lost tail or a changed base offset breaks the rule of that
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -51,8 +52,10 @@ from millrace_broker.storage.filenames import (
 )
 from millrace_broker.storage.recovery.damaged_ranges import Damage, read_damage, write_damage
 from millrace_broker.storage.recovery.offset_gaps import may_have_gaps
+from millrace_broker.storage.recovery.repaired_ranges import read_repaired
 from millrace_broker.storage.reports import LogRecovery
-from millrace_broker.storage.segments.damage import DamagedRange, Synced, is_valid_again
+from millrace_broker.storage.segments.damage import DamagedRange, Synced, are_still_there
+from millrace_broker.storage.segments.repaired import RepairedRange, batches_end, behind, is_repaired
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
 
@@ -97,6 +100,7 @@ class LoadedLog:
     next_offset: int = 0
     was_clean: bool = False
     may_have_gaps: bool = False
+    repaired: tuple[RepairedRange, ...] = ()
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
@@ -155,6 +159,7 @@ class _Loading:
         finish_swaps(fs, directory)
         loaded.may_have_gaps = may_have_gaps(fs, directory)
         self._may_end_early |= loaded.may_have_gaps
+        loaded.repaired = read_repaired(fs, directory)
         self._read_damage()
         bases = _tidy(fs, directory)
         loaded.next_offset = self._promises.log_start_offset
@@ -179,8 +184,9 @@ class _Loading:
         """Opens a segment; returns false where the log must end with it though others follow."""
         segment = LogSegment(self._fs, self._directory, base, self._config)
         self._loaded.segments.append(segment)
-        named = self._named.get(base, ())
-        is_known = self._is_named_damage_known and _is_still_there(self._fs, segment, named)
+        segment.repaired = self._loaded.repaired
+        named = self._still_missing(base)
+        is_known = self._is_named_damage_known and are_still_there(self._fs, segment.fd, named, base)
         segment.damage = named if is_known else ()
         was_clean, recovery_point = self._promises.was_clean, self._promises.recovery_point
         if next_base is not None and (was_clean or next_base <= recovery_point):
@@ -189,6 +195,13 @@ class _Loading:
             return True
         return self._take_newest(segment, next_base, trusts=is_known and was_clean)
 
+    def _still_missing(self, base: int) -> tuple[DamagedRange, ...]:
+        """Returns the damage that is named in a segment, but for holes that were repaired."""
+        return tuple(one for one in self._named.get(base, ()) if not one.is_hole or not self._is_repaired(one))
+
+    def _is_repaired(self, damaged: DamagedRange) -> bool:
+        return is_repaired(self._loaded.repaired, damaged.start_offset, damaged.end_offset)
+
     def _take_closed(self, segment: LogSegment, next_base: int, *, trusts: bool) -> None:
         """Loads a segment that was synced; its indexes are rebuilt if need be, and what is damaged is set aside."""
         self._loaded.next_offset = next_base
@@ -196,7 +209,7 @@ class _Loading:
             return
         segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
         if not self._may_end_early:
-            _note_missing(segment, next_base)
+            _note_missing(segment, self._batches_end(segment, next_base))
         segment.finish()
         segment.next_offset = next_base
         if segment.write_indexes():
@@ -211,12 +224,16 @@ class _Loading:
         self._loaded.next_offset = segment.next_offset
         if next_base is None:
             return True
-        if segment.next_offset != next_base:
+        if segment.next_offset < self._batches_end(segment, next_base) or segment.next_offset > next_base:
             ends = segment.next_offset
             logger.warning("%s: ends at %d, the next segment begins at %d", segment.path, ends, next_base)
             return False
         segment.finish()
+        self._loaded.next_offset = segment.next_offset = next_base
         return True
+
+    def _batches_end(self, segment: LogSegment, next_base: int) -> int:
+        return batches_end(self._loaded.repaired, segment.base_offset, next_base)
 
     def _recover(self, segment: LogSegment, next_base: int | None) -> None:
         loaded, promises = self._loaded, self._promises
@@ -238,12 +255,18 @@ class _Loading:
         segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
         if any(one.start_offset >= self._promises.recovery_point for one in segment.damage):
             return False
-        return segment.next_offset == next_base
+        return self._batches_end(segment, next_base) <= segment.next_offset <= next_base
 
     def _check_end(self) -> None:
-        """Goes on behind an end that is damaged or missing, in another segment."""
+        """Goes on behind an end that is damaged, missing or repaired, in another segment."""
         loaded, recovery_point = self._loaded, self._promises.recovery_point
         newest = loaded.segments[-1]
+        repaired_end = behind(loaded.repaired, loaded.next_offset)
+        if repaired_end > loaded.next_offset:
+            newest.next_offset = loaded.next_offset = repaired_end
+            newest.finish()
+            self._begin(repaired_end)
+            newest = loaded.segments[-1]
         witnessed = min(recovery_point, self._promises.high_watermark)
         if loaded.next_offset < witnessed:
             _note_missing(newest, witnessed)
@@ -293,14 +316,6 @@ class _Loading:
                     raise
             else:
                 self._loaded.named_damage = damage
-
-
-def _is_still_there(fs: FileSystem, segment: LogSegment, named: Sequence[DamagedRange]) -> bool:
-    """Returns whether the file of a segment still has the damage that is named: it may have been replaced."""
-    return not any(
-        one.end_position > segment.size_bytes or is_valid_again(fs, segment.fd, one, segment.base_offset)
-        for one in named
-    )
 
 
 def _note_missing(segment: LogSegment, end_offset: int) -> None:

@@ -1,178 +1,117 @@
-"""Checking and repairing the segments of a folder that no broker uses (`millrace verify`).
+"""Repairing the segments of a folder that no broker uses (`millrace verify --repair`).
 
     <base offset>.log            rewritten without the damage, by way of <base offset>.log.tmp
     <base offset>.log.damaged    the file as it was, byte for byte; .damaged.2 and so on where there is one already
     <base offset>.index …        removed, and rebuilt by the next start
+    repaired-ranges              names the offsets that are given up (`repaired_ranges`)
+    damaged-ranges               names them no more
 
-A repair drops what lies between an invalid message and the next valid one, and nothing else. The log then has a gap at
-the offsets that are lost. Before that, the log is synced and the recovery point is raised to its end: otherwise a start
-after a crash would end the log at the gap.
+A repair gives up what is damaged or missing (`offline_check`), and nothing else: each other batch keeps its offsets.
 
-A crash leaves the old `.log` or the new one, never a mixture, and no index that does not fit it. The repair can be run
-again.
+    step                                                     what a crash behind it leaves
+    1  sync the log, raise its recovery point to its end     the damage
+    2  name the offsets in repaired-ranges                   the damage; holes are repaired
+    3  copy the .log, remove indexes, replace the .log,      each .log with its damage or without, and no index that
+       one segment after another                             does not fit it
+    4  take the ranges out of damaged-ranges                 the repaired log
+
+The recovery point is raised as a start after a crash may take a gap above it for the log's end. It is never lowered:
+the log goes on behind a repaired end, so no offset is given twice. Before step 4, `damaged-ranges` may name bytes that
+are no longer there; whoever reads it compares it with the file. The repair can be run again at any step.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from struct import Struct
 
-from millrace.errors import StorageError
-from millrace.fs import FileSystem, read_file
-from millrace_broker.storage.batches.salvage import CHUNK_BYTES, Damage, ValidBatch, examine
+from millrace.errors import CorruptRecordError
+from millrace.fs import FileSystem
+from millrace_broker.storage.batches.salvage import CHUNK_BYTES, ValidBatch
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import (
-    LOCK,
-    LOG_SUFFIX,
+    DAMAGED_RANGES,
     OFFSET_INDEX_SUFFIX,
     RECOVERY_POINT_CHECKPOINT,
+    REPAIRED_RANGES,
     TIME_INDEX_SUFFIX,
     parse_partition_dir,
-    parse_segment_file_name,
-    segment_file_name,
 )
-from millrace_broker.storage.reports import Finding
-from millrace_broker.storage.segments.offset_index import OffsetIndex
-from millrace_broker.storage.segments.time_index import TimeIndex
+from millrace_broker.storage.recovery.damaged_ranges import read_damage, write_damage
+from millrace_broker.storage.recovery.offline_check import (
+    ALONE,
+    SegmentReport,
+    Surroundings,
+    base_offset_of,
+    check_segment,
+    parts_of,
+    sibling,
+)
+from millrace_broker.storage.recovery.offline_logs import locked, logs_in, surroundings
+from millrace_broker.storage.recovery.repaired_ranges import read_repaired, write_repaired
+from millrace_broker.storage.segments.repaired import RepairedRange, joined
 
 DAMAGED_SUFFIX = ".damaged"
 TEMPORARY_SUFFIX = ".tmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentReport:
-    """What the files of one segment hold. `next_offset` follows its last valid batch. No findings: all is well."""
-
-    file: str
-    size_bytes: int
-    batches: int
-    next_offset: int
-    damaged_bytes: int
-    findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRepair:
-    """What was dropped from a segment, and the path of the file as it was."""
+    """What was dropped from a segment, the path of the file as it was, and the offsets that are given up."""
 
     file: str
     original: str
     dropped_bytes: int
+    lost: tuple[RepairedRange, ...] = ()
 
 
-class _OffsetIndexCheck:
-    """Matches index entries with batches: each entry must have the last offset of the batch at its position."""
-
-    def __init__(self, fs: FileSystem, log: str) -> None:
-        self._path = _sibling(log, OFFSET_INDEX_SUFFIX)
-        self._unmatched = {entry: slot for slot, entry in enumerate(_entries(fs, self._path, OffsetIndex.ENTRY))}
-
-    def match(self, batch: ValidBatch, base_offset: int) -> None:
-        """Removes the entry of a batch of the log from the unmatched ones."""
-        self._unmatched.pop((batch.last_offset - base_offset, batch.position), None)
-
-    def findings(self) -> Iterator[Finding]:
-        """Yields a finding for each entry that no batch has matched."""
-        for entry, slot in self._unmatched.items():
-            reason = f"entry {entry}: no batch at byte {entry[1]} of the log ends with that offset"
-            yield Finding(file=self._path, position=slot * OffsetIndex.ENTRY.size, reason=reason)
+def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
+    """Repairs these segments, folder by folder; returns what was done. StorageError."""
+    with locked(fs, logs):
+        by_folder: dict[str, list[str]] = defaultdict(list)
+        for path in logs:
+            by_folder[os.path.dirname(os.path.abspath(path))].append(path)
+        return [done for folder in sorted(by_folder) for done in _repair_in(fs, folder, by_folder[folder])]
 
 
-def find_segments(fs: FileSystem, path: str) -> list[str]:
-    """Returns the `.log` files of a data folder, of a partition's, or `path` itself; StorageError without any."""
-    with storage_errors(path):
-        if parsed := parse_segment_file_name(os.path.basename(path)):
-            if parsed[1] != LOG_SUFFIX:
-                raise StorageError(f"{path}: give the segment's .log; its indexes are checked with it")
-            return [path]
-        names = fs.listdir(path)
-        folders = [os.path.join(path, name) for name in names if parse_partition_dir(name)]
-        found = [log for folder in (path, *folders) for log in _logs_in(fs, folder)]
-    if not found and not folders:
-        raise StorageError(f"{path}: neither a data folder, nor a partition's, nor a segment's file")
-    return found
+def _repair_in(fs: FileSystem, folder: str, logs: Sequence[str]) -> list[SegmentRepair]:
+    around = surroundings(fs, folder)
+    known = {path: around[os.path.abspath(path)] for path in logs}
+    reports = [check_segment(fs, path, known[path]) for path in logs]
+    damaged = [report for report in reports if report.findings]
+    if damaged:
+        _raise_recovery_point(fs, folder)
+        _name_repaired(fs, folder, damaged)
+    done = [_repair_damage(fs, report, known[report.file]) for report in damaged]
+    _close_named(fs, folder, {base_offset_of(path) for path in known})
+    return done
 
 
-@contextmanager
-def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
-    """Locks the data folders of these files, so that no broker opens them; StorageError where one has them open."""
-    folders = sorted({os.path.dirname(os.path.dirname(os.path.abspath(log))) for log in logs})
-    fds: list[int] = []
-    try:
-        for folder in folders:
-            path = os.path.join(folder, LOCK)
-            with storage_errors(path):
-                if fs.exists(path):
-                    fds.append(fs.open(path))
-                    _lock(fs, fds[-1], folder)
-        yield
-    finally:
-        for fd in fds:
-            fs.close(fd)
-
-
-def check_segment(fs: FileSystem, path: str) -> SegmentReport:
-    """Walks a segment's file and matches its indexes with it; StorageError where it can't be read."""
-    base_offset = next_offset = _base_offset(path)
-    size_bytes = batches = damaged_bytes = 0
-    findings: list[Finding] = []
-    with storage_errors(path):
-        index = _OffsetIndexCheck(fs, path)
-        for part in _parts(fs, path):
-            size_bytes += part.size_bytes
-            if isinstance(part, Damage):
-                damaged_bytes += part.size_bytes
-                findings.append(_finding(path, part))
-            else:
-                batches += 1
-                next_offset = part.last_offset + 1
-                index.match(part, base_offset)
-        findings += index.findings()
-        findings += _time_index_findings(fs, _sibling(path, TIME_INDEX_SUFFIX))
-    return SegmentReport(
-        file=path,
-        size_bytes=size_bytes,
-        batches=batches,
-        next_offset=next_offset,
-        damaged_bytes=damaged_bytes,
-        findings=tuple(findings),
-    )
-
-
-def repair_segment(fs: FileSystem, path: str) -> SegmentRepair | None:
+def repair_segment(fs: FileSystem, path: str, around: Surroundings = ALONE) -> SegmentRepair | None:
     """Drops the damage from a segment's file, keeping a copy; returns None where nothing is damaged. StorageError.
 
     Indexes that do not fit are removed too. The folder must be `locked`.
     """
-    report = check_segment(fs, path)
-    if not report.findings:
-        return None
-    folder = os.path.dirname(path)
+    report = check_segment(fs, path, around)
+    return _repair_damage(fs, report, around) if report.findings else None
+
+
+def _repair_damage(fs: FileSystem, report: SegmentReport, around: Surroundings) -> SegmentRepair:
+    path, original = report.file, ""
     with storage_errors(path):
-        original = ""
         if report.damaged_bytes:
             original = _free_name(fs, path + DAMAGED_SUFFIX)
             _copy(fs, path, original, [(0, report.size_bytes)])
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            if fs.exists(_sibling(path, suffix)):
-                fs.unlink(_sibling(path, suffix))
-        fs.fsync_dir(folder)
+            if fs.exists(sibling(path, suffix)):
+                fs.unlink(sibling(path, suffix))
+        fs.fsync_dir(os.path.dirname(path))
         if report.damaged_bytes:
-            _copy(fs, path, path, _valid_ranges(fs, path))
-    return SegmentRepair(file=path, original=original, dropped_bytes=report.damaged_bytes)
-
-
-def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
-    """Raises the recovery points of damaged partitions, then repairs them; returns what was done. StorageError."""
-    with locked(fs, logs):
-        damaged = [path for path in logs if check_segment(fs, path).findings]
-        for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in damaged}):
-            _raise_recovery_point(fs, folder)
-        return [done for path in damaged if (done := repair_segment(fs, path)) is not None]
+            _copy(fs, path, path, _valid_ranges(fs, path, around))
+    return SegmentRepair(file=path, original=original, dropped_bytes=report.damaged_bytes, lost=_lost([report]))
 
 
 def _raise_recovery_point(fs: FileSystem, folder: str) -> None:
@@ -181,58 +120,43 @@ def _raise_recovery_point(fs: FileSystem, folder: str) -> None:
     if topic_partition is None or not fs.exists(checkpoint):
         return
     with storage_errors(folder):
-        logs = _logs_in(fs, folder)
+        logs = logs_in(fs, folder)
         for path in logs:
             _sync(fs, path)
-    end = check_segment(fs, logs[-1]).next_offset
-    write_offsets(fs, checkpoint, {**read_offsets(fs, checkpoint), topic_partition: end})
+    points = read_offsets(fs, checkpoint)
+    end = max(check_segment(fs, logs[-1]).next_offset, points.get(topic_partition, 0))
+    write_offsets(fs, checkpoint, {**points, topic_partition: end})
 
 
-def _logs_in(fs: FileSystem, folder: str) -> list[str]:
-    names = fs.listdir(folder)
-    parsed = {name: parse_segment_file_name(name) for name in names}
-    return [
-        os.path.join(folder, name) for name, found in parsed.items() if found is not None and found[1] == LOG_SUFFIX
-    ]
+def _name_repaired(fs: FileSystem, folder: str, reports: Iterable[SegmentReport]) -> None:
+    with storage_errors(os.path.join(folder, REPAIRED_RANGES)):
+        write_repaired(fs, folder, [*read_repaired(fs, folder), *_lost(reports)])
 
 
-def _time_index_findings(fs: FileSystem, path: str) -> Iterator[Finding]:
-    """Yields a finding for each entry whose timestamp does not increase, or whose offset goes back."""
-    before: tuple[int, int] | None = None
-    for slot, entry in enumerate(_entries(fs, path, TimeIndex.ENTRY)):
-        if before is not None and (entry[0] <= before[0] or entry[1] < before[1]):
-            reason = f"entry {entry} does not lie above the one before, {before}"
-            yield Finding(file=path, position=slot * TimeIndex.ENTRY.size, reason=reason)
-        before = entry
+def _close_named(fs: FileSystem, folder: str, bases: set[int]) -> None:
+    """Takes the damage of segments out of `damaged-ranges`; one that can't be read stays: a start looks again."""
+    with storage_errors(os.path.join(folder, DAMAGED_RANGES)):
+        try:
+            named = read_damage(fs, folder)
+        except CorruptRecordError:
+            return
+        if bases & named.keys():
+            write_damage(fs, folder, {base: ranges for base, ranges in named.items() if base not in bases})
 
 
-def _entries(fs: FileSystem, path: str, entry: Struct) -> Iterator[tuple[int, int]]:
-    """Yields the whole entries of an index, without the zeros behind them that a killed Kafka leaves."""
-    if not fs.exists(path):
-        return
-    content = read_file(fs, path)
-    whole = content[: len(content) // entry.size * entry.size].rstrip(b"\0")
-    count = -(-len(whole) // entry.size)
-    yield from entry.iter_unpack(content[: count * entry.size])
+def _lost(reports: Iterable[SegmentReport]) -> tuple[RepairedRange, ...]:
+    ranges = (RepairedRange(one.start_offset, one.end_offset) for report in reports for one in report.damage)
+    return joined(ranges)
 
 
-def _valid_ranges(fs: FileSystem, path: str) -> list[tuple[int, int]]:
+def _valid_ranges(fs: FileSystem, path: str, around: Surroundings) -> list[tuple[int, int]]:
     """Returns (start, end) of each run of valid batches."""
     ranges: list[tuple[int, int]] = []
-    for part in _parts(fs, path):
+    for part in parts_of(fs, path, around):
         if isinstance(part, ValidBatch):
-            end = part.position + part.size_bytes
             start = ranges.pop()[0] if ranges and ranges[-1][1] == part.position else part.position
-            ranges.append((start, end))
+            ranges.append((start, part.end))
     return ranges
-
-
-def _parts(fs: FileSystem, path: str) -> Iterator[ValidBatch | Damage]:
-    fd = fs.open(path)
-    try:
-        yield from examine(fs, fd, _base_offset(path))
-    finally:
-        fs.close(fd)
 
 
 def _copy(fs: FileSystem, source: str, target: str, ranges: Iterable[tuple[int, int]]) -> None:
@@ -262,32 +186,9 @@ def _sync(fs: FileSystem, path: str) -> None:
         fs.close(fd)
 
 
-def _lock(fs: FileSystem, fd: int, folder: str) -> None:
-    try:
-        fs.lock(fd)
-    except BlockingIOError:
-        raise StorageError(f"{folder}: a broker has this folder open ({LOCK}); stop it first") from None
-
-
 def _free_name(fs: FileSystem, path: str) -> str:
     number, name = 1, path
     while fs.exists(name):
         number += 1
         name = f"{path}.{number}"
     return name
-
-
-def _finding(path: str, damage: Damage) -> Finding:
-    reason = f"{damage.reason}; {damage.size_bytes} bytes up to the next valid batch or the end"
-    return Finding(file=path, position=damage.position, reason=reason)
-
-
-def _base_offset(path: str) -> int:
-    parsed = parse_segment_file_name(os.path.basename(path))
-    if parsed is None:
-        raise StorageError(f"{path}: not a segment's file")
-    return parsed[0]
-
-
-def _sibling(path: str, suffix: str) -> str:
-    return os.path.join(os.path.dirname(path), segment_file_name(_base_offset(path), suffix))

@@ -4,7 +4,7 @@ Lengths, CRC and offsets of each batch are checked, and each index entry must po
 finding names the file and the byte at which the bad batch or entry begins. After a wrong CRC the check goes on behind
 the batch, after bytes that are no batch with the next one that is valid. What is set aside already is a finding too,
 with its offsets. A closed segment may leave out offsets, as compaction does, as long as offsets never go back. The
-active one may do so too where the log has followed one with gaps.
+active one may do so too where the log has followed one with gaps, or was repaired.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, walk_batch
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.reports import Finding, VerifiedSegment, VerifyReport
 from millrace_broker.storage.segments.damage import intact_bytes
+from millrace_broker.storage.segments.repaired import is_repaired
 from millrace_broker.storage.segments.segment import LogSegment
 
 
@@ -81,7 +82,7 @@ class _SegmentCheck:
         segment = self._segment
         if not crc_holds:
             self._find(segment.path, position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
-        if header.base_offset != next_offset:
+        if header.base_offset != next_offset and not is_repaired(segment.repaired, next_offset, header.base_offset):
             self._find_offset(header, position, next_offset)
         if self._expected.pop(position, None) not in (None, header.last_offset - segment.base_offset):
             self._find_index(position, "does not name the batch's last offset")

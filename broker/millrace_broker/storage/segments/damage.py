@@ -41,12 +41,17 @@ class DamagedRange(NamedTuple):
     end_position: int
     reason: str
 
+    @property
+    def is_hole(self) -> bool:
+        """Whether batches are missing, and no bytes are in their place."""
+        return self.position == self.end_position
+
     def __str__(self) -> str:
         size_bytes = self.end_position - self.position
         where = f"{size_bytes} bytes at position {self.position}"
         if self.start_offset == self.end_offset:
             return f"{where} are no batch: {self.reason}"
-        what = "damaged" if size_bytes else "missing"
+        what = "missing" if self.is_hole else "damaged"
         return f"offsets {self.start_offset} to {self.end_offset - 1} are {what}, {where}: {self.reason}"
 
 
@@ -97,6 +102,25 @@ def is_valid_again(fs: FileSystem, fd: int, damaged: DamagedRange, segment_base:
     bounds = Bounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
     found = valid_at(fs, fd, damaged.position, bounds)
     return found is not None and found.base_offset == damaged.start_offset < damaged.end_offset
+
+
+def are_still_there(fs: FileSystem, fd: int, named: Sequence[DamagedRange], segment_base: int) -> bool:
+    """Returns whether a file still has the damage that was named: it may have been replaced or repaired.
+
+    No batch is where damage begins, and where it ends is the batch that was found behind it, or the file's end.
+    """
+    size_bytes = fs.size(fd)
+    return all(
+        not is_valid_again(fs, fd, one, segment_base) and _ends_as_named(fs, fd, one, size_bytes, segment_base)
+        for one in named
+    )
+
+
+def _ends_as_named(fs: FileSystem, fd: int, damaged: DamagedRange, size_bytes: int, segment_base: int) -> bool:
+    if damaged.end_position >= size_bytes:
+        return damaged.end_position == size_bytes
+    found = valid_at(fs, fd, damaged.end_position, Bounds(size_bytes, segment_base, segment_base + MAX_RELATIVE_OFFSET))
+    return found is not None and found.base_offset == damaged.end_offset
 
 
 def _in_order(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:

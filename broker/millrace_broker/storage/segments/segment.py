@@ -52,6 +52,7 @@ from millrace_broker.storage.segments.damage import (
     with_added,
 )
 from millrace_broker.storage.segments.offset_index import OffsetIndex
+from millrace_broker.storage.segments.repaired import RepairedRange, batches_end
 from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
 from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_broker.storage.segments.transaction_index import TransactionIndex
@@ -67,8 +68,8 @@ class LogSegment:
         "__weakref__", "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
         "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "damage", "fd",
         "first_timestamp", "has_producer_ids", "is_index_full", "max_timestamp", "max_timestamp_offset",
-        "next_offset", "offset_index", "path", "size_bytes", "time_index", "transaction_index", "trusts_index",
-        "was_recovered",
+        "next_offset", "offset_index", "path", "repaired", "size_bytes", "time_index", "transaction_index",
+        "trusts_index", "was_recovered",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +85,7 @@ class LogSegment:
         self.first_timestamp = NO_TIMESTAMP
         self.is_index_full = False
         self.damage: tuple[DamagedRange, ...] = ()
+        self.repaired: tuple[RepairedRange, ...] = ()
         self.trusts_index = True  # until a read finds that the log contradicts it
         self.was_recovered = False
         self.has_producer_ids = True  # as long as no recovery has found that there are none
@@ -357,14 +359,15 @@ class LogSegment:
         return True
 
     def _ends_at(self, next_offset: int) -> bool:
-        """Returns whether the batches behind the last index entry end at an offset, but for damage that is known."""
+        """Returns whether the batches behind the last index entry end at an offset, but for what is known to lack."""
         last, end_offset = self.offset_index.last, self.base_offset
         try:
             for _, header in self.headers(0 if last is None else last[1]):
                 end_offset = header.next_offset
         except RecordError:
             return False
-        return max((end_offset, *(one.end_offset for one in self.damage))) == next_offset
+        end_offset = max((end_offset, *(one.end_offset for one in self.damage)))
+        return batches_end(self.repaired, self.base_offset, next_offset) <= end_offset <= next_offset
 
     def load_active(self) -> bool:
         """Loads the newest segment after a clean shutdown; returns false where something does not fit.
@@ -392,7 +395,7 @@ class LogSegment:
         """Walks all batches and rebuilds the indexes; returns (bytes behind the last valid batch, why).
 
         What was `synced` and is damaged is set aside. With `truncate` what is behind the last batch is cut off. Offsets
-        may be left out below `gaps_up_to_offset` only. OSError passes.
+        may be left out below `gaps_up_to_offset`, and in repaired ranges. OSError passes.
         """
         self.offset_index.clear()
         self.time_index.clear()
@@ -422,7 +425,7 @@ class LogSegment:
         place = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset)
         end = position
         try:
-            for at, header in valid_batches(self._fs, self.fd, place):
+            for at, header in valid_batches(self._fs, self.fd, place._replace(repaired=self.repaired)):
                 if header.producer_id != NO_PRODUCER_ID:
                     self.has_producer_ids = True
                 self.add(at, header.base_offset + header.last_offset_delta, header.max_timestamp)

@@ -1,7 +1,8 @@
 """A walk over the batches of a segment, as recovery makes it, up to the first one that is not valid.
 
 A batch is valid if its CRC, its codec and its offsets are: it follows on the batch before it, or comes behind a gap
-that compaction has made. No CRC covers a base offset, so a batch behind a gap must not reach over that of the next one.
+that compaction or a repair has made. No CRC covers a base offset, so a batch behind a gap must not reach over that of
+the next one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from millrace.records.batch import CODEC_MASK, BatchHeader
 from millrace.records.compression import Codec, codec_of
 from millrace_broker.storage.batches.salvage import Bounds, valid_at
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, Placed, walk_batches
+from millrace_broker.storage.segments.repaired import RepairedRange, is_repaired
 
 MAX_CODEC_ID = max(Codec)
 
@@ -22,7 +24,7 @@ MAX_CODEC_ID = max(Codec)
 class WalkedFrom(NamedTuple):
     """Where a walk begins and ends, and which offset is expected first.
 
-    Offsets may be left out below `gaps_up_to_offset` only.
+    Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges.
     """
 
     position: int
@@ -30,6 +32,7 @@ class WalkedFrom(NamedTuple):
     segment_base: int
     next_offset: int
     gaps_up_to_offset: int
+    repaired: tuple[RepairedRange, ...] = ()
 
 
 def valid_batches(fs: FileSystem, fd: int, place: WalkedFrom) -> Iterator[Placed]:
@@ -55,7 +58,10 @@ def _check(fs: FileSystem, fd: int, place: WalkedFrom, header: BatchHeader, *, c
         raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
     codec_of(header.codec_id)
     expected = place.next_offset
-    is_after_gap = expected < header.base_offset and header.next_offset <= place.gaps_up_to_offset
+    may_leave_out = header.next_offset <= place.gaps_up_to_offset or is_repaired(
+        place.repaired, expected, header.base_offset
+    )
+    is_after_gap = expected < header.base_offset and may_leave_out
     is_placed = header.base_offset == expected or (is_after_gap and not _is_contradicted(fs, fd, place, header))
     if not is_placed or header.last_offset - place.segment_base > MAX_RELATIVE_OFFSET:
         raise CorruptRecordError(f"offset {header.base_offset} where {expected} is expected")
