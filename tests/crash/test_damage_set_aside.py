@@ -30,6 +30,10 @@ from millrace_support.damaged_log import (
 END_OF_ALL = 1 << 40
 
 
+def offsets_of(damage):
+    return {offset for _, one in damage for offset in range(one.start_offset, one.end_offset)}
+
+
 def read_around(log):
     """Returns the records by offset, and the offsets that can't be read: reads refuse them, or the bytes are damaged.
 
@@ -82,6 +86,29 @@ def test_one_flip_costs_one_batch_at_most(clean, name, number, place):
     again = open_log(fs, clean=True, recovery_point=END + RECORDS, high_watermark=END + RECORDS)
     assert again.log_end_offset == END + RECORDS
     assert read_around(again)[0].keys() - range(END, END + RECORDS) == found.keys()
+
+
+CHECKED = [(numbers, place) for numbers in ((0,), (1,), (-1,), (1, 3)) for place in (*FLIPS, IN_A_RECORD)]
+CHECKED += [((1, 2), place) for place in (*FLIPS, IN_A_RECORD) if place[0] >= 8]  # which offset is right stays open
+
+
+@pytest.mark.parametrize("name", [SEGMENTS[0], SEGMENTS[3], SEGMENTS[-1]])
+@pytest.mark.parametrize(("numbers", "place"), CHECKED, ids=str)
+def test_a_check_sets_aside_what_no_reader_has_met(name, numbers, place):
+    fs = GOOD.after_kill()
+    content = original = content_of(GOOD, name)
+    batches = [list(walk(original))[number] for number in numbers]
+    for position, _ in batches:
+        content = flip(content, position + place[0], place[1])
+    write(fs, name, content)
+    lost = {offset for _, header in batches for offset in range(header.base_offset, header.next_offset)}
+    log = open_log(fs, clean=True)
+    assert log.verify().findings
+    assert offsets_of(log.damage) == lost
+    found, refused = read_around(log)
+    assert (found, refused) == ({key: WRITTEN[key] for key in WRITTEN.keys() - lost}, lost)
+    log.close()
+    assert offsets_of(open_log(fs, clean=True).damage) == lost
 
 
 @pytest.mark.usefixtures("without_logs")

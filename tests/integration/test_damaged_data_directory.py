@@ -174,6 +174,28 @@ def test_damage_costs_what_it_hit_and_is_named(filled, rounds):
         assert found[UNTOUCHED] == EXPECTED[UNTOUCHED]
 
 
+@pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ")
+def test_a_check_of_all_segments_adds_what_it_finds_to_what_is_named(filled):
+    """Nobody has read the damaged record, and no start has compared its CRC after a clean stop."""
+    broker, good = filled
+    restored(broker, good)
+    path = sorted((broker.data_dir / f"{TOPICS[0]}-0").glob("*.log"))[1]
+    content = path.read_bytes()
+    position, header = list(walk(content))[2]
+    at = position + header.size_bytes - 3
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    named = f"{path}: offsets {header.base_offset} to {header.next_offset - 1} are damaged"
+    broker.start()
+    try:
+        urllib.request.urlopen(change_request(broker, "maintenance/verify")).close()
+        [told] = damage_in_health(broker)
+        broker.restart()
+        assert damage_in_health(broker) == [told]
+    finally:
+        broker.stop()
+    assert told.startswith(named)
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ")
 @pytest.mark.soak(rounds=1, soak_rounds=17)

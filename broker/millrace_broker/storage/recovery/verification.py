@@ -5,6 +5,9 @@ finding names the file and the byte at which the bad batch or entry begins. Afte
 the batch, after bytes that are no batch with the next one that is valid. What is set aside already is a finding too,
 with its offsets. A closed segment may leave out offsets, as compaction does, as long as offsets never go back. The
 active one may do so too where the log has followed one with gaps, or was repaired.
+
+Damage that nobody has met yet is set aside: reads of it are refused, health names it, and the next checkpoint chore
+writes it into `damaged-ranges`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from millrace_broker.storage.batches.salvage import Bounds, batch_behind
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, walk_batches
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.reports import Finding, VerifiedSegment, VerifyReport
-from millrace_broker.storage.segments.damage import intact_bytes
+from millrace_broker.storage.segments.damage import covering, intact_bytes
+from millrace_broker.storage.segments.damage_search import set_aside_from
 from millrace_broker.storage.segments.repaired import is_repaired
 from millrace_broker.storage.segments.segment import LogSegment
 
@@ -37,6 +41,8 @@ class _SegmentCheck:
         self._fs = fs
         self._end_offset = next_base
         self._gaps: list[Finding] = []
+        self._gap_offsets: list[int] = []
+        self._damaged_offsets: list[int] = []
         self._expected: dict[int, int] = {}
 
     @property
@@ -63,6 +69,12 @@ class _SegmentCheck:
         for position in self._expected:
             self._find_index(position, "no batch begins there")
 
+    def set_aside(self) -> None:
+        """Sets aside the damage that was found. OSError passes."""
+        for offset in self._damaged_offsets:
+            if covering(self._segment.damage, offset) is None:
+                set_aside_from(self._fs, self._segment, offset)
+
     def _walk(self, start: int, end: int, next_offset: int) -> None:
         """Walks over the batches between two positions, past what is no batch."""
         segment = self._segment
@@ -76,12 +88,14 @@ class _SegmentCheck:
                 found = batch_behind(self._fs, segment.fd, start, bounds)
                 behind = "the end" if found is None else f"offset {found.base_offset} at position {found.position}"
                 self._find(segment.path, start, f"{error}; offset {next_offset} up to {behind} can't be read")
+                self._damaged_offsets.append(next_offset)
                 start, next_offset = (end, next_offset) if found is None else (found.position, found.base_offset)
 
     def _check(self, position: int, header: BatchHeader, next_offset: int, *, crc_holds: bool) -> None:
         segment = self._segment
         if not crc_holds:
             self._find(segment.path, position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
+            self._damaged_offsets.append(next_offset)
         if header.base_offset != next_offset and not is_repaired(segment.repaired, next_offset, header.base_offset):
             self._find_offset(header, position, next_offset)
         if self._expected.pop(position, None) not in (None, header.last_offset - segment.base_offset):
@@ -94,10 +108,11 @@ class _SegmentCheck:
         reason = f"offset {header.base_offset} where {expected} is expected"
         gap = Finding(file=self._segment.path, position=position, reason=reason)
         if self._end_offset is not None and expected < header.base_offset and header.next_offset <= self._end_offset:
-            self._gaps = [gap]
+            self._gaps, self._gap_offsets = [gap], [expected]
         else:
             self.findings += [*self._gaps, gap]
-            self._gaps = []
+            self._damaged_offsets += [*self._gap_offsets, expected]
+            self._gaps, self._gap_offsets = [], []
 
     def _find(self, path: str, position: int, reason: str) -> None:
         self.findings.append(Finding(file=path, position=position, reason=reason))
@@ -131,6 +146,7 @@ def verify_log(
             check = _SegmentCheck(fs, segment, end_of_active if following is None else following.base_offset)
             if not dry_run:
                 check.run()
+                check.set_aside()
         finally:
             segment.release()
         checks.append(check)
