@@ -63,6 +63,7 @@ FAULTS = {
         'millrace_build_info{instance="a"}': "1x124",
     },
     "CompactionFails": {"millrace_log_compaction_failures_total": COUNTED},
+    "RecordsAreDamaged": {'millrace_log_directory_damaged_ranges{directory="/a"}': gauge(0, 2)},
     "GroupIsStuck": {
         f"millrace_log_end_offset{LOG}": GROWS,
         f"millrace_group_offset{GROUP}": "0+10x4 40x39 450+10x79",

@@ -191,9 +191,16 @@ def test_a_check_of_all_segments_adds_what_it_finds_to_what_is_named(filled):
         [told] = damage_in_health(broker)
         broker.restart()
         assert damage_in_health(broker) == [told]
+        with urllib.request.urlopen(read_request(broker, "metrics")) as answer:
+            metrics = answer.read().decode()
+        assert f'millrace_log_directory_damaged_ranges{{directory="{broker.data_dir}"}} 1.0' in metrics
+        doctor = CommandRunner().invoke(app, ["doctor", "--bootstrap", broker.bootstrap, "--json"])
+        findings = {one["thing"]: one for one in json.loads(doctor.stdout)}
     finally:
         broker.stop()
     assert told.startswith(named)
+    assert findings["damaged ranges of logs"]["found"] == f"1 in {TOPICS[0]}-0 in {broker.data_dir}"
+    assert findings["damaged ranges of logs"]["level"] == "problem"
 
 
 @pytest.mark.timeout(3600)

@@ -18,6 +18,7 @@ A process that is not live is to be restarted. One that is not ready is sent no 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 
@@ -50,7 +51,7 @@ class Facts(NamedTuple):
     unheeded_changes: tuple[str, ...] = ()
     failed_changes: Mapping[str, int] = {}
     uncompacted: tuple[str, ...] = ()
-    damage: tuple[str, ...] = ()
+    damage: Mapping[str, tuple[str, ...]] = {}
 
 
 class Check(NamedTuple):
@@ -77,7 +78,7 @@ def judge(facts: Facts) -> Health:
         Check("zookeeper", (facts.zookeeper_trouble,) if facts.zookeeper_trouble else ()),
         Check("metadata", tuple(f"a change of the cluster has no effect yet: {one}" for one in facts.unheeded_changes)),
         Check("compaction", facts.uncompacted, keeps_clients_away=False),
-        Check("damage", facts.damage, keeps_clients_away=False),
+        Check("damage", tuple(chain.from_iterable(facts.damage.values())), keeps_clients_away=False),
         Check("loading", _loading(facts)),
         Check("stopping", ("the broker is stopping",) if facts.is_stopping else ()),
     )

@@ -52,7 +52,7 @@ class Vitals:
         self.shards: Sequence[LedPartitions] = ()
         self.publisher: Publisher | None = None
         self.uncompacted: Callable[[], tuple[str, ...]] = tuple
-        self.damage: Callable[[], tuple[str, ...]] = tuple
+        self.damage: Callable[[], Mapping[str, tuple[str, ...]]] = dict
         self.is_starting = True
         self.is_stopping = False
         self._store = store

@@ -80,6 +80,9 @@ class MachineCollector:
         refusals = {path: each.refusals for path, each in folders.items()}
         text = "Appends that found no room in a data directory."
         yield counters("log_directory_refused_appends", text, DIRECTORY, refusals)
+        damaged = {(path,): float(len(ranges)) for path, ranges in facts.damage.items()}
+        text = "Ranges of logs that are damaged or missing, and set aside."
+        yield gauges("log_directory_damaged_ranges", text, DIRECTORY, damaged)
         flushes = {path: each.flushes for path, each in folders.items()}
         yield histograms("log_flush_seconds", "Of a log to a data directory.", DIRECTORY, flushes)
 

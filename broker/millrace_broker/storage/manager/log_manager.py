@@ -139,9 +139,12 @@ class LogManager:
         """Returns the logs in each data folder; None for a folder that is offline."""
         return {each.path: self._table.in_dir(each) if each.is_online else None for each in self.dirs.all}
 
-    def damage(self) -> tuple[str, ...]:
-        """Returns what is set aside as damaged in all logs: file, offsets and bytes, as sentences."""
-        return tuple(f"{path}: {one}" for log in self._table.logs.values() for path, one in log.damage)
+    def damage(self) -> dict[str, tuple[str, ...]]:
+        """Returns what is set aside as damaged in each data folder: file, offsets and bytes, as sentences."""
+        return {
+            folder: tuple(f"{path}: {one}" for log in (logs or {}).values() for path, one in log.damage)
+            for folder, logs in self.by_data_dir().items()
+        }
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """Returns the log of a partition, None where there is none."""

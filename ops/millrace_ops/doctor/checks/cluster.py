@@ -134,6 +134,14 @@ def check_directories(facts: ClusterFacts) -> Iterator[Finding]:
         otherwise=Level.PROBLEM,
     )
     yield judged(
+        "damaged ranges of logs",
+        ", ".join(facts.damaged_dirs) or "0",
+        "0",
+        "copy the partitions from other replicas; or stop the broker, and `millrace verify --repair DIR`",
+        is_well=not facts.damaged_dirs,
+        otherwise=Level.PROBLEM,
+    )
+    yield judged(
         "data directories that are not told of",
         "; ".join(facts.unknown_dirs) or "0",
         "0",

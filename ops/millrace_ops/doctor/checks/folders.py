@@ -28,6 +28,7 @@ def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[Finding]:
     if facts.inodes:
         yield check_inodes(facts)
     yield check_last_stop(facts)
+    yield check_damage(facts)
 
 
 def check_folders(folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None) -> Iterator[Finding]:
@@ -118,6 +119,18 @@ def check_last_stop(facts: FolderFacts) -> Finding:
         "stopped cleanly, or in use",
         "nothing: the next start recovers the logs. Stop brokers by SIGTERM and wait for them (TimeoutStopSec)",
         is_well=facts.is_held or facts.is_clean,
+    )
+
+
+def check_damage(facts: FolderFacts) -> Finding:
+    """Returns whether no range of a log is named as damaged."""
+    return judged(
+        f"damaged ranges in {facts.path}",
+        ", ".join(facts.damaged) or "0",
+        "0",
+        f"copy the partitions from other replicas; or stop the broker, and `millrace verify --repair {facts.path}`",
+        is_well=not facts.damaged,
+        otherwise=Level.PROBLEM,
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from millrace.client import Cluster, ClusterMetadata
 from millrace.client.log_dirs import LogDir, describe_log_dirs
 from millrace.errors import MillraceError
+from millrace_ops.doctor.facts.folders import read_folder
 from millrace_ops.replicas.health import has_leader
 
 LEAST_ROOM_BYTES = 1 << 20  # the largest batch that a broker takes by default
+_LogDirs = dict[tuple[int, str], LogDir]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class ClusterFacts:
     `silent` has the brokers that the cluster tells of and that can't be reached from here. Of the partitions,
     `unavailable` have no leader, and `under_replicated` have replicas that are not in sync. Of the data directories,
     `offline_dirs` can't be used, and `full_dirs` have no room for a batch; `unknown_dirs` are the brokers that do not
-    tell of theirs, with the reason.
+    tell of theirs, with the reason. `damaged_dirs` are those on this machine in which logs have damaged ranges.
     """
 
     bootstrap: str
@@ -35,6 +37,7 @@ class ClusterFacts:
     offline_dirs: tuple[str, ...] = ()
     full_dirs: tuple[str, ...] = ()
     unknown_dirs: tuple[str, ...] = ()
+    damaged_dirs: tuple[str, ...] = ()
 
 
 def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
@@ -54,9 +57,10 @@ def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
         unavailable=sum(not has_leader(one) for one in partitions),
         under_replicated=sum(len(one.isr) < len(one.replicas) for one in partitions),
         on_one_broker=sum(len(one.replicas) == 1 for one in partitions),
-        offline_dirs=tuple(name for name, one in log_dirs.items() if one.error_code),
-        full_dirs=tuple(name for name, one in log_dirs.items() if _is_full(one)),
+        offline_dirs=_named(log_dirs, lambda one: bool(one.error_code)),
+        full_dirs=_named(log_dirs, _is_full),
         unknown_dirs=unknown_dirs,
+        damaged_dirs=tuple(_damaged(metadata, log_dirs)),
     )
 
 
@@ -68,16 +72,28 @@ def _silent(cluster: Cluster, metadata: ClusterMetadata) -> Iterator[str]:
             yield f"{broker.id} at {broker.address}"
 
 
-def _log_dirs(cluster: Cluster, metadata: ClusterMetadata) -> tuple[dict[str, LogDir], tuple[str, ...]]:
-    """Returns the data directories by names that tell the broker, too, and the brokers that do not tell theirs."""
-    found: dict[str, LogDir] = {}
+def _log_dirs(cluster: Cluster, metadata: ClusterMetadata) -> tuple[_LogDirs, tuple[str, ...]]:
+    """Returns the data directories by broker and path, and the brokers that do not tell theirs."""
+    found: _LogDirs = {}
     unknown: list[str] = []
     for broker in metadata.brokers.values():
         try:
-            found |= {f"{one.path} of broker {broker.id}": one for one in describe_log_dirs(cluster, broker.id, ())}
+            found |= {(broker.id, one.path): one for one in describe_log_dirs(cluster, broker.id, ())}
         except MillraceError as error:
             unknown.append(f"broker {broker.id}: {error}")
     return found, tuple(unknown)
+
+
+def _named(log_dirs: _LogDirs, wanted: Callable[[LogDir], bool]) -> tuple[str, ...]:
+    return tuple(f"{path} of broker {broker}" for (broker, path), one in log_dirs.items() if wanted(one))
+
+
+def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs) -> Iterator[str]:
+    """Yields the directories that have damaged ranges, of those that are on this machine and can be read from here."""
+    for broker_id, path in log_dirs:
+        folder = read_folder(path)
+        if folder.exists and (folder.cluster_id, folder.broker_id) == (metadata.cluster_id, broker_id):
+            yield from (f"{damage} in {path}" for damage in folder.damaged)
 
 
 def _is_full(log_dir: LogDir) -> bool:

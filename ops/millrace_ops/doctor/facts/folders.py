@@ -18,6 +18,7 @@ from millrace.fs import OsFileSystem
 from millrace_broker.storage.data_dirs.data_dir import check_unlocked
 from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, read_cluster_id
 from millrace_broker.storage.filenames import CLEAN_SHUTDOWN, SEGMENT_SUFFIXES, parse_partition_dir
+from millrace_broker.storage.recovery.offline_logs import named_damage
 
 MOUNTS = Path("/proc/self/mountinfo")
 LOST_AND_FOUND = "lost+found"  # ext4's folder at the top of a disk, which belongs to root
@@ -37,7 +38,8 @@ class FolderFacts:
     """A data folder. `foreign_entry` is one in it that belongs to another user than the folder does.
 
     `inodes` and `free_inodes` are 0 where the file system makes them as it needs them. `trouble` says why the folder
-    could not be read; the other facts are then of no use.
+    could not be read; the other facts are then of no use. `damaged` has the partitions of which `damaged-ranges` names
+    something, and how much.
     """
 
     path: str
@@ -59,6 +61,7 @@ class FolderFacts:
     cluster_id: str | None = None
     partitions: int = 0
     files: int = 0
+    damaged: tuple[str, ...] = ()
 
 
 def read_folder(path: str) -> FolderFacts:
@@ -67,6 +70,13 @@ def read_folder(path: str) -> FolderFacts:
         return _read(path)
     except (OSError, StorageError) as error:
         return FolderFacts(path=path, trouble=str(error))
+
+
+def named_as_damaged(path: str) -> tuple[str, ...]:
+    """Returns the partitions in a data folder whose logs have damaged ranges, and how many. OSError passes."""
+    fs = OsFileSystem()
+    counts = {folder: sum(map(len, named_damage(fs, folder).values())) for folder in sorted(_partitions(path))}
+    return tuple(f"{count} in {os.path.basename(folder)}" for folder, count in counts.items() if count)
 
 
 def mount_of(path: str, mounts: str) -> Mount | None:
@@ -106,6 +116,7 @@ def _read(path: str) -> FolderFacts:
         cluster_id=read_cluster_id(fs, path) if exists else None,
         partitions=len(partitions),
         files=sum(map(_files, partitions)),
+        damaged=named_as_damaged(path) if exists else (),
     )
 
 

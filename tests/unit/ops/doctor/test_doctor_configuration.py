@@ -140,6 +140,7 @@ def test_replicas_fit_the_brokers(replicas, brokers, level):
         ({"under_replicated": 1}, [("problem", "under-replicated partitions")]),
         ({"offline_dirs": ("/a of broker 1",)}, [("problem", "offline data directories")]),
         ({"full_dirs": ("/a of broker 1",)}, [("problem", "full data directories")]),
+        ({"damaged_dirs": ("2 in t-0 in /a",)}, [("problem", "damaged ranges of logs")]),
         ({"unknown_dirs": ("broker 1: no right",)}, [("advice", "data directories that are not told of")]),
         ({"on_one_broker": 1}, [("advice", "partitions with one replica")]),
         ({"on_one_broker": 1, "broker_ids": frozenset({1})}, []),

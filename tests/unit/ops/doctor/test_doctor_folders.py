@@ -55,6 +55,7 @@ def test_a_good_folder_has_nothing_to_change():
         ({"free_bytes": GIB - 1}, ("problem", "room")),
         ({"free_inodes": 9}, ("advice", "inodes")),
         ({"is_clean": False}, ("advice", "state")),
+        ({"damaged": ("2 in t-0",)}, ("problem", "damaged")),
     ],
 )
 def test_each_fact_is_judged_by_itself(facts, expected):
