@@ -7,7 +7,8 @@
 An entry is on the disk before the first batch of its epoch is written. A crash may leave one whose batches are lost;
 `truncate` drops it when the log opens.
 
-A file that is damaged, so that it has no such entries, is made again of the log's batches, which bear their epochs.
+A file that is damaged, so that it has no such entries, is made again of the log's batches, which bear their epochs. So
+is one with an entry that two batches side by side contradict: no checksum covers the file, nor the epoch in a batch.
 
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.
@@ -18,8 +19,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
+from millrace.config import MAX_LONG
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
 from millrace.leader_states import LAST_LEADER_EPOCH, leader_epoch
@@ -29,13 +31,17 @@ from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT
 
 logger = logging.getLogger(__name__)
 
+Entry = tuple[int, int]
+Batches = Callable[[int], Iterable[BatchHeader]]
+"""Gives the headers of a log's batches from an offset on."""
+
 
 class LeaderEpochs:
     """The leader epochs of one log."""
 
     __slots__ = ("_entries", "_fs", "_is_behind", "_path", "latest", "newest_found")
 
-    def __init__(self, fs: FileSystem, directory: str, batches: Callable[[], Iterable[BatchHeader]]) -> None:
+    def __init__(self, fs: FileSystem, directory: str, batches: Batches) -> None:
         """Reads the file, or else the headers of the log's `batches`. StorageError."""
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
@@ -43,9 +49,11 @@ class LeaderEpochs:
         self.latest = NO_LEADER_EPOCH
         """The newest epoch; -1 if none is known."""
         try:
-            self._keep(_parse(self._path, read_lines(fs, self._path)))
+            entries = _parse(self._path, read_lines(fs, self._path))
+            _check(self._path, entries, batches)
+            self._keep(entries)
         except DamagedCheckpointError as error:
-            entries = _epochs_of(batches())
+            entries = _epochs_of(batches(0))
             logger.warning("%s; the leader epochs are read from the log's batches: %s", error, entries)
             self._replace_if_possible(entries)
         self.newest_found = self.latest
@@ -115,6 +123,33 @@ def _parse(path: str, lines: list[list[str]]) -> list[tuple[int, int]]:
         if not (before[0] < after[0] and before[1] < after[1]):
             raise DamagedCheckpointError(f"{path}: epoch {after[0]} at offset {after[1]} does not follow {before}")
     return entries
+
+
+def _check(path: str, entries: Sequence[Entry], batches: Batches) -> None:
+    """Raises DamagedCheckpointError where an entry can't be true of the batches. StorageError."""
+    for number, (epoch, start) in enumerate(entries):
+        before = entries[number - 1] if number else None
+        end = entries[number + 1][1] if number + 1 < len(entries) else MAX_LONG
+        if _is_contradicted(epoch, start, end, before, batches):
+            raise DamagedCheckpointError(f"{path}: epoch {epoch} does not begin at offset {start} in the log")
+
+
+def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, batches: Batches) -> bool:
+    """Returns whether two batches have another epoch behind the start, or the epoch reaches to before it.
+
+    An epoch begins with a batch, but for the first one: its start is raised with that of the log.
+    """
+    ahead = list(islice(batches(start), 2))
+    own = [one.partition_leader_epoch for one in ahead if one.base_offset < end]
+    if len(own) > 1 and own[0] == own[1] and own[0] not in {epoch, NO_LEADER_EPOCH}:
+        return True
+    if before is None:
+        return False
+    if ahead and ahead[0].base_offset < start:
+        return True
+    earlier = islice(batches(start - 1), 1) if ahead else batches(before[1])
+    found = sum(one.partition_leader_epoch == epoch for one in earlier)
+    return found > (0 if set(own) == {epoch} else 1)
 
 
 def _epochs_of(batches: Iterable[BatchHeader]) -> list[tuple[int, int]]:

@@ -124,7 +124,7 @@ class Log:
         """Reads what is known beside the batches (leaders, producers), and connects the parts. StorageError."""
         fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
         recovery_point = min(recovery_point, segments.end_offset)
-        self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers)
+        self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers_from)
         self.leader_epochs.truncate(segments.end_offset)
         self.leader_epochs.raise_start(segments.start_offset)
         rolling = Rolling(clock, config, seed=str(self.topic_partition))

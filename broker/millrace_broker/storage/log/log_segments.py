@@ -119,6 +119,13 @@ class LogSegments:
             with storage_errors(segment.path), suppress(RecordError):
                 yield from (header for _, header in segment.headers(0))
 
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """Yields the headers from the batch that holds an offset on, or else the next one, as `headers` does."""
+        for segment in self.now[self.now.floor_index(offset) :]:
+            with storage_errors(segment.path), suppress(RecordError):
+                position = segment.position_of(max(offset, segment.base_offset))
+                yield from (header for _, header in segment.headers(position))
+
     def drop_first(self) -> LogSegment:
         """Takes the oldest segment out and returns it; the log starts at the next one."""
         segment = self.now[0]

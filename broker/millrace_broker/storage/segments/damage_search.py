@@ -61,8 +61,10 @@ def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable
 def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
     """Sets aside what is no valid batch at a position, where an offset is expected. OSError passes."""
     trusted = _next_trusted(fs, segment, position, expected_offset)
-    end = segment.size_bytes if trusted is None else trusted.position
-    end_offset = segment.next_offset if trusted is None else trusted.base_offset
+    ends = [(segment.size_bytes, segment.next_offset)]
+    ends += [] if trusted is None else [(trusted.position, trusted.base_offset)]
+    ends += [(one.position, one.start_offset) for one in segment.damage if one.position > position]
+    end, end_offset = min(ends)
     bounds = Bounds(end, expected_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
     found = damaged_from(fs, segment.fd, position, bounds, Synced(end_offset=end_offset, is_end=True), reason)
     segment.add_damage(found)

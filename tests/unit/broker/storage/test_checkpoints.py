@@ -4,13 +4,17 @@ import pytest
 
 from millrace.errors import InconsistentClusterIdError, StorageError
 from millrace.fs import read_file
-from millrace.records.batch import read_header
+from millrace.records.batch import BatchHeader, read_header
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir, read_topic_id, write_topic_id
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_support.crash_fs import CrashFileSystem
+
+
+def no_batches(_: int) -> list[BatchHeader]:
+    return []
 
 
 def put(fs: CrashFileSystem, path: str, content: bytes) -> None:
@@ -49,23 +53,23 @@ def test_epochs_begin_where_they_were_assigned() -> None:
     fs = CrashFileSystem()
     fs.mkdir("/t-0")
     fs.fsync_dir("/")
-    epochs = LeaderEpochs(fs, "/t-0", list)
+    epochs = LeaderEpochs(fs, "/t-0", no_batches)
     assert epochs.latest == -1
     epochs.assign(0, 0)
     epochs.assign(3, 42)
     assert read_file(fs, "/t-0/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 42\n"
-    again = LeaderEpochs(fs.after_cut(), "/t-0", list)
+    again = LeaderEpochs(fs.after_cut(), "/t-0", no_batches)
     assert (again.latest, again.entries) == (3, ((0, 0), (3, 42)))
 
 
 def test_an_epoch_that_wrote_nothing_is_replaced_or_forgotten() -> None:
     fs = CrashFileSystem()
-    epochs = LeaderEpochs(fs, "/", list)
+    epochs = LeaderEpochs(fs, "/", no_batches)
     epochs.assign(1, 10)
     epochs.assign(2, 10)
     assert epochs.entries == ((2, 10),)
     epochs.truncate(10)
-    assert LeaderEpochs(fs, "/", list).entries == ()
+    assert LeaderEpochs(fs, "/", no_batches).entries == ()
 
 
 @pytest.mark.parametrize(
@@ -95,11 +99,11 @@ def test_epochs_of_a_damaged_file_are_those_of_the_batches(content: bytes, caplo
         read_header(encode_batch([NewRecord(b"v")], base_offset=offset))._replace(partition_leader_epoch=epoch)
         for offset, epoch in written
     ]
-    epochs = LeaderEpochs(fs, "/", lambda: headers)
+    epochs = LeaderEpochs(fs, "/", lambda _: headers)
     assert epochs.entries == ((2, 10), (5, 50))
     assert epochs.newest_found == 5
     assert "the leader epochs are read from the log's batches" in caplog.text
-    assert LeaderEpochs(fs, "/", list).entries == epochs.entries, "the file is written again"
+    assert LeaderEpochs(fs, "/", no_batches).entries == epochs.entries, "the file is written again"
 
 
 def test_a_folder_remembers_its_cluster_and_broker() -> None:
