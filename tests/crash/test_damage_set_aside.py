@@ -24,6 +24,7 @@ from millrace_support.damaged_log import (
     open_log,
     values,
     whole_batches,
+    with_swapped_blocks,
     write,
 )
 
@@ -142,6 +143,30 @@ def test_no_undamaged_record_is_lost(rounds):
         log.close()
         again = open_log(fs, clean=chance.random() < 0.5)
         assert read_around(again)[0] == found, told
+
+
+@pytest.mark.usefixtures("without_logs")
+@pytest.mark.soak(rounds=200, minutes=1)
+def test_blocks_of_batches_that_have_changed_places_are_named(rounds):
+    """Which of them are out of place stays open; what is not read is named, and no byte is cut."""
+    for seed in rounds:
+        chance = Random(seed)
+        fs, name = GOOD.after_kill(), chance.choice(SEGMENTS)
+        original = content_of(fs, name)
+        content = with_swapped_blocks(original, chance)
+        write(fs, name, content)
+        log = open_log(fs, clean=chance.random() < 0.5)
+        log.verify()
+        found, _ = read_around(log)
+        told = f"seed {seed}, {name}"
+        swapped = {offset for _, header in walk(original) for offset in range(header.base_offset, header.next_offset)}
+        assert log.log_end_offset == END, told
+        assert {key: WRITTEN[key] for key in found} == found, told
+        assert WRITTEN.keys() - found.keys() <= offsets_of(log.damage) & swapped, told
+        assert content_of(fs, name) == content, told
+        log.close()
+        again = open_log(fs, clean=chance.random() < 0.5)
+        assert WRITTEN.keys() - read_around(again)[0].keys() <= offsets_of(again.damage) & swapped, told
 
 
 def test_ranges_are_kept_in_a_file_that_is_made_again():

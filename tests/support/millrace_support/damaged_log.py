@@ -99,6 +99,13 @@ def damaged(content: bytes, chance: Random) -> bytes | None:
     )
 
 
+def with_swapped_blocks(content: bytes, chance: Random) -> bytes:
+    """Returns the content with two blocks of whole batches that have changed places."""
+    bounds = [position for position, _ in walk(content)] + [len(content)]
+    first, second, third, fourth = (bounds[at] for at in sorted(chance.sample(range(len(bounds)), 4)))
+    return content[:first] + content[third:fourth] + content[second:third] + content[first:second] + content[fourth:]
+
+
 def whole_batches(content: bytes, original: bytes) -> set[int]:
     """Returns the offsets of the batches of the original that are still at their place."""
     return {

@@ -55,6 +55,7 @@ from millrace_broker.storage.recovery.offset_gaps import may_have_gaps
 from millrace_broker.storage.recovery.repaired_ranges import read_repaired
 from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segments.damage import DamagedRange, Synced, are_still_there
+from millrace_broker.storage.segments.misplaced import add_holes
 from millrace_broker.storage.segments.repaired import RepairedRange, batches_end, behind, is_repaired
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
@@ -208,6 +209,7 @@ class _Loading:
         if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early):
             return
         segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
+        add_holes(self._fs, segment)
         if not self._may_end_early:
             _note_missing(segment, self._batches_end(segment, next_base))
         segment.finish()
@@ -245,6 +247,7 @@ class _Loading:
             truncate=True, gaps_up_to_offset=gaps_up_to_offset, synced=promises.synced_at_end
         )
         loaded.truncated_bytes += cut_bytes
+        add_holes(self._fs, segment)
         if cut_bytes:
             segment.sync_batches()
             position = segment.size_bytes

@@ -23,13 +23,14 @@ Which bytes were synced, and so are set aside and not cut, says `Synced`:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
-from millrace.errors import CorruptRecordError
+from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.salvage import CHUNK_BYTES, Bounds, ValidBatch, batch_behind, valid_at
-from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, scan_headers
 
 
 class DamagedRange(NamedTuple):
@@ -102,6 +103,28 @@ def is_valid_again(fs: FileSystem, fd: int, damaged: DamagedRange, segment_base:
     bounds = Bounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
     found = valid_at(fs, fd, damaged.position, bounds)
     return found is not None and found.base_offset == damaged.start_offset < damaged.end_offset
+
+
+def is_synced(fs: FileSystem, fd: int, position: int, bounds: Bounds, synced: Synced, *, truncate: bool) -> bool:
+    """Returns whether something was synced of the bytes behind a position, where `bounds.lowest` is expected.
+
+    Nothing was of a tail that is truncated at the end of the synced batches, unless some that lack before lie behind.
+    """
+    expected = bounds.lowest
+    if expected < synced.up_to and not (truncate and expected == synced.end_offset):
+        return True
+    older = Bounds(bounds.end, bounds.highest - MAX_RELATIVE_OFFSET, min(expected, synced.up_to) - 1)
+    if older.highest < older.lowest:
+        return False
+    found = valid_at(fs, fd, position, older) or batch_behind(fs, fd, position, older)
+    return found is not None and not _is_before(fs, fd, position, found.base_offset)
+
+
+def _is_before(fs: FileSystem, fd: int, position: int, base_offset: int) -> bool:
+    """Returns whether a batch before a position has an offset; false where damage is in between."""
+    with suppress(RecordError):
+        return any(header.base_offset == base_offset for _, header in scan_headers(fs, fd, 0, position))
+    return False
 
 
 def are_still_there(fs: FileSystem, fd: int, named: Sequence[DamagedRange], segment_base: int) -> bool:

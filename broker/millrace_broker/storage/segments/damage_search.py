@@ -28,6 +28,7 @@ from millrace_broker.storage.segments.damage import (
     intact_bytes,
     is_valid_again,
 )
+from millrace_broker.storage.segments.misplaced import add_holes
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
 
@@ -68,7 +69,8 @@ def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offse
     bounds = Bounds(end, expected_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
     found = damaged_from(fs, segment.fd, position, bounds, Synced(end_offset=end_offset, is_end=True), reason)
     segment.add_damage(found)
-    logger.error("%s: %s", segment.path, found)
+    for one in (found, *add_holes(fs, segment)):
+        logger.error("%s: %s", segment.path, one)
 
 
 def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:

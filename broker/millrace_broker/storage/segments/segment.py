@@ -48,6 +48,7 @@ from millrace_broker.storage.segments.damage import (
     covering,
     damaged_from,
     intact_bytes,
+    is_synced,
     stretch_of,
     with_added,
 )
@@ -406,10 +407,10 @@ class LogSegment:
         self.next_offset, self.damage = self.base_offset, ()
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         end, reason = self._add_valid(0, gaps_up_to_offset)
-        while end < self.size_bytes and self.next_offset < synced.up_to:
-            if truncate and self.next_offset == synced.end_offset:
-                break  # nothing that was synced is behind
+        while end < self.size_bytes:
             bounds = Bounds(self.size_bytes, self.next_offset, max_offset)
+            if not is_synced(self._fs, self.fd, end, bounds, synced, truncate=truncate):
+                break
             found = damaged_from(self._fs, self.fd, end, bounds, synced, reason)
             self.add_damage(found)
             self.next_offset = found.end_offset
