@@ -86,10 +86,10 @@ def undivided() -> Iterator[None]:
         _thread.turns = turns
 
 
-def each(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yields the entries, and pauses before each. They must not change meanwhile."""
+def each(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """Returns the entries for one look, with a pause before each. They must not change meanwhile."""
     turns = _thread.turns
-    return iter(entries) if turns is None else _each(turns, entries)
+    return entries if turns is None else _each(turns, entries)
 
 
 def _each(turns: Turns, entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -21,6 +21,7 @@ from millrace_broker.replication.purgatory import settle
 
 Result = TypeVar("Result")
 
+FEW = 100  # of which nobody waits for the end
 ERROR_CODES = ("error_code", "partition_error_code")
 
 
@@ -71,6 +72,6 @@ def error_codes(fields: Fields) -> Iterator[int]:
         elif isinstance(value, Mapping):
             yield from error_codes(value)
         elif isinstance(value, list | tuple):
-            for one in each(value):
+            for one in each(value) if len(value) > FEW else value:
                 if isinstance(one, Mapping):
                     yield from error_codes(one)

@@ -38,7 +38,10 @@ class Located(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """The position of a batch, and the chunk of the file in which it was found: part of the batch, or more."""
+    """The position of a batch, and the chunk of the file in which it was found: part of the batch, or more.
+
+    `following_offset` is the base offset of the next one, None where that is not in the chunk.
+    """
 
     position: int
     size_bytes: int
@@ -46,16 +49,12 @@ class FoundBatch(NamedTuple):
     chunk: bytes
     chunk_position: int
     base_offset: int
+    following_offset: int | None
 
     @property
     def end(self) -> int:
         """The position at which it ends."""
         return self.position + self.size_bytes
-
-    @property
-    def shows_next(self) -> bool:
-        """Whether the chunk has the beginning of the next batch."""
-        return self.end + LOG_OVERHEAD_BYTES <= self.chunk_position + len(self.chunk)
 
 
 def scan_headers(
@@ -95,18 +94,19 @@ def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) ->
         if position + size_bytes > end:
             break
         if base_offset + last_offset_delta >= offset:
+            at, following = position + size_bytes - chunk_position, None
+            if at + LOG_OVERHEAD_BYTES <= len(chunk):
+                (following,) = OFFSET.unpack_from(chunk, at)
             next_offset = base_offset + last_offset_delta + 1
-            return FoundBatch(position, size_bytes, next_offset, chunk, chunk_position, base_offset)
+            return FoundBatch(position, size_bytes, next_offset, chunk, chunk_position, base_offset, following)
         position += size_bytes
     _check_end(position, end)
     return None
 
 
-def offset_behind(fs: FileSystem, fd: int, found: FoundBatch) -> int:
-    """Returns the base offset of the batch behind one that was found. OSError passes."""
-    at = found.end - found.chunk_position
-    data = found.chunk[at : at + OFFSET.size] if found.shows_next else fs.pread(fd, OFFSET.size, found.end)
-    return int(OFFSET.unpack(data)[0])
+def offset_at(fs: FileSystem, fd: int, position: int) -> int:
+    """Returns the base offset of the batch at a position. OSError passes."""
+    return int(OFFSET.unpack(fs.pread(fd, OFFSET.size, position))[0])
 
 
 def _check_end(position: int, end: int) -> None:

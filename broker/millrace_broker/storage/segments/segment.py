@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import chain
 from threading import Lock
 
 from millrace.errors import CorruptRecordError, RecordError
@@ -27,7 +28,7 @@ from millrace_broker.storage.batches.scan import (
     Located,
     Placed,
     find_batch,
-    offset_behind,
+    offset_at,
     scan_headers,
 )
 from millrace_broker.storage.config import LogConfig
@@ -211,7 +212,7 @@ class LogSegment:
         found = self.find(offset, end_position)
         if found is None:
             return None
-        start, first_bytes, first_end, chunk, chunk_position, _ = found
+        start, first_bytes, first_end, chunk, chunk_position, _, _ = found
         if start + max_bytes >= end_position:
             end, next_offset = end_position, end_offset
         elif first_bytes <= max_bytes:
@@ -248,14 +249,15 @@ class LogSegment:
             stretch = stretch_of(self.damage, offset, self.size_bytes)
             start, end = max(start, stretch.position), min(end, stretch.end_position)
         found = find_batch(self._fs, self.fd, start, end, offset)
-        if found is not None and (
-            found.base_offset > offset or found.next_offset > self.next_offset or found.shows_next
-        ):
-            following = offset_behind(self._fs, self.fd, found) if found.end < end else self.next_offset
-            if following < found.next_offset:
-                raise CorruptRecordError(f"offset {following} behind a batch that ends at {found.next_offset}")
-            if found.base_offset > offset and found.position == start and self.trusts_index and start > 0:
-                raise CorruptRecordError(f"an index entry leads offset {offset} to {found.base_offset}")
+        if found is None:
+            return None
+        leaves_out, following = found.base_offset > offset, found.following_offset
+        if following is None and (leaves_out or found.next_offset > self.next_offset):
+            following = offset_at(self._fs, self.fd, found.end) if found.end < end else self.next_offset
+        if following is not None and following < found.next_offset:
+            raise CorruptRecordError(f"offset {following} behind a batch that ends at {found.next_offset}")
+        if leaves_out and found.position == start and self.trusts_index and start > 0:
+            raise CorruptRecordError(f"an index entry leads offset {offset} to {found.base_offset}")
         return found
 
     def _start_of(self, offset: int) -> int:
@@ -266,12 +268,9 @@ class LogSegment:
         return floor[1] if floor is not None else 0
 
     def headers(self, position: int) -> Iterator[Placed]:
-        """Yields (position, header) of each batch from a batch's position on, but for damaged ranges that are known.
-
-        RecordError; OSError passes.
-        """
-        for start, end in intact_bytes(self.damage, position, self.size_bytes):
-            yield from scan_headers(self._fs, self.fd, start, end)
+        """Yields (position, header) of each batch from one on that is not known to be damaged. RecordError; OSError."""
+        intact = intact_bytes(self.damage, position, self.size_bytes)
+        return chain.from_iterable(scan_headers(self._fs, self.fd, start, end) for start, end in intact)
 
     def position_of(self, offset: int) -> int:
         """Returns where the batch or the damaged range that holds `offset` begins, or else the next one, or the end."""

@@ -49,4 +49,4 @@ def _newest(segment: LogSegment, position: int, header: BatchHeader, start_offse
 
 
 def _records(segment: LogSegment, position: int, header: BatchHeader) -> Iterator[TimedOffset]:
-    return each(record_times(header, memoryview(segment.read_at(position, header.size_bytes))))
+    return iter(each(record_times(header, memoryview(segment.read_at(position, header.size_bytes)))))
