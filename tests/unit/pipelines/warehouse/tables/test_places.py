@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import dagster as dg
@@ -143,11 +144,13 @@ def test_another_table_keeps_no_query_from_its_neighbours(other, tmp_path):
 
 
 def test_upkeep_looks_after_the_others(other, tmp_path):
-    state, _ = other
+    state, reason = other
     millrace = MillraceResource(bootstrap="", admin_url="", warehouse_dir=str(tmp_path), schema_dir="", master="")
-    run = dg.materialize([table_upkeep_asset("lake")], resources={"lake": millrace}, raise_on_error=False)
     has_log = f"{tmp_path}/m" in table_locations(str(tmp_path))
-    assert run.success == (state == State.FOREIGN or "without a commit" in other[1] or not has_log)
+    succeeds = state == State.FOREIGN or "without a commit" in reason or not has_log
+    # The asset itself: a run of Dagster would try a failure again after five seconds, twice.
+    with nullcontext() if succeeds else pytest.raises(dg.Failure, match="1 of 3 tables could not be maintained"):
+        table_upkeep_asset("lake")(dg.build_asset_context(resources={"lake": millrace}))
 
 
 def test_a_folder_that_can_not_be_listed_is_named():
