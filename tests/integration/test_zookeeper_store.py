@@ -265,6 +265,15 @@ def test_the_cluster_id_is_made_once_by_whoever_is_first(address, observe, raw):
     assert json.loads(raw.get("/race/cluster/id")) == {"version": "1", "id": cluster_id}
 
 
+def test_brokers_of_a_cluster_share_the_node_of_producer_ids(observe, raw):
+    stores = [observe().store, observe().store]
+    blocks = [stores[number % 2].reserve_producer_ids(number % 2 + 1, 0) for number in range(4)]
+    assert [block.start for block in blocks] == [0, 1000, 2000, 3000]
+    assert json.loads(raw.get(paths.PRODUCER_IDS)) == {
+        "version": 1, "broker": 2, "block_start": "3000", "block_end": "3999",
+    }  # fmt: skip
+
+
 def test_a_creator_writes_configuration_and_assignment_alone(observe, raw):
     one, other = observe(), observe()
     one.store.create_topic(topic("t", 3, config={"retention.ms": "7"}))

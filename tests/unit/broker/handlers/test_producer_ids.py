@@ -1,7 +1,6 @@
 """Producer ids: each is given once, by however many brokers, restarts and power cuts."""
 
 import asyncio
-import json
 from collections import Counter
 from random import Random
 from types import SimpleNamespace
@@ -9,16 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from millrace.clock import SystemClock
 from millrace.config import MAX_LONG
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
-from millrace.zk import paths
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.producer_ids import BLOCK_SIZE, ProducerIds, encode_block, next_block
-from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.handlers import k22_init_producer_id
 from millrace_broker.handlers.api import Request
 from millrace_broker.replication.isr_tables import IsrTables
@@ -165,19 +161,3 @@ def test_a_power_cut_at_any_operation_gives_no_block_twice():
             assert operation > 3
             return
     pytest.fail("the power was never left on")
-
-
-def test_brokers_of_a_cluster_share_the_node(zookeeper):
-    address = f"{zookeeper.address}/ids-{uuid4().hex}"
-    stores = [ZooKeeperStore(address, SystemClock()), ZooKeeperStore(address, SystemClock())]
-    try:
-        for store in stores:
-            store.start(lambda _: None)
-        blocks = [stores[number % 2].reserve_producer_ids(number % 2 + 1, 0) for number in range(4)]
-        assert [block.start for block in blocks] == [0, 1000, 2000, 3000]
-        assert json.loads(stores[0].session.get(paths.PRODUCER_IDS)) == {
-            "version": 1, "broker": 2, "block_start": "3000", "block_end": "3999",
-        }  # fmt: skip
-    finally:
-        for store in stores:
-            store.close()
