@@ -22,10 +22,10 @@ PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafk
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
-.PHONY: help demo up test browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
+.PHONY: help demo up test test-all unit browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-all ## A year of flights from a producer into a warehouse table, under Dagster
 	@$(BIN)/millrace demo $(ARGS)
@@ -33,8 +33,19 @@ demo: $(VENV)/.installed-all ## A year of flights from a producer into a warehou
 up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="--dir DIR" for its state
 	@$(BIN)/millrace up $(ARGS)
 
-test: $(VENV)/.installed-dev $(ARCHIVES) peers-if-possible ## All tests; ARGS="-k word" for some
+test: $(VENV)/.installed-dev $(ARCHIVES) peers-if-possible ## The proof (tests/proof.txt), ten minutes on two cores; ARGS="-k word" for some of it
+	$(BIN)/python -m pytest $(PROCESSES) --proof $(ARGS)
+
+test-all: $(VENV)/.installed-dev $(ARCHIVES) peers-if-possible ## All tests, half an hour on two cores; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(PROCESSES) $(ARGS)
+
+# In an environment of their own, made quickly and a sixth as large.
+LIGHT := .venv-unit
+UNIT := tests/unit/platform tests/unit/broker tests/unit/support
+
+unit: ## Unit tests of platform and broker, a minute and without Spark and Dagster; ARGS="tests/unit/broker/net" for some
+	@$(MAKE) --no-print-directory VENV=$(LIGHT) $(LIGHT)/.installed-unit
+	$(LIGHT)/bin/python -m pytest $(PROCESSES) $(if $(filter tests/%,$(ARGS)),,$(UNIT)) $(ARGS)
 
 browser: $(VENV)/.installed-dev $(ARCHIVES) chromium ## Clicks through the pages of the console and of Dagster in Debian's Chromium
 	$(BIN)/python -m pytest -rs tests/integration/test_console_browser.py tests/integration/test_dagster_browser.py $(ARGS)
@@ -135,7 +146,7 @@ release: $(VENV)/.installed-release dist-other ## dist/ with all that a release 
 venv: $(VENV)/.installed-dev
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(LIGHT)
 
 $(VENV)/.installed-%: $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -145,6 +156,6 @@ $(VENV)/.installed-%: $(SOURCES)
 	@$(BIN)/python -m pip uninstall -qq --yes millrace  # what the distribution millrace-log was called before
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
 	@$(BIN)/python -m millrace.kernel
-	@$(BIN)/python -c 'from millrace.java import find_java; find_java()' 2>/dev/null || \
+	@test $* = unit || $(BIN)/python -c 'from millrace.java import find_java; find_java()' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[java]'
 	@touch $@

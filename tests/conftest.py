@@ -1,14 +1,14 @@
 """Fixtures that start real parts: each test gets what it needs on free ports, and nothing is left behind.
 
-A test marked `soak(rounds=N, minutes=M)` has two forms. Its fixture `rounds` counts from 0: to N as a rule,
-with `--soak` for M minutes, or, where it is marked with `soak_rounds` instead, to that number. What it has recorded by
-`record_property` is then printed at the end.
+A test marked `soak(rounds=N, minutes=M)` has three forms. Its fixture `rounds` counts from 0: to N as a rule, with
+`--proof` to a fifth of it, with `--soak` for M minutes, or, where it is marked with `soak_rounds` instead, to that
+number. What it has recorded by `record_property` is then printed at the end.
 
 `broker` is the plugin's own fixture (docs/testing.md).
 
-`make test` runs two processes for each core and one more, since tests often wait for servers, but five at most. The
-tests of a file run in one process, in their order, so fixtures of a module are made once; those of a session are made
-once in each process.
+`make test` and `make test-all` run two processes for each core and one more, since tests often wait for servers, but
+five at most. The tests of a file run in one process, in their order, so fixtures of a module are made once; those of a
+session are made once in each process.
 """
 
 import gc
@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -36,10 +37,9 @@ from millrace_support.warm_kafka import WarmKafka
 from millrace_support.warm_python import START, warm_python
 from millrace_support.warm_servers import WarmServers, folder_of_servers
 from millrace_support.warm_tools import WarmTools
-from millrace_support.warm_zookeeper import WarmZooKeeper
 
 # By name too, for a clone whose entry points are not installed.
-pytest_plugins = ["millrace.testing.plugin", "millrace_support.log_guard", "pytester"]
+pytest_plugins = ["millrace.testing.plugin", "millrace_support.log_guard", "millrace_support.proof", "pytester"]
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SUPPORT = Path(__file__).with_name("support")
@@ -50,6 +50,7 @@ SPARK_OPTIONS = (
 KAFKA_SOURCE = Path(__file__).parents[1] / ".peers" / "spark-kafka" / "libs"
 TOGETHER = ("tests/clients/",)  # folders whose last file checks what the other files did
 QUICK = ("tests/property/", "tests/simulation/", "tests/unit/")  # folders of tests that wait for nothing
+FEWER_IN_PROOF = 5  # times fewer rounds
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
 SERVERS = pytest.StashKey()
 TOOLS = pytest.StashKey()
@@ -67,7 +68,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
-    The JVMs of Spark and of ZooKeeper take their classes from the archives that `make test` creates. Spark forks its
+    The JVMs of Spark and of ZooKeeper take their classes from the archives that make creates. Spark forks its
     Python workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The
     JVMs of executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
     (millrace_support.warm_brokers), which all processes share. ZooKeepers, and Apache Kafka's brokers and tools, run
@@ -86,12 +87,20 @@ def pytest_configure(config):
     kafka_brokers = WarmKafka()
     config.add_cleanup(kafka_brokers.close)
     KafkaBroker.start_process = kafka_brokers.start
-    zookeepers = WarmZooKeeper()
-    config.add_cleanup(zookeepers.close)
-    EmbeddedZooKeeper.start_process = zookeepers.start
+    EmbeddedZooKeeper.start_process = staticmethod(lambda *how: _zookeepers(config).start(*how))
     tools = config.stash[TOOLS] = WarmTools()
     config.add_cleanup(tools.close)
     Kafka.run = lambda kafka, *words, stdin=b"": tools.run(kafka, *words, stdin=stdin)
+
+
+@cache
+def _zookeepers(config):
+    """Returns what starts ZooKeepers, made with the first of them: it needs Py4J, which unit tests are without."""
+    from millrace_support.warm_zookeeper import WarmZooKeeper
+
+    zookeepers = WarmZooKeeper()
+    config.add_cleanup(zookeepers.close)
+    return zookeepers
 
 
 def _folder_of_servers(config):
@@ -180,7 +189,8 @@ def rounds(request):
 
     if is_long and "minutes" in kwargs:
         return count()
-    return iter(range(kwargs["soak_rounds" if is_long else "rounds"]))
+    number = kwargs["soak_rounds" if is_long else "rounds"]
+    return iter(range(max(1, number // FEWER_IN_PROOF) if request.config.getoption("--proof") else number))
 
 
 @pytest.fixture

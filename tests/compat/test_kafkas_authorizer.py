@@ -15,7 +15,7 @@ QUESTIONS = 100
 
 @pytest.mark.soak(rounds=20, soak_rounds=1000)
 def test_both_of_kafkas_authorizers_decide_as_ours(find_peer, rounds, record_property):
-    """A thousand clusters with a hundred questions each; a fiftieth of them in `make test`.
+    """A thousand clusters with a hundred questions each; a fiftieth of them in `make test-all`.
 
     About any resource of a type, StandardAuthorizer decides otherwise: implied operations count on one made-up name,
     and names without entries, which `allow.everyone.if.no.acl.found` opens, do not count. Ours is AclAuthorizer's way.

@@ -1,4 +1,4 @@
-"""Every command, a broker, a load and a consumer in processes of their own, which import nothing before they need it.
+"""Every command, a broker, a load and the clients in processes of their own, which import nothing before they need it.
 
 Most other tests fork commands and brokers from servers that have imported everything (`millrace_support.warm_servers`),
 where an import that is missing, or that goes round in a circle, is not seen. `millrace up`, the supervisor, starts cold
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
 import typer
@@ -92,6 +93,22 @@ LINES = {
     "zookeeper unsecure": ("zookeeper unsecure --zookeeper ZOOKEEPER --zookeeper-config missing --dry-run", 1),
 }
 
+CLIENTS = """
+import sys
+from millrace import Producer, SimpleConsumer
+from millrace.client.consumer import ConsumerConnector
+
+bootstrap, zookeeper = sys.argv[1:]
+with Producer(broker_list=bootstrap) as producer:
+    producer.send("clients", b"v", partition=0)
+with SimpleConsumer(bootstrap) as consumer:
+    assert [record.value for record in consumer.messages("clients", 0)] == [b"v"]
+properties = {"group.id": "g", "zookeeper.connect": zookeeper, "auto.offset.reset": "smallest"}
+with ConsumerConnector(properties) as connector:
+    [stream] = connector.create_message_streams({"clients": 1})["clients"]
+    assert next(stream).value == b"v"
+"""
+
 
 class Stage(NamedTuple):
     """A folder with a broker's data, a table and a file of lines, and what commands are started with there."""
@@ -100,10 +117,9 @@ class Stage(NamedTuple):
     environment: dict
     places: dict
 
-    def run(self, line):
-        words = shlex.split(line)
+    def run(self, program, *arguments):
         return subprocess.run(
-            [MILLRACE, *(self.places.get(word, word) for word in words)],
+            [*program, *(self.places.get(word, word) for word in arguments)],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -112,6 +128,9 @@ class Stage(NamedTuple):
             timeout=TIMEOUT_S,
             check=False,
         )
+
+    def millrace(self, line):
+        return self.run([MILLRACE], *shlex.split(line))
 
 
 def commands(command=None, path=()):
@@ -129,13 +148,14 @@ def stage(tmp_path_factory, zookeeper):
     address = f"127.0.0.1:{free_port()}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MILLRACE_", "XDG_"))}
     environment = kept | {"HOME": str(folder), "MILLRACE_BOOTSTRAP": address}
-    stage = Stage(folder, environment, {"ZOOKEEPER": zookeeper.address})
+    cluster = f"{zookeeper.address}/cold-{uuid4().hex}"
+    stage = Stage(folder, environment, {"ZOOKEEPER": cluster, "BROKER": address})
     (folder / "lines").write_text("one:1\ntwo:2\nthree:3\n")
-    arguments = ["broker", "--standalone", "--data", "data", "--listen", address]
+    arguments = ["broker", "--zookeeper", cluster, "--id", "1", "--data", "data", "--listen", address]
     with subprocess.Popen([MILLRACE, *arguments], cwd=folder, env=environment, stdout=-1) as broker:
         assert broker.stdout.readline()
         for line in ("produce t --file lines", "warehouse load t --table lake/t"):
-            done = stage.run(line)
+            done = stage.millrace(line)
             assert done.returncode == 0, done.stderr
         yield stage
         broker.send_signal(signal.SIGTERM)
@@ -149,5 +169,10 @@ def test_every_command_has_a_line():
 @pytest.mark.parametrize("command", LINES)
 def test_a_command_in_a_process_of_its_own(stage, command):
     line, status = LINES[command]
-    done = stage.run(line)
+    done = stage.millrace(line)
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stdout + done.stderr
+
+
+def test_the_clients_in_a_process_of_their_own(stage):
+    done = stage.run([sys.executable, "-c", CLIENTS], "BROKER", "ZOOKEEPER")
+    assert done.returncode == 0, done.stderr
