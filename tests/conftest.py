@@ -18,7 +18,6 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
-from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -68,11 +67,11 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
-    The JVMs of Spark and of ZooKeeper take their classes from the archives that make creates. Spark forks its
-    Python workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The
-    JVMs of executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
-    (millrace_support.warm_brokers), which all processes share. ZooKeepers, and Apache Kafka's brokers and tools, run
-    one after the other in JVMs that stay (warm_zookeeper, warm_kafka, warm_tools).
+    The JVMs of Spark and of ZooKeeper take their classes from the archives that make creates. Spark forks its Python
+    workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The JVMs of
+    executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
+    (millrace_support.warm_brokers), which all processes share. Apache Kafka's brokers and tools run one after the other
+    in JVMs that stay (warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])
@@ -87,20 +86,9 @@ def pytest_configure(config):
     kafka_brokers = WarmKafka()
     config.add_cleanup(kafka_brokers.close)
     KafkaBroker.start_process = kafka_brokers.start
-    EmbeddedZooKeeper.start_process = staticmethod(lambda *how: _zookeepers(config).start(*how))
     tools = config.stash[TOOLS] = WarmTools()
     config.add_cleanup(tools.close)
     Kafka.run = lambda kafka, *words, stdin=b"": tools.run(kafka, *words, stdin=stdin)
-
-
-@cache
-def _zookeepers(config):
-    """Returns what starts ZooKeepers, made with the first of them: it needs Py4J, which unit tests are without."""
-    from millrace_support.warm_zookeeper import WarmZooKeeper
-
-    zookeepers = WarmZooKeeper()
-    config.add_cleanup(zookeepers.close)
-    return zookeepers
 
 
 def _folder_of_servers(config):

@@ -13,10 +13,9 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.errors import SetupError
 from millrace.zk import embedded
-from millrace.zk.embedded import EmbeddedZooKeeper, is_serving, start_server
+from millrace.zk.embedded import EmbeddedZooKeeper, is_serving
 from millrace.zk.session import ZooKeeperSession
 from millrace_support.waiting import awaited
-from millrace_support.warm_zookeeper import WarmZooKeeper
 
 
 def session(address):
@@ -27,28 +26,6 @@ def session(address):
     return session
 
 
-@pytest.fixture(scope="module")
-def warm_zookeeper():
-    warm = WarmZooKeeper()
-    yield warm
-    warm.close()
-
-
-@pytest.fixture(autouse=True)
-def start_process(monkeypatch):
-    """Starts what a user starts, a process for each server."""
-    monkeypatch.setattr(EmbeddedZooKeeper, "start_process", staticmethod(start_server))
-
-
-@pytest.fixture(params=["a process", "a JVM that stays"])
-def each_way(request, start_process, monkeypatch):
-    """Starts servers as users do, and as other tests do."""
-    if request.param != "a process":
-        warm_zookeeper = request.getfixturevalue("warm_zookeeper")
-        monkeypatch.setattr(EmbeddedZooKeeper, "start_process", warm_zookeeper.start)
-
-
-@pytest.mark.usefixtures("each_way")
 def test_it_keeps_data_and_port_across_restarts_and_a_kill(tmp_path):
     with EmbeddedZooKeeper(tmp_path) as server:
         address = server.address
@@ -65,7 +42,6 @@ def test_it_keeps_data_and_port_across_restarts_and_a_kill(tmp_path):
             client.close()
 
 
-@pytest.mark.usefixtures("each_way")
 def test_two_servers_take_ports_of_their_own(tmp_path):
     with EmbeddedZooKeeper(tmp_path / "a") as one, EmbeddedZooKeeper(tmp_path / "b") as other:
         assert one.port != other.port
@@ -73,7 +49,6 @@ def test_two_servers_take_ports_of_their_own(tmp_path):
         assert not is_serving("127.0.0.1", one.port, other.directory)
 
 
-@pytest.mark.usefixtures("each_way")
 def test_a_port_in_use_is_a_clear_error(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -91,20 +66,6 @@ def test_a_taken_free_port_is_tried_again(tmp_path, monkeypatch):
         monkeypatch.setattr(embedded, "free_port", lambda: next(ports))
         with EmbeddedZooKeeper(tmp_path) as server:
             assert server.port == free
-
-
-def test_a_jvm_that_stays_runs_one_server_after_the_other(tmp_path, monkeypatch, warm_zookeeper):
-    monkeypatch.setattr(EmbeddedZooKeeper, "start_process", warm_zookeeper.start)
-    with EmbeddedZooKeeper(tmp_path / "one") as one:
-        pid = one.pid
-        client = session(one.address)
-        client.create("/a", b"1")
-        client.close()
-    with EmbeddedZooKeeper(tmp_path / "other") as other, EmbeddedZooKeeper(tmp_path / "beside it") as beside:
-        assert (other.pid == pid, beside.pid == pid) == (True, False)
-        client = session(other.address)
-        assert not client.exists("/a")
-        client.close()
 
 
 @pytest.mark.timeout(60)

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,12 +76,7 @@ class EmbeddedZooKeeper:
         settings: further lines of its configuration; with `secureClientPort=` it listens for TLS, too.
         java_flags: further flags of its JVM.
         clock: the machine's unless given.
-
-    Attributes:
-        start_process: Starts a command that `server_command` returns, with its log; by default `start_server`.
     """
-
-    start_process: Callable[[Sequence[str], IO[bytes]], subprocess.Popen[bytes]] = staticmethod(start_server)
 
     def __init__(
         self,
@@ -149,7 +144,7 @@ class EmbeddedZooKeeper:
     def _start_on(self, port: int) -> bool:
         command = server_command(self.directory, port, self._settings, self._java_flags)
         with self.log_file.open("ab") as log:
-            self._process = self.start_process(command, log)
+            self._process = start_server(command, log)
         try:
             serves = self._await_serving(self._process, port)
         except BaseException:
