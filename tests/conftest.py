@@ -42,10 +42,7 @@ pytest_plugins = ["millrace.testing.plugin", "millrace_support.log_guard", "mill
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SUPPORT = Path(__file__).with_name("support")
-SPARK_OPTIONS = (
-    "-Dspark.python.daemon.module=millrace_support.spark_daemon",
-    f"-Dspark.executorEnv.PYTHONPATH={START}{os.pathsep}{SUPPORT}",
-)
+SPARK_OPTION = f"-Dspark.executorEnv.PYTHONPATH={START}{os.pathsep}{SUPPORT}"
 KAFKA_SOURCE = Path(__file__).parents[1] / ".peers" / "spark-kafka" / "libs"
 TOGETHER = ("tests/clients/",)  # folders whose last file checks what the other files did
 QUICK = ("tests/property/", "tests/simulation/", "tests/unit/")  # folders of tests that wait for nothing
@@ -67,15 +64,14 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
-    The JVMs of Spark and of ZooKeeper take their classes from the archives that make creates. Spark forks its Python
-    workers from a daemon of the tests (millrace_support.spark_daemon), which starts warm where programs do. The JVMs of
-    executors and of launchers compile quickly, as those of drivers do. Brokers are forked from a warm server
-    (millrace_support.warm_brokers), which all processes share. Apache Kafka's brokers and tools run one after the other
-    in JVMs that stay (warm_kafka, warm_tools).
+    The JVMs of Spark and of ZooKeeper take their classes from the archives that make creates. Spark's daemon of Python
+    workers starts warm where programs do. The JVMs of executors and of launchers compile quickly, as those of drivers
+    do. Brokers are forked from a warm server (millrace_support.warm_brokers), which all processes share. Apache Kafka's
+    brokers and tools run one after the other in JVMs that stay (warm_kafka, warm_tools).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     executor = " ".join(["-Dspark.executor.extraJavaOptions=" + QUICK_START, *archive])
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *SPARK_OPTIONS, f'"{executor}"'])
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, SPARK_OPTION, f'"{executor}"'])
     os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
     embedded.JAVA_FLAGS += class_archive_flags(Path(sys.prefix, "zookeeper-classes.jsa"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -8,6 +8,9 @@ server has imported the command line and forks; the child runs the command as th
 ends with its exit status. Of the signals to the program only SIGTERM reaches the command: whoever sends another one, or
 looks at the process, starts the real thing. The program imports only what is compiled into the interpreter, since it
 starts for each command.
+
+What it hides is a module that a command misses when it imports for itself; `tests/integration/test_cold_starts.py`
+starts each command so. The transcripts of the command line take 23 s of processor time instead of 250.
 """
 
 import sys
