@@ -67,7 +67,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self.records: list[NewRecord | None] = []
         self.start = self.flushed = self.epoch = 0
         self.batches: list[tuple[int, int]] = []
-        self.epochs: list[tuple[int, int]] = []
+        self.leaders: list[tuple[int, int]] = []
         self.produced: list[tuple[int, int, int]] = []
         self.first_base = 0
         self.open(clean=False)
@@ -88,8 +88,8 @@ class LogAgainstList(RuleBasedStateMachine):
     def add(self, records: list[NewRecord]) -> None:
         """Appends a batch to the list, at its end."""
         first = len(self.records)
-        if not self.epochs or self.epochs[-1][0] < self.epoch:
-            self.epochs = [*(each for each in self.epochs if each[1] < first), (self.epoch, first)]
+        if not self.leaders or self.leaders[-1][0] < self.epoch:
+            self.leaders = [*(each for each in self.leaders if each[1] < first), (self.epoch, first)]
         self.records += records
         self.batches.append((first, first + len(records)))
 
@@ -98,13 +98,13 @@ class LogAgainstList(RuleBasedStateMachine):
         self.records = self.records[:end]
         self.batches = [each for each in self.batches if each[1] <= end]
         self.produced = [each for each in self.produced if each[1] < end]
-        self.epochs = [each for each in self.epochs if each[1] < end]
+        self.leaders = [each for each in self.leaders if each[1] < end]
 
-    def start_at(self, start: int) -> None:
-        self.start = start
-        below = [each for each in self.epochs if each[1] <= start]
-        if below:
-            self.epochs = [(below[-1][0], start), *self.epochs[len(below) :]]
+    @property
+    def epochs(self) -> list[tuple[int, int]]:
+        """The leaders of what can be read; a start that is beyond the end is refused when the log is opened again."""
+        below = [each for each in self.leaders if each[1] <= self.start]
+        return [(below[-1][0], self.start), *self.leaders[len(below) :]] if below else self.leaders
 
     @rule()
     def elect(self) -> None:
@@ -189,7 +189,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     def begin_at(self, offset: int) -> None:
         self.records = [None] * offset
-        self.batches, self.produced, self.epochs = [], [], []
+        self.batches, self.produced, self.leaders = [], [], []
         self.start = self.first_base = offset
 
     @rule()
@@ -219,7 +219,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def raise_log_start_offset(self, choice: float) -> None:
         offset = self.start + int(choice * (len(self.records) - self.start))
         self.log.raise_log_start_offset(offset)
-        self.start_at(offset)
+        self.start = offset
 
     @rule(milliseconds=st.integers(0, 2000))
     def retention(self, milliseconds: int) -> None:
@@ -230,7 +230,7 @@ class LogAgainstList(RuleBasedStateMachine):
         assert self.start <= self.log.log_start_offset <= len(self.records)
         assert report.segments >= 1
         assert before - report.deleted_segments in (report.segments, report.segments - 1)
-        self.start_at(self.log.log_start_offset)
+        self.start = self.log.log_start_offset
         self.first_base = self.log.segments[0].base_offset
         self.batches = [each for each in self.batches if each[0] >= self.first_base]
 
@@ -263,7 +263,7 @@ class LogAgainstList(RuleBasedStateMachine):
         assert end <= len(self.records)
         self.cut(end)
         self.first_base = self.log.segments[0].base_offset
-        self.start_at(self.log.log_start_offset)
+        self.start = self.log.log_start_offset
 
     @rule(choice=st.floats(0, 1), max_bytes=st.integers(1, 3000), bound=st.floats(0, 1), at_least_one=st.booleans())
     def read(self, choice: float, max_bytes: int, bound: float, *, at_least_one: bool) -> None:

@@ -80,6 +80,29 @@ def scan_headers(
 
 def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) -> FoundBatch | None:
     """Finds the first batch whose last offset is not below `offset`; None without one. Raises as `scan_headers`."""
+    for at, size_bytes, base_offset, last_offset_delta, chunk, chunk_position in _extents(fs, fd, position, end):
+        next_offset = base_offset + last_offset_delta + 1
+        if next_offset > offset:
+            behind, following = at + size_bytes - chunk_position, None
+            if behind + LOG_OVERHEAD_BYTES <= len(chunk):
+                (following,) = OFFSET.unpack_from(chunk, behind)
+            return FoundBatch(at, size_bytes, next_offset, chunk, chunk_position, base_offset, following)
+    return None
+
+
+def first_behind(fs: FileSystem, fd: int, position: int, end: int, limit: int) -> tuple[int, int] | None:
+    """Returns (position, base offset) of the first batch that ends behind `limit`. Raises as `scan_headers`."""
+    for at, size_bytes, base_offset, _, _, _ in _extents(fs, fd, position, end):
+        if at + size_bytes > limit:
+            return at, base_offset
+    return None
+
+
+def _extents(fs: FileSystem, fd: int, position: int, end: int) -> Iterator[tuple[int, int, int, int, bytes, int]]:
+    """Yields (position, size, base offset, last offset delta, chunk, the chunk's position) of each batch up to `end`.
+
+    Much of a header is not looked at: reads wait for this.
+    """
     chunk, chunk_position, chunk_end = b"", position, position
     while end - position >= HEADER_BYTES:
         if position + HEADER_BYTES > chunk_end:
@@ -93,15 +116,9 @@ def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) ->
         size_bytes = LOG_OVERHEAD_BYTES + length
         if position + size_bytes > end:
             break
-        if base_offset + last_offset_delta >= offset:
-            at, following = position + size_bytes - chunk_position, None
-            if at + LOG_OVERHEAD_BYTES <= len(chunk):
-                (following,) = OFFSET.unpack_from(chunk, at)
-            next_offset = base_offset + last_offset_delta + 1
-            return FoundBatch(position, size_bytes, next_offset, chunk, chunk_position, base_offset, following)
+        yield position, size_bytes, base_offset, last_offset_delta, chunk, chunk_position
         position += size_bytes
     _check_end(position, end)
-    return None
 
 
 def offset_at(fs: FileSystem, fd: int, position: int) -> int:

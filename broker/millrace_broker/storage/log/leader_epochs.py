@@ -148,7 +148,7 @@ def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, bat
     if ahead and ahead[0].base_offset < start:
         return True
     earlier = islice(batches(start - 1), 1) if ahead else batches(before[1])
-    found = sum(one.partition_leader_epoch == epoch for one in earlier)
+    found = sum(one.partition_leader_epoch == epoch for one in earlier if one.base_offset < start)
     return found > (0 if set(own) == {epoch} else 1)
 
 

@@ -28,6 +28,7 @@ from millrace_broker.storage.batches.scan import (
     Located,
     Placed,
     find_batch,
+    first_behind,
     offset_at,
     scan_headers,
 )
@@ -294,9 +295,9 @@ class LogSegment:
         """Returns (position, base offset) of the first batch that ends behind `limit`; a batch begins at `start`."""
         floor = self.offset_index.floor_value(limit) if self.trusts_index else None
         nearest = max(start, floor[1]) if floor is not None else start
-        for position, header in self.headers(nearest):
-            if position + header.size_bytes > limit:
-                return position, header.base_offset
+        for first, end in intact_bytes(self.damage, nearest, self.size_bytes):
+            if (found := first_behind(self._fs, self.fd, first, end, limit)) is not None:
+                return found
         return self.size_bytes, self.next_offset
 
     def _remember(self, next_offset: int, position: int) -> None:
