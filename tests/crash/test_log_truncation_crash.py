@@ -194,3 +194,20 @@ def test_a_killed_follower_loses_nothing_and_nothing_that_was_cut_comes_back() -
     follower = Follower(fs)
     for _ in fs.each_change(follower.run):
         check(fs.after_kill(), follower, is_killed=True)
+
+
+def test_a_log_that_begins_afresh_begins_there_after_a_power_cut_at_any_operation() -> None:
+    """The name of its first segment is synced before there is another, which would be the first otherwise."""
+    fs = fresh_fs()
+
+    def run() -> None:
+        log = open_log(fs)
+        log.append_as_follower(batch(0, 1), leader_epoch=1)
+        log.truncate_fully_and_start_at(20)
+        log.truncate_fully_and_start_at(30)  # there is no leader epoch left to write, which would sync the name, too
+        for offset in range(30, 45):
+            log.append_as_follower(batch(offset, 2), leader_epoch=2)
+
+    for cut_at in fs.each_change(run):
+        for seed in range(8):
+            assert open_log(fs.after_cut(Random(seed * 1000 + cut_at))).log_start_offset in {0, 20, 30}

@@ -27,8 +27,18 @@ def load(name):
     return module
 
 
-CRASH_TESTS = ("log", "log_truncation", "log_manager", "producer", "compaction", "repair", "log_move", "full_disk")
-LOG, TRUNCATION, MANAGER, PRODUCER, COMPACTION, REPAIR, MOVE, FULL_DISK = (
+CRASH_TESTS = (
+    "log",
+    "log_truncation",
+    "log_manager",
+    "producer",
+    "compaction",
+    "repair",
+    "log_move",
+    "full_disk",
+    "sync_lane",
+)
+LOG, TRUNCATION, MANAGER, PRODUCER, COMPACTION, REPAIR, MOVE, FULL_DISK, SYNC_LANE = (
     load(f"{name}_crash") for name in CRASH_TESTS
 )
 
@@ -60,6 +70,7 @@ NOTICED_BY = {
     "index_file.IndexFile.sync": CLEAN_STOP,
     "index_file.IndexFile.withdraw": FULL_DISK.test_no_aborted_transaction_is_forgotten_where_its_index_found_no_room,
     "flushing.Flushing._sync_names": POWER_CUT_IN_LOG,
+    "loading._Loading.load": lambda: SYNC_LANE.test_what_was_acknowledged_survives_a_power_cut(5, False, False),
     "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
     "meta_properties.make_partition_dirs": POWER_CUT_IN_MANAGER,
     "log_manager.LogManager._take_away": POWER_CUT_IN_MANAGER,
@@ -73,6 +84,9 @@ NOTICED_BY = {
     ),
     "transaction_index.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
     "truncation.Truncation._remove": POWER_CUT_IN_TRUNCATION,
+    "truncation.Truncation._go_on": (
+        TRUNCATION.test_a_log_that_begins_afresh_begins_there_after_a_power_cut_at_any_operation
+    ),
     "segment_cut.cut_segment": POWER_CUT_IN_TRUNCATION,
     "log_segments.LogSegments.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
     "cleaner.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,

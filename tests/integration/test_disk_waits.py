@@ -9,9 +9,6 @@ from millrace.testing.broker import BrokerProcess
 from millrace_support.waiting import until
 
 ON_THE_LOOP = {
-    "fsync assign": "the file of leader epochs is on the disk before the first batch of an epoch",
-    "fsync_dir assign": "the same",
-    "rename assign": "the same",
     "rename delete": "the files of a segment that retention lets go",
     "fsync_dir delete": "their names, before the next segment goes, so that a crash leaves no gap",
 }

@@ -37,7 +37,7 @@ NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
 def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> bool:
     """Raises and stores the epochs that the broker begins to lead with; returns whether they are stored.
 
-    A full disk does not prevent the start, as each log notes its epoch before it grows.
+    A full disk does not prevent the start, as each log then writes its epoch before it grows.
     """
     raised = raised_leader_epochs(store.view(), broker_id, logs)
     if not raised:
@@ -46,6 +46,7 @@ def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> 
     try:
         store.raise_leader_epochs(raised)
     except StorageError as error:
+        logs.write_epochs_first()
         logger.warning("the raised leader epochs are not stored, the next start raises them again: %s", error)
         return False
     return True

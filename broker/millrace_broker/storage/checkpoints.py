@@ -47,11 +47,10 @@ def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
     return [line.split() for line in lines[2:]]
 
 
-def write_lines(fs: FileSystem, path: str, lines: Iterable[str]) -> None:
-    """Replaces a checkpoint, durably. StorageError."""
+def encode_lines(lines: Iterable[str]) -> bytes:
+    """Returns the content of a checkpoint with these entries."""
     entries = list(lines)
-    with storage_errors(path):
-        write_file_durably(fs, path, "\n".join([VERSION, str(len(entries)), *entries, ""]).encode())
+    return "\n".join([VERSION, str(len(entries)), *entries, ""]).encode()
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
@@ -84,4 +83,5 @@ def _entry(line: str) -> tuple[TopicPartition, int] | None:
 def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replaces the file, durably. StorageError."""
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
-    write_lines(fs, path, lines)
+    with storage_errors(path):
+        write_file_durably(fs, path, encode_lines(lines))

@@ -24,7 +24,7 @@ from millrace.errors import InconsistentClusterIdError, StorageError
 from millrace.fs import FileSystem, read_file, write_file_durably, write_files_durably
 from millrace.uuids import decode_id, encode_id
 from millrace_broker.storage.failures import storage_errors
-from millrace_broker.storage.filenames import META_PROPERTIES, PARTITION_METADATA
+from millrace_broker.storage.filenames import LOG_SUFFIX, META_PROPERTIES, PARTITION_METADATA, segment_file_name
 
 RANDOM = 4  # the version of a UUID that was drawn at random, as every topic's is
 FEW = 16  # up to that many files are synced one by one, more by a sync of the whole file system
@@ -109,11 +109,14 @@ def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
 def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, uuid.UUID]) -> None:
     """Makes partitions' folders in a data folder, each path with its topic's id, and makes all of it durable.
 
-    On StorageError a folder that was made may lack its id.
+    A new one has its first segment's file, empty: a crash must not keep the name of a later one alone, as the log would
+    begin there. On StorageError a folder that was made may lack its id.
     """
     for directory in topic_ids:
         with storage_errors(directory):
             fs.mkdir(directory)
+            if not fs.listdir(directory):
+                fs.close(fs.open(os.path.join(directory, segment_file_name(0, LOG_SUFFIX)), create=True))
     with storage_errors(data_dir):
         if len(topic_ids) > FEW:
             paths = {os.path.join(directory, PARTITION_METADATA): topic_id for directory, topic_id in topic_ids.items()}

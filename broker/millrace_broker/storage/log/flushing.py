@@ -9,8 +9,9 @@ owes a sync: the log is put into its data directory's lane (`sync_lane`), and th
              batches and indexes  batches
 
 A closed segment is synced once, with its indexes, and sealed. Of the active one only the batches are synced: whatever
-the recovery point, it is walked after a crash. Then come the producers' snapshots, then the folder's names, and only
-then does the recovery point move, so a crash at any step costs nothing below it.
+the recovery point, it is walked after a crash. Then come the producers' snapshots, the leader epochs that their file
+lacks, then the folder's names, and only then does the recovery point move, so a crash at any step costs nothing below
+it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from millrace.errors import StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.segments.segment import LogSegment
@@ -36,16 +38,17 @@ class Flushing:
     """
 
     __slots__ = (
-        "_clock", "_flush_messages", "_fs", "_lane", "_last_flush_ms", "_producers", "_segments",
+        "_clock", "_epochs", "_flush_messages", "_fs", "_lane", "_last_flush_ms", "_producers", "_segments",
         "commit_limit", "commits_synced", "lock", "recovery_point",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
         self,
         fs: FileSystem,
         clock: Clock,
         segments: LogSegments,
         producers: ProducerStateManager,
+        epochs: LeaderEpochs,
         lane: SyncLane,
         *,
         recovery_point: int,
@@ -57,6 +60,7 @@ class Flushing:
         self._clock = clock
         self._segments = segments
         self._producers = producers
+        self._epochs = epochs
         self._lane = lane
         self._last_flush_ms = clock.monotonic_ms()
         self._flush_messages = self.commit_limit = flush_messages
@@ -133,6 +137,11 @@ class Flushing:
                 self._flush(closing=False)
                 self._segments.health.flushes.observe(self._clock.monotonic_s() - started_s)
 
+    def check_all_flushed(self) -> None:
+        """Raises StorageError where the disk had no room for all that the last flush had to write."""
+        if self.recovery_point < self._segments.end_offset:
+            raise StorageError(f"{self._segments.directory}: the disk has no room for indexes or leader epochs")
+
     def finish(self) -> None:
         """Syncs and seals the whole log, which is about to be closed; the caller holds `lock`. StorageError."""
         segments, active = self._segments, self._segments.now.active
@@ -142,6 +151,8 @@ class Flushing:
         self._flush(closing=True)
         if not active.is_sealed:
             raise StorageError(f"{segments.directory}: the disk has no room for the indexes")
+        if self._epochs.is_unwritten:
+            raise StorageError(f"{segments.directory}: the disk has no room for the leader epochs")
 
     def _flush(self, *, closing: bool) -> None:
         health, directory = self._segments.health, self._segments.directory
@@ -159,6 +170,7 @@ class Flushing:
                     segment.release()
         with health.guard(directory):
             self._producers.sync_snapshots()
+            end = self._epochs.flushed_end(end)
             self._sync_names()
         self.recovery_point = max(self.recovery_point, end)
 

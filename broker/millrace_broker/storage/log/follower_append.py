@@ -18,7 +18,7 @@ from itertools import groupby
 
 from millrace.errors import InvalidRecordError, StorageError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
+from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 from millrace_broker.storage.batches.fetched import validate_fetched
 from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Placement
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
@@ -96,19 +96,18 @@ class FollowerAppend:
 
     def _append_run(self, view: memoryview, run: Batches, epoch: int) -> None:
         """Appends batches of one leader epoch, together if the active segment takes them all."""
-        if epoch not in (NO_LEADER_EPOCH, self._epochs.latest):
-            self._epochs.assign(epoch, run[0][1].base_offset)
         placement = _as_they_are(view, run)
         if len(run) == 1 or self._writer.takes(placement):
-            self._write(view, run, placement)
+            self._write(view, run, placement, epoch)
         else:
             for batch in run:
-                self._write(view, [batch], _as_they_are(view, [batch]))
+                self._write(view, [batch], _as_they_are(view, [batch]), epoch)
 
-    def _write(self, view: memoryview, run: Batches, placement: Placement) -> None:
+    def _write(self, view: memoryview, run: Batches, placement: Placement, epoch: int) -> None:
+        base_offset = run[0][1].base_offset
         if placement.last_offset - self._segments.end_offset > MAX_RELATIVE_OFFSET:
-            self._go_on_at(run[0][1].base_offset)
-        self._writer.write(placement, NO_LEADER_EPOCH)
+            self._go_on_at(base_offset)
+        self._writer.write(placement, epoch, base_offset)
         note_aborted = self._segments.now.active.transaction_index.append
         for position, header in run:
             if header.producer_id != NO_PRODUCER_ID:

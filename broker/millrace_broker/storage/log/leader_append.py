@@ -125,14 +125,15 @@ class LeaderAppend:
         if self._stamps_append_time:
             now_ms = self._clock.now_ms()
             run = [stamped(view, found, now_ms) for view, found in sent]
-        placement = place(run, self._segments.end_offset, leader_epoch)
+        offset = self._segments.end_offset
+        placement = place(run, offset, leader_epoch)
         if placement.size_bytes > self._config.segment_bytes and len(run) == 1:
             return [_too_large(placement.size_bytes, self._config)]
         if len(run) > 1 and not self._writer.takes(placement):
             one_by_one = [Prepared(view, found, len(view)) for view, found in sent]
             return [outcome for batches in one_by_one for outcome in self.append_all((batches,), leader_epoch)]
         try:
-            self._writer.write(placement, leader_epoch)
+            self._writer.write(placement, leader_epoch, offset)
             if turn is not None:
                 self._producers.append_run(run, placement.appends, turn)
             if self._flushing.commit_limit < MAX_LONG:
@@ -163,7 +164,7 @@ class LeaderAppend:
             raise InvalidRecordError("the control batch ends no transaction")
         self._producers.check_marker(header.producer_id, header.producer_epoch, marker)
         offset = self._segments.end_offset
-        self._writer.write(place([(view, [(0, header)])], offset, leader_epoch), leader_epoch)
+        self._writer.write(place([(view, [(0, header)])], offset, leader_epoch), leader_epoch, offset)
         self._producers.append_marker(header, marker, offset, self._segments.now.active.transaction_index.append)
         self._flushing.put_if_owed()
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, header.max_timestamp)

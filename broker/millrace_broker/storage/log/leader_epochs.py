@@ -4,29 +4,44 @@
     1                           number of entries
     3 42                        epoch, its start offset; both increase
 
-An entry is on the disk before the first batch of its epoch is written. A crash may leave one whose batches are lost;
-`truncate` drops it when the log opens.
+The file may lag behind the log, so that no append waits for it:
 
-A file that is damaged, so that it has no such entries, is made again of the log's batches, which bear their epochs. So
-is one with an entry that two batches side by side contradict: no checksum covers the file, nor the epoch in a batch.
+    batch of a new epoch     is written, and the epoch is known in memory
+    flush                    writes the file, then moves the recovery point
+    crash                    may leave a file without epochs that begin at or above the recovery point
+    start                    takes these from the headers of the batches there
+
+So what the file lacks, the batches have: an epoch whose batches a crash has lost is lost with them. It is known to
+those who gave it, ZooKeeper or `metadata.json`, before anything is written in it. Where a full disk has kept it out of
+`metadata.json`, the file has it first (`is_written_first`). A crash may also leave an entry whose batches are lost;
+`truncate` drops it when the log opens. On a full disk the recovery point stays below the first epoch that the file
+lacks.
+
+A file that is damaged, so that it has no such entries, is made again of the log's batches, and so is one with an entry
+that two batches side by side contradict: no checksum covers the file. None covers a batch's epoch either: one that
+can't be, or that the next batch contradicts, is passed over.
 
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.
+
+Threads: `flushed_end` may be called on any, the others belong to the log's own. The file is written under a lock.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
+from threading import Lock
 
 from millrace.config import MAX_LONG
 from millrace.errors import StorageError
-from millrace.fs import FileSystem
+from millrace.fs import FileSystem, write_file_durably
 from millrace.leader_states import LAST_LEADER_EPOCH, leader_epoch
 from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader
-from millrace_broker.storage.checkpoints import DamagedCheckpointError, read_lines, write_lines
+from millrace_broker.storage.checkpoints import DamagedCheckpointError, encode_lines, read_lines
+from millrace_broker.storage.failures import is_disk_full, storage_errors
 from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT
 
 logger = logging.getLogger(__name__)
@@ -39,13 +54,20 @@ Batches = Callable[[int], Iterable[BatchHeader]]
 class LeaderEpochs:
     """The leader epochs of one log."""
 
-    __slots__ = ("_entries", "_fs", "_is_behind", "_path", "latest", "newest_found")
+    __slots__ = (
+        "_entries", "_file_lock", "_fs", "_is_behind", "_lacks_from", "_path", "is_written_first", "latest",
+        "newest_found",
+    )  # fmt: skip
 
     def __init__(self, fs: FileSystem, directory: str, batches: Batches) -> None:
         """Reads the file, or else the headers of the log's `batches`. StorageError."""
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+        self._file_lock = Lock()
         self._is_behind = False  # whether the file has epochs that were dropped
+        self._lacks_from: int | None = None  # where the first epoch begins that the file lacks
+        self.is_written_first = False
+        """Whether the file has an epoch before the first batch of it is written."""
         self.latest = NO_LEADER_EPOCH
         """The newest epoch; -1 if none is known."""
         try:
@@ -53,24 +75,59 @@ class LeaderEpochs:
             _check(self._path, entries, batches)
             self._keep(entries)
         except DamagedCheckpointError as error:
-            entries = _epochs_of(batches(0))
+            entries = list(_epochs_of(batches(0), NO_LEADER_EPOCH))
             logger.warning("%s; the leader epochs are read from the log's batches: %s", error, entries)
             self._replace_if_possible(entries)
         self.newest_found = self.latest
-        """The newest epoch that the file had when it was opened, though nothing of it may be left."""
+        """The newest epoch that was found when the log was opened, though nothing of it may be left."""
 
     @property
     def entries(self) -> Sequence[tuple[int, int]]:
         """(epoch, start offset), oldest first."""
         return tuple(self._entries)
 
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether the file lacks an epoch."""
+        return self._lacks_from is not None
+
+    def take_from(self, batches: Iterable[BatchHeader]) -> None:
+        """Takes the epochs that the file lacks from the batches at and above the recovery point."""
+        for epoch, start_offset in _epochs_of(batches, self.latest):
+            self.assign(epoch, start_offset)
+        self.newest_found = max(self.newest_found, self.latest)
+
+    def announce(self, epoch: int, start_offset: int) -> None:
+        """Writes an epoch that is about to begin, if it has to be in the file first. StorageError."""
+        if self.is_written_first:
+            self._replace(self._with(epoch, start_offset))
+
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Writes that a leader's epoch begins at `start_offset`; durable. StorageError.
+        """Notes that a leader's epoch begins at `start_offset`; the next flush writes it.
 
         Entries of this or a newer epoch are dropped, as those that begin at or above the offset: both always increase.
         """
-        kept = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset]
-        self._replace([*kept, (epoch, start_offset)])
+        self._keep(self._with(epoch, start_offset))
+        if self._lacks_from is None and not self.is_written_first:
+            self._lacks_from = start_offset  # after it is kept: a flush meanwhile may write it twice, and not miss it
+
+    def flushed_end(self, end_offset: int) -> int:
+        """Writes what the file lacks of a log that is flushed up to an offset; returns up to where the file lacks none.
+
+        That is less on a full disk. Other OSErrors pass.
+        """
+        lacks_from, self._lacks_from = self._lacks_from, None
+        if lacks_from is None:
+            return end_offset
+        try:
+            with self._file_lock:
+                self._write(self._entries)
+        except OSError as error:
+            self._lacks_from = lacks_from
+            if not is_disk_full(error):
+                raise
+            return min(end_offset, lacks_from)
+        return end_offset
 
     def truncate(self, log_end_offset: int) -> None:
         """Forgets epochs of which the log holds nothing.
@@ -96,10 +153,20 @@ class LeaderEpochs:
         if below:
             self._keep([(below[-1], log_start_offset), *self._entries[len(below) :]])
 
+    def _with(self, epoch: int, start_offset: int) -> list[tuple[int, int]]:
+        kept = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset]
+        return [*kept, (epoch, start_offset)]
+
     def _replace(self, entries: list[tuple[int, int]]) -> None:
-        write_lines(self._fs, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
+        with storage_errors(self._path), self._file_lock:
+            self._write(entries)
+            self._keep(entries)
+            self._lacks_from = None
+
+    def _write(self, entries: list[tuple[int, int]]) -> None:
+        """Writes the file; OSError passes. The caller holds the lock."""
+        write_file_durably(self._fs, self._path, encode_lines(f"{epoch} {offset}" for epoch, offset in entries))
         self._is_behind = False
-        self._keep(entries)
 
     def _replace_if_possible(self, entries: list[tuple[int, int]]) -> None:
         try:
@@ -152,12 +219,14 @@ def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, bat
     return found > (0 if set(own) == {epoch} else 1)
 
 
-def _epochs_of(batches: Iterable[BatchHeader]) -> list[tuple[int, int]]:
-    """Returns where each epoch begins; no checksum covers a batch's epoch, so one that can't be is passed over."""
-    entries: list[tuple[int, int]] = []
-    latest = NO_LEADER_EPOCH
-    for header in batches:
-        if latest < header.partition_leader_epoch <= LAST_LEADER_EPOCH:
-            latest = header.partition_leader_epoch
-            entries.append((latest, header.base_offset))
-    return entries
+def _epochs_of(batches: Iterable[BatchHeader], latest: int) -> Iterator[tuple[int, int]]:
+    """Yields where each epoch above `latest` begins; one that can't be is passed over."""
+    headers = iter(batches)
+    header = next(headers, None)
+    while header is not None:
+        following = next(headers, None)
+        epoch = header.partition_leader_epoch
+        if latest < epoch <= LAST_LEADER_EPOCH and (following is None or following.partition_leader_epoch >= epoch):
+            latest = epoch
+            yield latest, header.base_offset
+        header = following

@@ -126,6 +126,7 @@ class Log:
         recovery_point = min(recovery_point, segments.end_offset)
         self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers_from)
         self.leader_epochs.truncate(segments.end_offset)
+        self.leader_epochs.take_from(segments.headers(recovery_point))
         self.leader_epochs.raise_start(segments.start_offset)
         rolling = Rolling(clock, config, seed=str(self.topic_partition))
         with storage_errors(self.directory):
@@ -135,7 +136,7 @@ class Log:
             )
         self.expire_producers()
         self._flushing = Flushing(
-            fs, clock, segments, self.producers, lane,
+            fs, clock, segments, self.producers, self.leader_epochs, lane,
             recovery_point=recovery_point, flush_messages=config.flush_messages,
         )  # fmt: skip
         self._writer = SegmentWriter(segments, rolling, self.producers, self.leader_epochs)
@@ -284,6 +285,10 @@ class Log:
 
     # Truncating. The checkpoints are lowered first: `LogManager.truncate_to` does both.
 
+    def end_if_truncated(self, offset: int) -> int:
+        """Returns where the log would end after `truncate_to`, which cuts off whole batches. StorageError."""
+        return self._truncation.end_at(offset)
+
     def truncate_to(self, offset: int) -> bool:
         """Cuts off what is not wholly below `offset`, durably; returns false where that is nothing.
 
@@ -309,8 +314,7 @@ class Log:
     def flush(self) -> None:
         """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush.
 
-        Raises StorageError. A failed fsync takes the data folder offline: the kernel may have dropped what it could not
-        write.
+        StorageError: a failed fsync takes the data folder offline, as the kernel may have dropped what was written.
         """
         self._flushing.flush()
 
@@ -351,17 +355,11 @@ class Log:
         return self._reader.offset_of_max_timestamp()
 
     def newest_timestamp_ms(self) -> int:
-        """Returns the largest timestamp of the log's segments, from memory; -1 where there is none.
-
-        It may be of a record that was deleted from the first segment.
-        """
+        """Returns the largest timestamp of the segments, from memory, its record may be deleted; -1 without any."""
         return self._reader.newest_timestamp_ms()
 
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
-        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do (`offsets_before`).
-
-        StorageError.
-        """
+        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do. StorageError."""
         end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
         return self._reader.offsets_before(timestamp_ms, max_count, end_offset, self._clock.now_ms())
 
@@ -454,9 +452,10 @@ class Log:
     # Moving and closing.
 
     def take_over(self, other: Log) -> None:
-        """Takes from another log of the same batches what isn't in its files: producers and the high watermark."""
+        """Takes from another log of the same batches what isn't in its files."""
         self.producers.take_over(other.producers)
         self._segments.high_watermark = other._segments.high_watermark
+        self.leader_epochs.is_written_first = other.leader_epochs.is_written_first
         self.commit_synced(commits_synced=other._flushing.commits_synced)
 
     def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
@@ -470,6 +469,7 @@ class Log:
             if self._segments.now.active.size_bytes:
                 self._writer.roll()
             self.flush()
+            self._flushing.check_all_flushed()
             self.name_damage()
             take(self._segments.now)
             with self._flushing.lock:

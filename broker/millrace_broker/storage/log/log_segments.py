@@ -113,11 +113,11 @@ class LogSegments:
             undo.pop_all()
         return segment
 
-    def headers(self) -> Iterator[BatchHeader]:
-        """Yields the header of each batch, of a damaged segment up to the damage. StorageError."""
-        for segment in self.now:
+    def headers(self, from_offset: int = 0) -> Iterator[BatchHeader]:
+        """Yields the header of each batch that ends above an offset, in a segment up to damage. StorageError."""
+        for segment in self.now[self.now.floor_index(from_offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
-                yield from (header for _, header in segment.headers(0))
+                yield from (header for _, header in segment.headers(0) if header.next_offset > from_offset)
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
         """Yields the headers from the batch that holds an offset on, or else the next one, as `headers` does."""

@@ -1,14 +1,16 @@
 """Where appended batches go: into the active segment, or into a new one that is begun for them.
 
 What is placed together is one write. A write that fails leaves the log as it was: what came half-way is cut off again,
-and where even that fails the data folder goes offline, since what the file ends with is not known. The first batch of a
-new leader epoch is written after the epoch. Belongs to the log's own thread.
+and where even that fails the data folder goes offline, since what the file ends with is not known. The epoch of the
+first batch of a leader is noted before the log's end moves, so that a flush up to there writes it, too. Belongs to the
+log's own thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_broker.storage.batches.placement import Placement
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
@@ -50,11 +52,12 @@ class SegmentWriter:
             active, placement.size_bytes, placement.last_offset, placement.max_timestamp
         )
 
-    def write(self, placement: Placement, leader_epoch: int) -> None:
-        """Writes what was placed from the log's end on, and moves the end. StorageError."""
-        segments = self._segments
-        if leader_epoch > self._epochs.latest:
-            self._epochs.assign(leader_epoch, segments.end_offset)
+    def write(self, placement: Placement, leader_epoch: int, base_offset: int) -> None:
+        """Writes what was placed from `base_offset` on, and moves the log's end. StorageError."""
+        segments, epochs = self._segments, self._epochs
+        begins_epoch = leader_epoch not in (epochs.latest, NO_LEADER_EPOCH)
+        if begins_epoch:
+            epochs.announce(leader_epoch, base_offset)
         buffers, size_bytes, batches, _, last_offset, max_timestamp = placement
         segment = self._active
         if self._rolling.is_due(segment, size_bytes, last_offset, max_timestamp):
@@ -70,6 +73,8 @@ class SegmentWriter:
             segments.health.note_room()
         for position, batch_end, newest in batches:
             segment.add(start + position, batch_end, newest)
+        if begins_epoch:
+            epochs.assign(leader_epoch, base_offset)
         segments.end_offset = segment.next_offset
 
     def roll(self) -> LogSegment:

@@ -8,7 +8,8 @@
     2  remove segments above the offset, the last one first,        the log up to one of them
        each with a sync of the folder
     3  cut the segment that holds the offset, and sync it           the log up to the offset
-    4  begin a new active segment there                             the same
+    4  begin a new active segment there; where it is the first,     the same
+       its name is synced, as a log begins at the first name
     5  drop leader epochs and producers' snapshots above it         the same: a start drops them too
 
 At every step the log is a prefix of what it was, and nothing is appended before the last one. The caller lowers the
@@ -88,6 +89,14 @@ class Truncation:
                 )
         return True
 
+    def end_at(self, offset: int) -> int:
+        """Returns where the log ends once it is cut at an offset below its end. StorageError."""
+        segments = self._segments
+        segments.check_writable()
+        holder = segments.now[segments.now.floor_index(offset)]
+        end_offset = self._end_below(holder, offset)[1] if holder.base_offset <= offset else offset
+        return offset if end_offset < segments.start_offset else end_offset
+
     def start_at(self, offset: int, log_start_offset: int) -> None:
         """Removes everything; the log goes on, empty, at `offset`. Raises as `Log.truncate_fully_and_start_at`."""
         with self._segments.names_lock, self._flushing.lock:
@@ -139,6 +148,8 @@ class Truncation:
         finally:
             for segment in old:
                 segment.release()
+        if len(self._segments.now) == 1:
+            self._fs.fsync_dir(self._segments.directory)
 
     def _end_below(self, segment: LogSegment, offset: int) -> tuple[int, int]:
         try:

@@ -83,6 +83,7 @@ class LogManager:
         self._deleted = DeletedDirs(fs, clock)
         self._factory = LogFactory(fs, clock, self._configs)
         self.moves = LogMoves(fs, clock, self._factory, self.dirs, self._table, self.checkpoints, self._deleted)
+        self._writes_epochs_first = False
         self.when_truncated: Callable[[Log], None] = _nothing
         """Is called with each log that was truncated, before anything is appended to it; compaction follows by it."""
 
@@ -209,6 +210,12 @@ class LogManager:
         """Takes other broker properties, for logs that are made or given their settings from now on."""
         self._configs.set_defaults(defaults)
 
+    def write_epochs_first(self) -> None:
+        """Has each log write a leader epoch before it grows in it, as the cluster's metadata may not have it."""
+        self._writes_epochs_first = True
+        for log in self._table.logs.values():
+            log.leader_epochs.is_written_first = True
+
     def delete(self, *topic_partitions: TopicPartition) -> None:
         """Takes partitions, those that are there, out of sight; their files go by `remove_deleted`.
 
@@ -251,7 +258,7 @@ class LogManager:
         wanted = {key: offset for key, offset in offsets.items() if offset < logs[key].log_end_offset}
         if not wanted:
             return
-        with self.checkpoints.lowered(wanted):
+        with self.checkpoints.lowered({key: _end_if_truncated(logs[key], offset) for key, offset in wanted.items()}):
             truncated = each_tried(wanted, lambda key: self._truncate_to(logs[key], wanted[key]), "truncation")
             deque(truncated, maxlen=0)
 
@@ -351,6 +358,7 @@ class LogManager:
         self._table.configured.update(each.topic_partition for each in made)
         self._table.add(made)
         for each in made:
+            each.log.leader_epochs.is_written_first = self._writes_epochs_first
             self.dirs.forget_preferred(each.topic_partition)
 
     def _adopt(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID) -> None:
@@ -382,6 +390,14 @@ class LogManager:
 
 def _of(topics: Collection[str] | None, logs: Mapping[TopicPartition, Log]) -> list[Log]:
     return [log for key, log in logs.items() if topics is None or key.topic in topics]
+
+
+def _end_if_truncated(log: Log, offset: int) -> int:
+    """Returns where a log will end, at most; the truncation itself says why one can't be read."""
+    try:
+        return log.end_if_truncated(offset)
+    except StorageError:
+        return offset
 
 
 def _nothing(log: Log) -> None:

@@ -49,6 +49,7 @@ from millrace_broker.storage.filenames import (
     LOG_SUFFIX,
     TopicPartition,
     parse_segment_file_name,
+    segment_file_name,
 )
 from millrace_broker.storage.recovery.damaged_ranges import Damage, read_damage, write_damage
 from millrace_broker.storage.recovery.offset_gaps import may_have_gaps
@@ -162,7 +163,8 @@ class _Loading:
         self._may_end_early |= loaded.may_have_gaps
         loaded.repaired = read_repaired(fs, directory)
         self._read_damage()
-        bases = _tidy(fs, directory)
+        is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory)
+        bases = [] if is_just_made else _tidy(fs, directory)
         loaded.next_offset = self._promises.log_start_offset
         for base, next_base in zip(bases, [*bases[1:], None], strict=False):
             if not self._take(base, next_base):
@@ -170,6 +172,8 @@ class _Loading:
                 break
         if not bases:
             self._begin(loaded.next_offset)
+            if not is_just_made:
+                fs.fsync_dir(directory)  # a crash must not keep a later segment's name alone: the log would begin there
         self._check_end()
         self._check_start()
         self._name_damage()
@@ -328,6 +332,13 @@ def _note_missing(segment: LogSegment, end_offset: int) -> None:
         missing = DamagedRange(segment.next_offset, end_offset, position, position, "the segment ends too early")
         segment.add_damage(missing)
         segment.next_offset = end_offset
+
+
+def _is_just_made(fs: FileSystem, directory: str) -> bool:
+    """Returns whether the folder has been used by no log: its first segment has a name, durably, and nothing else."""
+    first = segment_file_name(0, LOG_SUFFIX)
+    names = [name for name in fs.listdir(directory) if parse_segment_file_name(name)]
+    return names == [first] and not _size(fs, os.path.join(directory, first))
 
 
 def _tidy(fs: FileSystem, directory: str) -> list[int]:

@@ -21,6 +21,14 @@ def put(fs: CrashFileSystem, path: str, content: bytes) -> None:
     fs.pwritev(fs.open(path, create=True), [content], 0)
 
 
+def headers_of(written: list[tuple[int, int]]) -> list[BatchHeader]:
+    """Headers of batches at these offsets and of these leader epochs."""
+    return [
+        read_header(encode_batch([NewRecord(b"v")], base_offset=offset))._replace(partition_leader_epoch=epoch)
+        for offset, epoch in written
+    ]
+
+
 def test_offsets_come_back_and_look_as_kafka_writes_them() -> None:
     fs = CrashFileSystem()
     offsets = {TopicPartition("b", 1): 2**40, TopicPartition("a", 0): 7}
@@ -49,17 +57,56 @@ def test_what_is_no_checkpoint_is_a_storage_error_that_names_it(content: bytes) 
         read_offsets(fs, "/checkpoint")
 
 
+def written_to(directory: str, fs: CrashFileSystem) -> LeaderEpochs:
+    epochs = LeaderEpochs(fs, directory, no_batches)
+    epochs.assign(0, 0)
+    epochs.assign(3, 42)
+    return epochs
+
+
 def test_epochs_begin_where_they_were_assigned() -> None:
     fs = CrashFileSystem()
     fs.mkdir("/t-0")
     fs.fsync_dir("/")
-    epochs = LeaderEpochs(fs, "/t-0", no_batches)
-    assert epochs.latest == -1
-    epochs.assign(0, 0)
-    epochs.assign(3, 42)
+    assert LeaderEpochs(fs, "/t-0", no_batches).latest == -1
+    epochs = written_to("/t-0", fs)
+    assert not fs.exists("/t-0/leader-epoch-checkpoint")
+    assert epochs.flushed_end(50) == 50
     assert read_file(fs, "/t-0/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 42\n"
     again = LeaderEpochs(fs.after_cut(), "/t-0", no_batches)
     assert (again.latest, again.entries) == (3, ((0, 0), (3, 42)))
+
+
+def test_an_epoch_that_must_be_in_the_file_first_is_there_before_it_begins() -> None:
+    fs = CrashFileSystem()
+    epochs = LeaderEpochs(fs, "/", no_batches)
+    epochs.announce(2, 7)
+    assert not fs.exists("/leader-epoch-checkpoint")
+    epochs.is_written_first = True
+    epochs.announce(2, 7)
+    assert LeaderEpochs(fs.after_cut(), "/", no_batches).entries == epochs.entries == ((2, 7),)
+
+
+def test_a_full_disk_holds_a_flush_below_the_first_epoch_that_the_file_lacks() -> None:
+    fs = CrashFileSystem()
+    epochs = written_to("/", fs)
+    epochs.flushed_end(50)
+    epochs.assign(4, 60)
+    epochs.assign(5, 70)
+    fs.capacity_bytes = fs.used_bytes
+    assert (epochs.flushed_end(80), epochs.flushed_end(55), epochs.is_unwritten) == (60, 55, True)
+    fs.capacity_bytes = None
+    assert (epochs.flushed_end(80), epochs.is_unwritten) == (80, False)
+    assert LeaderEpochs(fs.after_cut(), "/", no_batches).entries == epochs.entries
+
+
+def test_epochs_that_the_file_lacks_are_those_of_the_batches() -> None:
+    fs = CrashFileSystem()
+    written_to("/", fs).flushed_end(50)
+    epochs = LeaderEpochs(fs, "/", no_batches)
+    epochs.take_from(headers_of([(50, 3), (60, 4), (70, 9), (80, 4), (90, 6)]))
+    assert epochs.entries == ((0, 0), (3, 42), (4, 60), (6, 90)), "the next batch contradicts the epoch 9"
+    assert (epochs.newest_found, epochs.is_unwritten) == (6, True)
 
 
 def test_an_epoch_that_wrote_nothing_is_replaced_or_forgotten() -> None:
@@ -94,11 +141,7 @@ def test_an_epoch_that_wrote_nothing_is_replaced_or_forgotten() -> None:
 def test_epochs_of_a_damaged_file_are_those_of_the_batches(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     fs = CrashFileSystem()
     put(fs, "/leader-epoch-checkpoint", content)
-    written = [(0, -1), (10, 2), (20, 2), (30, 2**31 - 1), (40, 1), (50, 5)]
-    headers = [
-        read_header(encode_batch([NewRecord(b"v")], base_offset=offset))._replace(partition_leader_epoch=epoch)
-        for offset, epoch in written
-    ]
+    headers = headers_of([(0, -1), (10, 2), (20, 2), (30, 2**31 - 1), (40, 1), (50, 5)])
     epochs = LeaderEpochs(fs, "/", lambda _: headers)
     assert epochs.entries == ((2, 10), (5, 50))
     assert epochs.newest_found == 5

@@ -110,6 +110,8 @@ def test_a_log_that_is_deleted_meanwhile_is_no_failure(after: int, caplog) -> No
     log, other = store.log(), store.log(TopicPartition("u", 0))
     fill(log, 20, keys=2)
     fill(other, 20, keys=2)
+    for each in log, other:
+        each.flush()  # as another thread would wait for a flush
     fs.left, fs.delete = after, lambda: store.manager.delete(T)
     reports = {(report.topic, report.partition): report for report in store.cleaner.run(force=True)}
     assert fs.left <= 0

@@ -201,12 +201,12 @@ def test_a_process_without_descriptors_takes_no_folder_offline(name: str) -> Non
     logs = LogManager(fs, ManualClock(), ["/data"], {}, "cluster", 1)
     logs.start()
     log = logs.create(PARTITIONS[0], TOPIC_ID, {})
-    log.append(BATCH, leader_epoch=0)
+    log.append(BATCH, leader_epoch=-1)
     for code in (errno.EMFILE, errno.ENFILE):
         fs.fail(name, code=code)
         fs.fail("truncate", code=code)  # of who would cut off what was not written
         with pytest.raises(StorageError, match="Too many open files"):
-            log.append(BATCH, leader_epoch=0) if name == "pwritev" else log.flush()
+            log.append(BATCH, leader_epoch=-1) if name == "pwritev" else log.flush()
     log.flush()
     assert log.recovery_point == 1
     again = LogManager(fs.after_cut(), ManualClock(), ["/data"], {}, "cluster", 1)

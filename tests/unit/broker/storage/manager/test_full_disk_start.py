@@ -56,6 +56,18 @@ def without(fs: CrashFileSystem, *suffixes: str) -> CrashFileSystem:
     return fs
 
 
+def test_epochs_that_are_not_in_the_metadata_are_in_the_file_before_a_log_grows() -> None:
+    fs = CrashFileSystem()
+    manager, log = opened(fs)
+    manager.write_epochs_first()
+    new = manager.create(TopicPartition("u", 0), uuid.UUID(int=2), SETTINGS)
+    for each in log, new:
+        fs.fail("pwritev", after=1)  # the first writes the epochs
+        with pytest.raises(StorageError):
+            each.append(LARGE, leader_epoch=3)
+        assert fs.exists(f"{each.directory}/leader-epoch-checkpoint")
+
+
 def stopped(what: Filled) -> CrashFileSystem:
     fs, manager, _ = what
     manager.close()

@@ -102,7 +102,8 @@ def test_the_copy_is_the_log_byte_for_byte(logs: LogManager, fs: CrashFileSystem
     assert {name for name in before if name.endswith(".log")} < after.keys()
     assert [name for name in before if name.endswith((".log", ".metadata")) and before[name] != after[name]] == []
     assert sorted(after.keys() - before.keys()) == [
-        f"{40:020}{suffix}" for suffix in (".index", ".log", ".snapshot", ".timeindex")
+        *(f"{40:020}{suffix}" for suffix in (".index", ".log", ".snapshot", ".timeindex")),
+        "leader-epoch-checkpoint",
     ]
 
 
