@@ -88,7 +88,7 @@ NOTICED_BY = {
         TRUNCATION.test_a_log_that_begins_afresh_begins_there_after_a_power_cut_at_any_operation
     ),
     "segment_cut.cut_segment": POWER_CUT_IN_TRUNCATION,
-    "log_segments.LogSegments.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
+    "log_segments.LogSegments.rename_dropped": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
     "cleaner.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
     "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,

@@ -56,6 +56,8 @@ class LogMaintenance:
             reports.append(report)
             self._counts.retention_removed_bytes += 0 if dry_run else report.deleted_bytes
             await asyncio.sleep(0)
+        if not dry_run:
+            await self.remove_deleted()
         return reports
 
     async def compact(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from threading import Lock
 
 from millrace.clock import Clock
 from millrace.fs import FileSystem
@@ -11,11 +12,12 @@ from millrace_broker.storage.failures import storage_errors
 
 
 class DeletedDirs:
-    """Folders that wait for their removal. Any thread may add one; one thread removes."""
+    """Folders that wait for their removal. Any thread may add and remove."""
 
     def __init__(self, fs: FileSystem, clock: Clock) -> None:
         self._fs = fs
         self._clock = clock
+        self._lock = Lock()
         self._waiting: deque[tuple[int, str]] = deque()
 
     def add(self, path: str, delay_ms: int) -> None:
@@ -25,9 +27,13 @@ class DeletedDirs:
     def remove_due(self) -> int:
         """Removes the folders whose delay is over; returns how many. StorageError."""
         removed = 0
-        while self._waiting and self._waiting[0][0] <= self._clock.monotonic_ms():
-            _, path = self._waiting.popleft()
+        while (path := self._next_due()) is not None:
             with storage_errors(path):
                 remove_tree(self._fs, path)
             removed += 1
         return removed
+
+    def _next_due(self) -> str | None:
+        with self._lock:
+            is_due = self._waiting and self._waiting[0][0] <= self._clock.monotonic_ms()
+            return self._waiting.popleft()[1] if is_due else None

@@ -232,7 +232,7 @@ class Log:
     @property
     def starts_inside_segment(self) -> bool:
         """Whether the log start offset can't be told from the segments alone."""
-        return self.log_start_offset > self._segments.now[0].base_offset
+        return self.log_start_offset > self._segments.now[0].base_offset or self._segments.has_dropped
 
     def reconfigure(self, config: LogConfig) -> None:
         """Takes other settings from the next append on; an open segment keeps its index sizes.
@@ -389,25 +389,24 @@ class Log:
     def apply_retention(self, *, dry_run: bool = False) -> RetentionReport:
         """Deletes the segments that the settings let go, below the high watermark only; StorageError.
 
-        Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`. A dry run
-        reports the same segments and leaves them.
+        Their files go by `remove_deleted`. A dry run leaves the segments. None go while compaction replaces others.
         """
         self.release_replaced()
-        with self._segments.names_lock:
+        names_lock = self._segments.names_lock
+        has_lock = names_lock.acquire(blocking=False)
+        try:
             report = apply_retention(
-                self._segments,
-                self._writer,
-                self.producers,
-                self.config,
-                up_to_offset=self.high_watermark,
-                now_ms=self._clock.now_ms(),
-                dry_run=dry_run,
-            )
+                self._segments, self._writer, self.producers, self.config,
+                up_to_offset=self.high_watermark if has_lock else 0, now_ms=self._clock.now_ms(), dry_run=dry_run,
+            )  # fmt: skip
+        finally:
+            if has_lock:
+                names_lock.release()
         self.leader_epochs.raise_start(self._segments.start_offset)
         return report
 
     def remove_deleted(self) -> int:
-        """Removes the files whose delay is over; returns how many. StorageError."""
+        """Renames the files of deleted segments, removes those whose delay is over; returns how many. StorageError."""
         return self._segments.remove_deleted()
 
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
@@ -483,6 +482,7 @@ class Log:
                 return
             try:
                 if self._segments.health.reason is None:
+                    self._segments.rename_dropped()
                     self._flushing.finish()
                     self.name_damage()
             finally:

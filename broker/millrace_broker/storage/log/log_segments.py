@@ -1,17 +1,20 @@
 """The segments that a log has now, where the log starts and ends, and what happens to files that it has no more.
 
     begin           adds a new active segment at the end
-    drop_first      takes the oldest one out; `delete` renames its files to `.deleted`
+    drop_first      takes the oldest one out; `rename_dropped` renames its files to `.deleted`, on another thread
     replace         puts a compacted segment in the place of neighbours, whose files are renamed to `.deleted`
     restart         goes on behind what a truncation has left
 
-Renamed files are removed by `remove_deleted` once `file.delete.delay.ms` is over; a start removes them at once.
+Renamed files are removed by `remove_deleted` once `file.delete.delay.ms` is over; a start removes them at once. A crash
+leaves the newest of the segments that were dropped and not renamed yet, so a log may start below where it did, and has
+no gap.
 
 Threads: `now` is an immutable value, which any thread may take and keep; one that needs the end offset too reads it
-before. `begin`, `drop_first`, `delete`, `restart` and `release_replaced` belong to the log's own thread, `replace` to
-that of compaction. What renames or closes segment files is done under `names_lock`: `replace` takes it, callers of the
-other methods do so themselves; appends and reads never need it. Every change of `now` is made under another lock, so
-that a roll on one thread and a replacement on another both stand.
+before. `begin`, `drop_first`, `restart` and `release_replaced` belong to the log's own thread, `replace` to that of
+compaction. What takes segments out or closes them is done under `names_lock`: `replace` takes it, callers of the other
+methods do so themselves; appends and reads never need it. Every change of `now` is made under another lock, so that a
+roll on one thread and a replacement on another both stand. Dropped segments are renamed under a third one, so that a
+slow disk holds up neither retention nor compaction.
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ class LogSegments:
     """
 
     __slots__ = (
-        "_clock", "_deleted", "_fs", "_now_lock", "_released", "_replaced", "directory", "end_offset", "health",
-        "high_watermark", "is_closed", "names_changed", "names_lock", "now", "start_offset", "topic_partition",
-        "truncations",
+        "_clock", "_deleted", "_dropped", "_dropped_lock", "_fs", "_now_lock", "_released", "_replaced", "directory",
+        "end_offset", "health", "high_watermark", "is_closed", "names_changed", "names_lock", "now", "start_offset",
+        "topic_partition", "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +79,8 @@ class LogSegments:
         self._fs = fs
         self._clock = clock
         self._deleted: deque[tuple[int, str]] = deque()
+        self._dropped: deque[tuple[int, LogSegment, str]] = deque()  # with the producers' snapshot at its base
+        self._dropped_lock = Lock()
         self._replaced: deque[LogSegment] = deque()
         self._released: list[ref[LogSegment]] = []  # replaced, and perhaps still held by readers
         self.truncations = 0
@@ -126,25 +131,36 @@ class LogSegments:
                 position = segment.position_of(max(offset, segment.base_offset))
                 yield from (header for _, header in segment.headers(position))
 
-    def drop_first(self) -> LogSegment:
-        """Takes the oldest segment out and returns it; the log starts at the next one."""
+    @property
+    def has_dropped(self) -> bool:
+        """Whether segments that were dropped are there again if the log is opened now."""
+        return bool(self._dropped)
+
+    def drop_first(self, snapshot: str, delay_ms: int) -> None:
+        """Takes the oldest segment out, so that the log starts at the next one.
+
+        Its files wait for `rename_dropped`, and so does the producers' snapshot at its base.
+        """
         segment = self.now[0]
+        self._dropped.append((self._clock.monotonic_ms() + delay_ms, segment, snapshot))
         with self._now_lock:
             self.now = self.now.without_first(1)
         self.start_offset = max(self.start_offset, self.now[0].base_offset)
-        return segment
-
-    def delete(self, segment: LogSegment, snapshot: str, delay_ms: int) -> None:
-        """Renames the files of one that was taken out, and the producers' snapshot at its base; OSError passes.
-
-        The names are synced before the next one goes, so a crash leaves no gap.
-        """
-        due_ms = self._clock.monotonic_ms() + delay_ms
-        for path in (*segment.file_paths(), *([snapshot] if self._fs.exists(snapshot) else [])):
-            self._fs.rename(path, path + DELETED_FILE_SUFFIX)
-            self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
-        self._fs.fsync_dir(self.directory)
         segment.release()
+
+    def rename_dropped(self) -> None:
+        """Renames the files of the segments that were taken out, the oldest first; any thread. StorageError.
+
+        The names are synced before the next one goes, so a crash leaves no gap. What fails is tried again.
+        """
+        with self._dropped_lock, storage_errors(self.directory):
+            while self._dropped and not self.is_closed and self.health.reason is None:
+                due_ms, segment, snapshot = self._dropped[0]
+                for path in (*segment.file_paths(), *([snapshot] if self._fs.exists(snapshot) else [])):
+                    self._fs.rename(path, path + DELETED_FILE_SUFFIX)
+                    self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
+                self._fs.fsync_dir(self.directory)
+                self._dropped.popleft()
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment, truncations: int, delay_ms: int) -> bool:
         """Puts a compacted segment in the place of those that it was made of, and returns whether it did.
@@ -192,18 +208,25 @@ class LogSegments:
                     segment.release()
 
     def remove_deleted(self) -> int:
-        """Removes the files whose delay is over; returns how many. StorageError."""
+        """Renames what was dropped, and removes the files whose delay is over; returns how many. StorageError."""
+        self.rename_dropped()
         removed = 0
-        while self._deleted and self._deleted[0][0] <= self._clock.monotonic_ms():
-            _, path = self._deleted.popleft()
+        while (path := self._next_due()) is not None:
             with storage_errors(path):
                 if self._fs.exists(path):
                     self._fs.unlink(path)
                     removed += 1
         return removed
 
+    def _next_due(self) -> str | None:
+        with self._dropped_lock:
+            is_due = self._deleted and self._deleted[0][0] <= self._clock.monotonic_ms()
+            return self._deleted.popleft()[1] if is_due else None
+
     def close(self) -> None:
         """Lets go of all segments; from then on the log takes no write and no flush."""
         self.is_closed = True
+        with self._dropped_lock:  # as the folder may get another name now
+            self._dropped.clear()
         for segment in self.now:
             segment.release()

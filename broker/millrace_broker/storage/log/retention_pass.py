@@ -1,13 +1,13 @@
 """One pass of retention over a log: the oldest segments that its settings let go are deleted, or only named.
 
-What may go is decided by `delete_policies`; here it is done. Belongs to the log's own thread.
+What may go is decided by `delete_policies`; here it is taken out of the log, and its files go on another thread
+(`LogSegments.rename_dropped`). Belongs to the log's own thread.
 """
 
 from __future__ import annotations
 
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.delete_policies import deletable_of
-from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
@@ -58,6 +58,4 @@ def _delete_oldest(
     for _ in range(count):
         if len(segments.now) == 1:  # last, as a full disk may have no room for another
             writer.roll()
-        segment = segments.drop_first()
-        with storage_errors(segment.path):
-            segments.delete(segment, producers.snapshot_path(segment.base_offset), delay_ms)
+        segments.drop_first(producers.snapshot_path(segments.now[0].base_offset), delay_ms)

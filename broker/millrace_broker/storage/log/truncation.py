@@ -120,6 +120,7 @@ class Truncation:
     def _begin(self, end_offset: int) -> None:
         """Ends the log at the offset for all who ask, so that whatever fails later, nothing above it is read."""
         segments = self._segments
+        segments.rename_dropped()  # or else one of these names may be given again
         segments.truncations += 1
         segments.end_offset = end_offset
         if segments.high_watermark is not None:

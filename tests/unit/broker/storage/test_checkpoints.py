@@ -109,6 +109,15 @@ def test_epochs_that_the_file_lacks_are_those_of_the_batches() -> None:
     assert (epochs.newest_found, epochs.is_unwritten) == (6, True)
 
 
+def test_an_epoch_whose_first_batches_were_compacted_away_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    fs = CrashFileSystem()
+    put(fs, "/leader-epoch-checkpoint", b"0\n3\n0 0\n1 4\n2 8\n")
+    left = headers_of([(6, 1), (9, 2), (10, 2)])
+    epochs = LeaderEpochs(fs, "/", lambda offset: [one for one in left if one.last_offset >= offset])
+    assert epochs.entries == ((0, 0), (1, 4), (2, 8))
+    assert not caplog.messages
+
+
 def test_an_epoch_that_wrote_nothing_is_replaced_or_forgotten() -> None:
     fs = CrashFileSystem()
     epochs = LeaderEpochs(fs, "/", no_batches)
