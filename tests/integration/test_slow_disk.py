@@ -137,3 +137,25 @@ def test_the_only_replica_commits_what_is_synced_where_that_is_asked_for(tmp_pat
             assert seen(broker) == 1
         assert waiting.result() == 1
     assert disk.entered.exists()
+
+
+def checkpointed(data_dir):
+    """The high watermarks that the next start knows of the partitions in a data directory."""
+    path = data_dir / "replication-offset-checkpoint"
+    entries = [line.split() for line in path.read_text().splitlines()[2:]] if path.exists() else []
+    return [int(offset) for _, _, offset in entries]
+
+
+def test_a_slow_data_directory_holds_up_no_checkpoint_of_another(tmp_path, disk):
+    slow, fast = tmp_path / "slow-one", tmp_path / "two"
+    properties = {"replica.high.watermark.checkpoint.interval.ms": "50"}
+    with BrokerProcess(slow, more_data_dirs=[fast], program=disk.program, properties=properties) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic(FAST, 2)
+        until((slow / "admin.address").exists)  # with which the start ends
+        with Cluster(broker.bootstrap) as cluster, disk.holding():
+            for data_dir in slow, fast:
+                [place] = data_dir.glob(f"{FAST}-*")
+                SyncProducer(cluster).send(FAST, int(place.name.rsplit("-", 1)[1]), RECORDS)
+                disk.until_held()
+            until(lambda: checkpointed(fast) == [1])

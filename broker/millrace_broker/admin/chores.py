@@ -33,14 +33,20 @@ def broker_chores(options: BrokerOptions, maintenance: LogMaintenance, services:
         Chore(broker.log_retention_check_interval_ms, maintenance.apply_retention_unrequested),
         Chore(broker.log_flush_scheduler_interval_ms, maintenance.flush_due),
         Chore(broker.log_flush_scheduler_interval_ms, maintenance.remove_deleted),
-        Chore(broker.log_flush_offset_checkpoint_interval_ms, maintenance.checkpoint),
-        Chore(broker.replica_high_watermark_checkpoint_interval_ms, maintenance.checkpoint_high_watermarks),
         Chore(max(broker.replica_lag_time_max_ms // 2, 1), maintenance.check_in_sync_replicas),
         Chore(broker.producer_id_expiration_check_interval_ms, maintenance.expire_producers),
         Chore(groups.offsets_retention_check_interval_ms, services.groups.expire_offsets),
         Chore(abort_interval_ms, services.txns.abort_timed_out),
         Chore(expiration_interval_ms, services.txns.expire_transactional_ids),
     ]
+    for data_dir in maintenance.data_dirs:
+        chores += [
+            Chore(broker.log_flush_offset_checkpoint_interval_ms, partial(maintenance.checkpoint, data_dir)),
+            Chore(
+                broker.replica_high_watermark_checkpoint_interval_ms,
+                partial(maintenance.checkpoint_high_watermarks, data_dir),
+            ),
+        ]
     if services.tokens.is_enabled:
         tokens = TokenConfig.from_properties(options.properties)
         work = partial(_remove_expired_tokens, services)

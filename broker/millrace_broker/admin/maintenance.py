@@ -14,6 +14,7 @@ from millrace_broker.admin.own_timers import OwnTimer
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CompactionReport, LogCleaner, LogManager, RetentionReport, VerifyReport
+from millrace_broker.storage.data_dirs.data_dir import DataDir
 
 
 class LogMaintenance:
@@ -100,13 +101,18 @@ class LogMaintenance:
         """Removes the files of deleted segments and logs whose delay is over."""
         await asyncio.to_thread(self._logs.remove_deleted)
 
-    async def checkpoint(self) -> None:
-        """Writes the recovery points and log start offsets of all data directories."""
-        await asyncio.to_thread(self._logs.checkpoint)
+    @property
+    def data_dirs(self) -> Sequence[DataDir]:
+        """The data directories, each of which has its own chores, as a slow one must not hold up the others."""
+        return self._logs.dirs.all
 
-    async def checkpoint_high_watermarks(self) -> None:
-        """Writes the high watermarks of the led and the followed partitions."""
-        await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks())
+    async def checkpoint(self, data_dir: DataDir) -> None:
+        """Writes the recovery points and log start offsets of a data directory."""
+        await asyncio.to_thread(self._logs.checkpoint, data_dir)
+
+    async def checkpoint_high_watermarks(self, data_dir: DataDir | None = None) -> None:
+        """Writes the high watermarks of led and followed partitions, of all data directories without one."""
+        await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks(), data_dir)
 
     async def check_in_sync_replicas(self) -> None:
         """Has followers that lag longer than they may leave the in-sync replicas."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from threading import Lock
 
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, write_file_durably
@@ -47,6 +48,8 @@ class DataDir:
         self.interrupted_moves: list[TopicPartition] = []  # of logs that were on their way here
         self.health = DirHealth(self.path)
         self.lane = SyncLane()
+        self.checkpoints_lock = Lock()
+        """Is held while checkpoints are written, and while a log of the folder is moved, made or cut."""
         self._compacted: Offsets = {}
         self._fs = fs
         self._lock_fd: int | None = None

@@ -1,6 +1,7 @@
 """What the next start must know of logs: recovery points, log start offsets, high watermarks, by data folder.
 
-Any thread may write them, one at a time: `lock` is held meanwhile, and also while a log is moved or made.
+Any thread may write them, those of one folder one at a time: the folder's `checkpoints_lock` is held meanwhile, and
+also while a log of it is moved, made or cut. Several locks are taken in the order of the folders.
 
 A log start offset is written once the log is synced up to there. So one above the end of a log that is found at a start
 is wrong, and deletes nothing.
@@ -9,9 +10,8 @@ is wrong, and deletes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from threading import Lock
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from millrace.config import MAX_LONG
 from millrace.errors import StorageError
@@ -28,7 +28,6 @@ class LogCheckpoints:
     """Writes the checkpoints of every data folder that is online."""
 
     def __init__(self, dirs: DataDirs, table: LogTable) -> None:
-        self.lock = Lock()
         self._dirs = dirs
         self._table = table
 
@@ -38,18 +37,27 @@ class LogCheckpoints:
         known = self._dirs.of_log(log.directory).high_watermarks.get(topic_partition, 0)
         return min(max(known, log.log_start_offset), log.log_end_offset)
 
-    def write_all(self) -> None:
+    @contextmanager
+    def held(self, *data_dirs: DataDir) -> Iterator[None]:
+        """Lets nobody else write checkpoints of these folders within the context."""
+        with ExitStack() as locks:
+            for data_dir in self._dirs.all:
+                if data_dir in data_dirs:
+                    locks.enter_context(data_dir.checkpoints_lock)
+            yield
+
+    def write_all(self, data_dirs: Collection[DataDir]) -> None:
         """Writes recovery points and log start offsets. StorageError after all folders were tried."""
-        self.each_online_dir(self.write)
+        self.each_online_dir(self.write, data_dirs)
 
     def write(self, data_dir: DataDir) -> None:
-        """Writes recovery points and log start offsets of one folder's logs. The caller holds `lock`. StorageError."""
+        """Writes recovery points and log start offsets of a folder's logs. The caller holds its lock. StorageError."""
         self._write(data_dir, self._table.in_dir(data_dir))
 
     def write_with_arriving(self, data_dir: DataDir, topic_partition: TopicPartition) -> None:
         """Writes all that is known of a log into the checkpoints of the folder that it is about to move to.
 
-        The caller holds `lock`. StorageError.
+        The caller holds its lock. StorageError.
         """
         self._write(data_dir, {**self._table.in_dir(data_dir), topic_partition: self._table.logs[topic_partition]})
         watermark = self.high_watermark(topic_partition)
@@ -62,8 +70,9 @@ class LogCheckpoints:
         No others are written within the context. What a checkpoint calls synced, a start never cuts, though it may have
         been written after the truncation; what lies below a log start offset, a start drops.
         """
-        with self.lock:
-            for data_dir in {id(one): one for one in map(self._dir_of, offsets)}.values():
+        data_dirs = {id(one): one for one in map(self._dir_of, offsets)}.values()
+        with self.held(*data_dirs):
+            for data_dir in data_dirs:
                 self._lower(data_dir, {key: offset for key, offset in offsets.items() if self._dir_of(key) is data_dir})
             yield
 
@@ -86,7 +95,9 @@ class LogCheckpoints:
         if lower != watermarks:
             data_dir.write_high_watermarks(lower)
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    def write_high_watermarks(
+        self, high_watermarks: Mapping[TopicPartition, int], data_dirs: Collection[DataDir]
+    ) -> None:
         """Writes high watermarks, where one has moved; those of logs that are not named stay.
 
         StorageError after all folders were tried.
@@ -98,16 +109,16 @@ class LogCheckpoints:
             if here != data_dir.high_watermarks:
                 data_dir.write_high_watermarks(here)
 
-        self.each_online_dir(write)
+        self.each_online_dir(write, data_dirs)
 
-    def each_online_dir(self, work: Callable[[DataDir], None]) -> None:
-        """Does `work` for each folder that is online, under `lock`; StorageError after all were tried.
+    def each_online_dir(self, work: Callable[[DataDir], None], data_dirs: Collection[DataDir]) -> None:
+        """Does `work` for each of the folders that is online, under its lock; StorageError after all were tried.
 
         A folder that is not there any more goes offline: appends to its open files would succeed, and be lost.
         """
         failures: list[StorageError] = []
-        with self.lock:
-            for data_dir in self._dirs.all:
+        for data_dir in data_dirs:
+            with data_dir.checkpoints_lock:
                 if data_dir.is_held and data_dir.is_online:
                     try:
                         work(data_dir)

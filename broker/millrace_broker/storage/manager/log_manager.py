@@ -316,13 +316,18 @@ class LogManager:
         due = (each for each in logs if each.recovery_point < each.log_end_offset and each.is_flush_due(now_ms))
         deque(each_tried(due, Log.flush_soon, "flush"), maxlen=0)
 
-    def checkpoint(self) -> None:
-        """Writes recovery points and log start offsets. StorageError after all folders were tried."""
-        self.checkpoints.write_all()
+    def checkpoint(self, data_dir: DataDir | None = None) -> None:
+        """Writes recovery points and log start offsets, of all folders without one; StorageError after all of them."""
+        self.checkpoints.write_all(self._only(data_dir))
 
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Writes high watermarks; those of logs that are not named stay. StorageError after all folders were tried."""
-        self.checkpoints.write_high_watermarks(high_watermarks)
+    def checkpoint_high_watermarks(
+        self, high_watermarks: Mapping[TopicPartition, int], data_dir: DataDir | None = None
+    ) -> None:
+        """Writes high watermarks; those of logs that are not named stay. StorageError; folders as in `checkpoint`."""
+        self.checkpoints.write_high_watermarks(high_watermarks, self._only(data_dir))
+
+    def _only(self, data_dir: DataDir | None) -> Sequence[DataDir]:
+        return self.dirs.all if data_dir is None else (data_dir,)
 
     # Closing.
 
@@ -339,7 +344,8 @@ class LogManager:
                 always.callback(data_dir.close)
             for log in self._table.logs.values():
                 always.callback(log.abandon)
-            self.checkpoints.each_online_dir(partial(self._close_dir, epochs_are_raised=epochs_are_raised))
+            close_dir = partial(self._close_dir, epochs_are_raised=epochs_are_raised)
+            self.checkpoints.each_online_dir(close_dir, self.dirs.all)
 
     def _close_dir(self, data_dir: DataDir, *, epochs_are_raised: bool) -> None:
         failures = close_all(self._table.in_dir(data_dir).values(), self._recovery_threads)
@@ -350,7 +356,7 @@ class LogManager:
             data_dir.mark_clean()
 
     def _make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[LogEntry]:
-        with self.checkpoints.lock:
+        with self.checkpoints.held(data_dir):
             data_dir.forget([each.topic_partition for each in wanted])
         yield from self._factory.make(data_dir, wanted)
 

@@ -92,7 +92,7 @@ class LogMoves:
             renamed = swap(self._fs, topic_partition, source, target, copy.directory)
             self._deleted.add(renamed, log.config.file_delete_delay_ms)
 
-        with self._checkpoints.lock:
+        with self._checkpoints.held(source, target):
             log.hand_over(take)
             moved = self._factory.open_copy(log, os.path.join(target.path, str(topic_partition)), target)
             moved.take_over(log)

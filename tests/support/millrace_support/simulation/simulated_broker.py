@@ -138,7 +138,7 @@ class SimulatedBroker:
         if self.is_running and not self.is_paused and self.starts == starts:
             self._end_process()
             with suppress(StorageError):  # the disk is full, and the next start recovers the logs
-                self.logs.checkpoints.write_high_watermarks(self.replicas.high_watermarks())
+                self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
                 self.logs.close(epochs_are_raised=True)
             self.is_closed = True
             self.session.close()
@@ -338,7 +338,7 @@ class SimulatedBroker:
             await asyncio.sleep(CHECKPOINT_S)
             elapsed_s += CHECKPOINT_S
             with suppress(StorageError):  # the disk is full
-                self.logs.checkpoints.write_high_watermarks(self.replicas.high_watermarks())
+                self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
             if elapsed_s >= LAG_TIME_MAX_MS / 2000:
                 elapsed_s = 0.0
                 self.replicas.check_in_sync_replicas()
