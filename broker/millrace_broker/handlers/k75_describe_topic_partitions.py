@@ -9,7 +9,6 @@ A topic that is named and does not exist is answered with an error.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +16,7 @@ from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import each, later
+from millrace.turns import each
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -25,14 +24,15 @@ from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
-from millrace_broker.handlers.answers import count_errors, error_codes
-from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Guard, InTurns, Request, Services
 from millrace_broker.handlers.authorized_operations import authorized_operations
 from millrace_broker.handlers.partitions import told_leader
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_topic_partitions import (
+        DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponseFields,
         DescribeTopicPartitionsResponsePartitionFields,
         DescribeTopicPartitionsResponseTopicFields,
@@ -59,9 +59,13 @@ class Page(NamedTuple):
     next: Cursor | None
 
 
-def handle(services: Services, request: Request) -> Reply:
-    """Describes one page of topics."""
+def handle(services: Services, request: Request) -> InTurns:
+    """Describes one page of topics, which may be long."""
     message = DESCRIBE_TOPIC_PARTITIONS.decode_request(request.version, request.body)
+    return InTurns(lambda: _page_of(services, request.without_body(), message))
+
+
+def _page_of(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Parts:
     view = services.metadata.view
     limit = max(min(message.response_partition_limit, services.config.max_request_partition_size_limit), 1)
     cursor = None if message.cursor is None else Cursor(message.cursor.topic_name, message.cursor.partition_index)
@@ -83,13 +87,7 @@ def handle(services: Services, request: Request) -> Reply:
         fields = {"throttle_time": 0, "topics": topics}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
-    return later(_answer(services, request.version, fields))
-
-
-async def _answer(services: Services, version: int, fields: DescribeTopicPartitionsResponseFields) -> Parts:
-    """Encodes the page in a worker thread, as it may be long."""
-    count_errors(services, ApiKey.DESCRIBE_TOPIC_PARTITIONS, error_codes(fields))
-    return [await asyncio.to_thread(DESCRIBE_TOPIC_PARTITIONS.encode_response, version, fields)]
+    return answer(services, DESCRIBE_TOPIC_PARTITIONS, request.version, fields)
 
 
 def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) -> Page:

@@ -13,7 +13,7 @@ from millrace.errors import CorruptRecordError, MillraceError
 from millrace.wire.encoder import INT16, INT32, INT64, MAX_STRING_BYTES
 
 MAX_VARINT_BYTES = 5
-MAX_ELEMENTS = 100_000  # in all arrays of a client's message: nobody else runs for the 20 ms in which they are freed
+MAX_ELEMENTS = 64_000  # in all arrays of a client's message: nobody else runs for the 15 ms in which they are freed
 UUID_BYTES = 16
 NULL = -1
 
