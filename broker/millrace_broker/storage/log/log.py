@@ -126,7 +126,7 @@ class Log:
         recovery_point = min(recovery_point, segments.end_offset)
         self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers_from)
         self.leader_epochs.truncate(segments.end_offset)
-        self.leader_epochs.take_from(segments.headers(recovery_point))
+        self.leader_epochs.take_from(segments.led_from(recovery_point))
         self.leader_epochs.raise_start(segments.start_offset)
         rolling = Rolling(clock, config, seed=str(self.topic_partition))
         with storage_errors(self.directory):

@@ -118,11 +118,13 @@ class LogSegments:
             undo.pop_all()
         return segment
 
-    def headers(self, from_offset: int = 0) -> Iterator[BatchHeader]:
-        """Yields the header of each batch that ends above an offset, in a segment up to damage. StorageError."""
-        for segment in self.now[self.now.floor_index(from_offset) :]:
+    def led_from(self, offset: int) -> Iterator[BatchHeader]:
+        """Yields the headers of batches that end above an offset; of segments that were walked, two of each leader."""
+        for segment in self.now[self.now.floor_index(offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
-                yield from (header for _, header in segment.headers(0) if header.next_offset > from_offset)
+                position = segment.position_of(max(offset, segment.base_offset))
+                headers = segment.led or (header for _, header in segment.headers(position))
+                yield from (header for header in headers if header.next_offset > offset)
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
         """Yields the headers from the batch that holds an offset on, or else the next one, as `headers` does."""

@@ -80,7 +80,7 @@ def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
         passed = (one.end_offset for one in segment.damage if one.end_position <= start)
         position, expected = start, max((expected, *passed))
         try:
-            place = WalkedFrom(start, end, segment.base_offset, expected, segment.next_offset)
+            place = WalkedFrom(start, end, segment.base_offset, expected, segment.next_offset, [])
             for at, header in valid_batches(fs, segment.fd, place):
                 position, expected = at + header.size_bytes, header.next_offset
         except RecordError as error:

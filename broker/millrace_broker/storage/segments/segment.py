@@ -56,7 +56,7 @@ from millrace_broker.storage.segments.damage import (
 )
 from millrace_broker.storage.segments.offset_index import OffsetIndex
 from millrace_broker.storage.segments.repaired import RepairedRange, batches_end
-from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
+from millrace_broker.storage.segments.segment_walk import Headers, WalkedFrom, valid_batches
 from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_broker.storage.segments.transaction_index import TransactionIndex
 
@@ -70,7 +70,7 @@ class LogSegment:
     __slots__ = (
         "__weakref__", "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
         "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "damage", "fd",
-        "first_timestamp", "has_producer_ids", "is_index_full", "max_timestamp", "max_timestamp_offset",
+        "first_timestamp", "has_producer_ids", "is_index_full", "led", "max_timestamp", "max_timestamp_offset",
         "next_offset", "offset_index", "path", "repaired", "size_bytes", "time_index", "transaction_index",
         "trusts_index", "was_recovered",
     )  # fmt: skip
@@ -83,12 +83,12 @@ class LogSegment:
         self.next_offset = base_offset
         self._file_suffix = file_suffix
         self.path = os.path.join(directory, segment_file_name(base_offset, LOG_SUFFIX) + file_suffix)
-        self.max_timestamp = NO_TIMESTAMP
-        self.max_timestamp_offset = base_offset
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, base_offset
         self.first_timestamp = NO_TIMESTAMP
         self.is_index_full = False
         self.damage: tuple[DamagedRange, ...] = ()
         self.repaired: tuple[RepairedRange, ...] = ()
+        self.led: Headers = []  # the first two batches of each leader, where a recovery has walked it
         self.trusts_index = True  # until a read finds that the log contradicts it
         self.was_recovered = False
         self.has_producer_ids = True  # as long as no recovery has found that there are none
@@ -404,7 +404,7 @@ class LogSegment:
         self.is_index_full = False
         self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
-        self.next_offset, self.damage = self.base_offset, ()
+        self.next_offset, self.damage, self.led = self.base_offset, (), []
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         end, reason = self._add_valid(0, gaps_up_to_offset)
         while end < self.size_bytes:
@@ -423,7 +423,7 @@ class LogSegment:
 
     def _add_valid(self, position: int, gaps_up_to_offset: int) -> tuple[int, str]:
         """Adds the batches from a position on to the indexes; returns where valid ones end, and why."""
-        place = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset)
+        place = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset, self.led)
         end = position
         try:
             for at, header in valid_batches(self._fs, self.fd, place._replace(repaired=self.repaired)):

@@ -20,11 +20,14 @@ from millrace_broker.storage.segments.repaired import RepairedRange, is_repaired
 
 MAX_CODEC_ID = max(Codec)
 
+Headers = list[BatchHeader]
+
 
 class WalkedFrom(NamedTuple):
     """Where a walk begins and ends, and which offset is expected first.
 
-    Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges.
+    Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges. The walk adds the first two batches of
+    each leader in a row to `led`.
     """
 
     position: int
@@ -32,13 +35,14 @@ class WalkedFrom(NamedTuple):
     segment_base: int
     next_offset: int
     gaps_up_to_offset: int
+    led: Headers
     repaired: tuple[RepairedRange, ...] = ()
 
 
 def valid_batches(fs: FileSystem, fd: int, place: WalkedFrom) -> Iterator[Placed]:
     """Yields (position, header) of each batch; RecordError where one is not valid. OSError passes."""
     max_offset = place.segment_base + MAX_RELATIVE_OFFSET
-    next_offset = place.next_offset
+    next_offset, epoch, is_second = place.next_offset, None, False
     for at, header, crc_holds in walk_batches(fs, fd, place.end, place.position):
         last_offset = header.base_offset + header.last_offset_delta
         # Many batches come by here, so what nearly all of them are is checked first, without a call.
@@ -49,6 +53,9 @@ def valid_batches(fs: FileSystem, fd: int, place: WalkedFrom) -> Iterator[Placed
             and header.attributes & CODEC_MASK <= MAX_CODEC_ID
         ):
             _check(fs, fd, place._replace(position=at, next_offset=next_offset), header, crc_holds=crc_holds)
+        if is_second or header.partition_leader_epoch != epoch:
+            place.led.append(header)
+            epoch, is_second = header.partition_leader_epoch, header.partition_leader_epoch != epoch
         yield at, header
         next_offset = last_offset + 1
 
