@@ -275,6 +275,15 @@ def _write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool, is_sec
         fs.close(fd)
 
 
+def file_size(fs: FileSystem, path: str) -> int:
+    """Returns the bytes of a file; FileNotFoundError where there is none."""
+    fd = fs.open(path)
+    try:
+        return fs.size(fd)
+    finally:
+        fs.close(fd)
+
+
 def read_file(fs: FileSystem, path: str) -> bytes:
     """Returns the whole content of a small file; FileNotFoundError where there is none."""
     fd = fs.open(path)

@@ -11,20 +11,12 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.sync_lane import SyncLane
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem, fs_with_folder
 from millrace_support.held_worker import HeldWorker
 
 FOLDER = "/data/flights-0"
 PARTITION = TopicPartition("flights", 0)
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=150, file_delete_delay_ms=0)
-
-
-def fresh_fs() -> CrashFileSystem:
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    fs.fsync_dir("/")
-    fs.fsync_dir("/data")
-    return fs
 
 
 def opened(fs: CrashFileSystem, recovery_point: int = 0, lane: SyncLane | None = None) -> Log:
@@ -37,7 +29,7 @@ def batch(first: int, count: int) -> bytes:
 
 def fetched(first: int, count: int, epoch: int) -> bytes:
     """A batch as a follower gets it from the leader of an epoch."""
-    source = Log(fresh_fs(), ManualClock(), FOLDER, PARTITION, LogConfig())
+    source = Log(fs_with_folder(FOLDER), ManualClock(), FOLDER, PARTITION, LogConfig())
     source.truncate_fully_and_start_at(first)
     source.append(batch(first, count), leader_epoch=epoch)
     return source.read(first, 1 << 20, up_to_offset=source.log_end_offset)
@@ -94,7 +86,7 @@ class Workload:
 @pytest.mark.parametrize("follows", [False, True], ids=["leads", "follows"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_log_knows_where_each_epoch_begins_after_a_crash(seed: int, follows: bool) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     work = Workload(fs, seed, follows=follows)
     for cut_at in fs.each_change(work.run):
         for left in (fs.after_kill(), fs.after_cut(None), fs.after_cut(Random(cut_at))):
@@ -106,7 +98,7 @@ def test_a_log_knows_where_each_epoch_begins_after_a_crash(seed: int, follows: b
 
 
 def test_a_full_disk_lets_no_recovery_point_pass_an_epoch_that_only_the_batches_tell() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = opened(fs)
     log.append(batch(0, 2), leader_epoch=1)
     log.flush()

@@ -10,7 +10,7 @@ from millrace.errors import StorageError
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError, fs_with_folder
 
 FOLDER = "/data/flights-0"
 PARTITION = TopicPartition("flights", 0)
@@ -32,14 +32,6 @@ def read_all(log: Log) -> list[Record]:
         records += decode_records(data)
         offset = records[-1].offset + 1
     return [record for record in records if record.offset >= log.log_start_offset]
-
-
-def fresh_fs() -> CrashFileSystem:
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    fs.fsync_dir("/")
-    fs.fsync_dir("/data")
-    return fs
 
 
 class Workload:
@@ -85,7 +77,7 @@ def check_survivors(fs: CrashFileSystem, workload: Workload, recovery_point: int
 
 
 def operations_of_workload() -> int:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     Workload(fs).run()
     return fs.operations
 
@@ -96,7 +88,7 @@ OPERATIONS = operations_of_workload()
 @pytest.mark.soak(rounds=5, minutes=1.5)
 def test_every_flushed_batch_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
     for seed in rounds:
-        fs = fresh_fs()
+        fs = fs_with_folder(FOLDER)
         workload = Workload(fs)
         for cut_at in fs.each_change(workload.run):
             chance = Random(seed * 1000 + cut_at) if seed else None
@@ -106,7 +98,7 @@ def test_every_flushed_batch_survives_a_power_cut_at_any_operation(rounds, recor
 
 
 def test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap() -> None:
-    good = fresh_fs()
+    good = fs_with_folder(FOLDER)
     log = open_log(good, config=LogConfig(segment_bytes=2 * len(batch(0, 1))))
     for first in range(9):
         log.append(batch(first, 1), leader_epoch=-1)
@@ -127,14 +119,14 @@ def check_no_gap(fs: CrashFileSystem, cut_at: int) -> None:
 
 
 def test_a_killed_process_loses_nothing_that_was_appended() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     workload = Workload(fs)
     for _ in fs.each_change(workload.run):
         check_survivors(fs.after_kill(), workload, 0, is_killed=True)
 
 
 def test_the_power_goes_again_during_recovery() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     fs.cut_power_at(OPERATIONS // 2)
     workload = Workload(fs)
     with pytest.raises(PowerCutError):
@@ -154,7 +146,7 @@ def test_the_power_goes_again_during_recovery() -> None:
     "tail", [b"garbage" * 30, bytes(200), batch(0, 2)[:-1], batch(0, 3)[:60], batch(0, 1)], ids=len
 )
 def test_a_bad_tail_is_cut_and_the_warning_says_how_many_bytes(tail: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs)
     for first in range(3):
         log.append(batch(first, 1), leader_epoch=0)
@@ -172,7 +164,7 @@ def test_a_bad_tail_is_cut_and_the_warning_says_how_many_bytes(tail: bytes, capl
 
 
 def test_a_flip_of_any_byte_of_the_last_batch_is_noticed() -> None:
-    good = fresh_fs()
+    good = fs_with_folder(FOLDER)
     log = open_log(good)
     log.append(batch(0, 2), leader_epoch=3)
     log.append(batch(2, 2), leader_epoch=3)
@@ -189,7 +181,7 @@ def test_a_flip_of_any_byte_of_the_last_batch_is_noticed() -> None:
 
 
 def test_a_lost_segment_tail_takes_the_later_segments_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs)
     for first in range(20):
         log.append(batch(first, 1), leader_epoch=0)
@@ -209,7 +201,7 @@ def test_a_lost_segment_tail_takes_the_later_segments_with_it(caplog: pytest.Log
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "zeros"])
 def test_a_bad_index_is_built_anew_even_after_a_clean_shutdown(suffix: str, damage: str) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs)
     for first in range(20):
         log.append(batch(first, 1), leader_epoch=0)
@@ -232,7 +224,7 @@ def test_a_bad_index_is_built_anew_even_after_a_clean_shutdown(suffix: str, dama
 @pytest.mark.parametrize("operation", ["pwritev", "create"])
 def test_a_failed_append_leaves_the_log_as_it_was(operation: str) -> None:
     for after in range(6):
-        fs = fresh_fs()
+        fs = fs_with_folder(FOLDER)
         log = open_log(fs, config=LogConfig(segment_bytes=200))
         log.append(batch(0, 1), leader_epoch=-1)
         fs.fail(operation, after=after)
@@ -250,7 +242,7 @@ def test_a_failed_append_leaves_the_log_as_it_was(operation: str) -> None:
 
 
 def test_a_full_disk_refuses_appends_until_there_is_room() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs)
     log.append(batch(0, 1), leader_epoch=-1)
     fs.capacity_bytes = fs.used_bytes + len(batch(0, 1)) // 2
@@ -262,7 +254,7 @@ def test_a_full_disk_refuses_appends_until_there_is_room() -> None:
 
 
 def test_a_write_that_cannot_be_undone_takes_the_log_offline_until_it_is_opened_again() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs)
     log.append(batch(0, 1), leader_epoch=-1)
     fs.fail("pwritev")
@@ -279,7 +271,7 @@ def test_a_write_that_cannot_be_undone_takes_the_log_offline_until_it_is_opened_
 
 @pytest.mark.parametrize("operation", ["fsync", "fsync_dir"])
 def test_a_failed_sync_moves_no_recovery_point_and_takes_the_log_offline(operation: str) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs)
     log.append(batch(0, 1), leader_epoch=-1)
     fs.fail(operation)
@@ -291,7 +283,7 @@ def test_a_failed_sync_moves_no_recovery_point_and_takes_the_log_offline(operati
 
 
 def test_a_segment_rolled_after_the_last_flush_knows_its_largest_timestamp_again() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs, config=LogConfig(segment_bytes=3 * len(batch(0, 1))))
     for first in range(3):
         log.append(batch(first, 1), leader_epoch=-1)
@@ -303,7 +295,7 @@ def test_a_segment_rolled_after_the_last_flush_knows_its_largest_timestamp_again
 
 
 def test_segments_at_the_recovery_point_are_never_cut(caplog: pytest.LogCaptureFixture) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs, config=LogConfig(segment_bytes=3 * len(batch(0, 1))))
     for first in range(4):
         log.append(batch(first, 1), leader_epoch=-1)
@@ -323,7 +315,7 @@ def fill(log: Log, limit: int = 500) -> None:
 @pytest.mark.parametrize("flush_messages", [1, 5, 1 << 40])
 @pytest.mark.parametrize("room_bytes", range(1000, 2000, 83))
 def test_a_log_that_met_a_full_disk_is_whole_and_goes_on(flush_messages: int, room_bytes: int) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs, config=LogConfig(segment_bytes=300, index_interval_bytes=0, flush_messages=flush_messages))
     fs.capacity_bytes = room_bytes
     open_files = set()
@@ -365,7 +357,7 @@ class Torn(Random):
 
 def test_a_batch_that_was_cut_never_comes_back_behind_a_new_one() -> None:
     """Unless the cut is synced first, the old bytes behind a new batch of the same size are a batch again."""
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs)
     for first in range(3):
         log.append(batch(first, 1), leader_epoch=-1)
@@ -383,7 +375,7 @@ def test_a_batch_that_was_cut_never_comes_back_behind_a_new_one() -> None:
 
 def test_a_segment_that_was_dropped_never_comes_back_behind_new_batches() -> None:
     """Unless its removal is synced first, new batches that reach its base offset are synced before its name is gone."""
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     size = len(batch(0, 1))
     config = LogConfig(segment_bytes=3 * size)
     log = open_log(fs, config=config)
@@ -409,7 +401,7 @@ def test_a_segment_that_was_dropped_never_comes_back_behind_new_batches() -> Non
 
 @pytest.mark.parametrize("operation", ["open", "pread", "size"])
 def test_a_log_that_can_not_be_opened_keeps_no_file_open(operation):
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     Workload(fs).run()
     failures = 0
     for after in range(60):

@@ -14,21 +14,13 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producers.producer_state import ProducerEntry, with_batch, with_marker
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem, fs_with_folder
 
 FOLDER = "/data/t-0"
 NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_ms=-1)
 ABORT = EndTransactionMarker(ControlType.ABORT, coordinator_epoch=0)
 Batches = dict[int, bytes]
-
-
-def fresh_fs() -> CrashFileSystem:
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    fs.fsync_dir("/")
-    fs.fsync_dir("/data")
-    return fs
 
 
 def open_log(fs: CrashFileSystem, *, recovery_point: int = 0, start: int = 0) -> Log:
@@ -182,7 +174,7 @@ def walk_at(data: bytes, position: int) -> int:
 @pytest.mark.soak(rounds=2, minutes=1.5)
 def test_a_truncated_log_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
     for seed in rounds:
-        fs = fresh_fs()
+        fs = fs_with_folder(FOLDER)
         follower = Follower(fs)
         for cut_at in fs.each_change(follower.run):
             check(fs.after_cut(Random(seed * 10_000 + cut_at) if seed else None), follower)
@@ -190,7 +182,7 @@ def test_a_truncated_log_survives_a_power_cut_at_any_operation(rounds, record_pr
 
 
 def test_a_killed_follower_loses_nothing_and_nothing_that_was_cut_comes_back() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     follower = Follower(fs)
     for _ in fs.each_change(follower.run):
         check(fs.after_kill(), follower, is_killed=True)
@@ -198,7 +190,7 @@ def test_a_killed_follower_loses_nothing_and_nothing_that_was_cut_comes_back() -
 
 def test_a_log_that_begins_afresh_begins_there_after_a_power_cut_at_any_operation() -> None:
     """The name of its first segment is synced before there is another, which would be the first otherwise."""
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
 
     def run() -> None:
         log = open_log(fs)

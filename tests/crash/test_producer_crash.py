@@ -12,21 +12,13 @@ from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producers.producer_state import ProducerEntry, with_batch, with_marker
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError, fs_with_folder
 from millrace_support.markers import append_marker
 
 FOLDER = "/data/t-0"
 CONFIG = LogConfig(segment_bytes=500, retention_ms=-1)
 ABORT, COMMIT = (EndTransactionMarker(kind, coordinator_epoch=0) for kind in (ControlType.ABORT, ControlType.COMMIT))
 IDEMPOTENT, FIRST, SECOND = 7, 8, 9
-
-
-def fresh_fs() -> CrashFileSystem:
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    fs.fsync_dir("/")
-    fs.fsync_dir("/data")
-    return fs
 
 
 def open_log(fs: CrashFileSystem, recovery_point: int) -> Log:
@@ -103,7 +95,7 @@ def check(log: Log, flushed: int) -> None:
 
 
 def operations_of_workload() -> int:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     Workload(fs).run()
     return fs.operations
 
@@ -112,7 +104,7 @@ OPERATIONS = operations_of_workload()
 
 
 def cut(cut_at: int) -> tuple[CrashFileSystem, Workload]:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     fs.cut_power_at(cut_at)
     workload = Workload(fs)
     with pytest.raises(PowerCutError):
@@ -123,7 +115,7 @@ def cut(cut_at: int) -> tuple[CrashFileSystem, Workload]:
 @pytest.mark.soak(rounds=4, minutes=1.5)
 def test_the_state_is_that_of_the_surviving_log(rounds, record_property) -> None:
     for seed in rounds:
-        fs = fresh_fs()
+        fs = fs_with_folder(FOLDER)
         workload = Workload(fs)
         for cut_at in fs.each_change(workload.run):
             chance = Random(seed * 1000 + cut_at) if seed else None
@@ -136,7 +128,7 @@ def test_the_state_is_that_of_the_surviving_log(rounds, record_property) -> None
 
 
 def test_a_killed_process_loses_no_state() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     workload = Workload(fs)
     for _ in fs.each_change(workload.run):
         check(open_log(fs.after_kill(), workload.flushed), workload.flushed)
@@ -145,7 +137,7 @@ def test_a_killed_process_loses_no_state() -> None:
 def test_snapshots_of_lost_batches_never_speak_for_those_that_took_their_offsets() -> None:
     for seed in range(150):
         chance = Random(seed)
-        fs, workload = cut(chance.randint(fresh_fs().operations + 1, OPERATIONS))
+        fs, workload = cut(chance.randint(fs_with_folder(FOLDER).operations + 1, OPERATIONS))
         fs = fs.after_cut(chance)
         fs.cut_power_at(chance.randint(1, OPERATIONS // 2))
         other = Workload(fs, workload.flushed)
@@ -159,7 +151,7 @@ def test_snapshots_of_lost_batches_never_speak_for_those_that_took_their_offsets
 @pytest.mark.parametrize("operation", ["pwritev", "create", "truncate"])
 def test_a_failed_append_leaves_the_state_as_it_was(operation: str) -> None:
     for after in range(8):
-        fs = fresh_fs()
+        fs = fs_with_folder(FOLDER)
         log = open_log(fs, 0)
         log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
         fs.fail(operation, after=after)
@@ -177,7 +169,7 @@ def test_a_failed_append_leaves_the_state_as_it_was(operation: str) -> None:
 
 def test_a_snapshot_removed_with_its_batches_stays_removed() -> None:
     plain = encode_batch([NewRecord(b"plain")])
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs, 0)
     log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
     while log.segment_count < 3:
@@ -197,7 +189,7 @@ def test_a_snapshot_removed_with_its_batches_stays_removed() -> None:
 
 def test_a_producer_whose_batches_are_deleted_is_known_after_a_power_cut() -> None:
     """Only the snapshot knows it."""
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     log = open_log(fs, 0)
     log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
     while log.segment_count < 3:
@@ -209,7 +201,7 @@ def test_a_producer_whose_batches_are_deleted_is_known_after_a_power_cut() -> No
 
 
 def test_aborted_transactions_survive_a_power_cut_when_idle() -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     workload = Workload(fs)
     workload.run()
     log = Log(fs.after_cut(), ManualClock(), FOLDER, TopicPartition("t", 0), CONFIG, clean=True)

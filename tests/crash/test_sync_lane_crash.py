@@ -8,7 +8,7 @@ from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.sync_lane import SyncLane
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem, fs_with_folder
 from millrace_support.held_worker import HeldWorker
 
 FOLDER = "/data/flights-0"
@@ -17,14 +17,6 @@ PARTITION = TopicPartition("flights", 0)
 
 def batch(first: int, count: int) -> bytes:
     return encode_batch([NewRecord(b"value %d" % (first + slot), timestamp_ms=first + slot) for slot in range(count)])
-
-
-def fresh_fs() -> CrashFileSystem:
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    fs.fsync_dir("/")
-    fs.fsync_dir("/data")
-    return fs
 
 
 class Workload:
@@ -55,7 +47,7 @@ class Workload:
     def append(self, log: Log, step: int) -> None:
         count, epoch = 1 + step % 3, step // 8
         if self._follows:
-            source = Log(fresh_fs(), ManualClock(), FOLDER, PARTITION, LogConfig())
+            source = Log(fs_with_folder(FOLDER), ManualClock(), FOLDER, PARTITION, LogConfig())
             source.truncate_fully_and_start_at(log.log_end_offset)
             source.append(batch(log.log_end_offset, count), leader_epoch=epoch)
             fetched = source.read(log.log_end_offset, 1 << 20, up_to_offset=source.log_end_offset)
@@ -78,7 +70,7 @@ def test_what_was_acknowledged_survives_a_power_cut(
     commits_synced: bool,
     follows: bool,
 ) -> None:
-    fs = fresh_fs()
+    fs = fs_with_folder(FOLDER)
     work = Workload(fs, flush_messages, commits_synced=commits_synced, follows=follows)
     seen = 0
     for cut_at in fs.each_change(work.run):

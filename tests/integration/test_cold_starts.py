@@ -134,7 +134,7 @@ class Stage(NamedTuple):
 
 
 def commands(command=None, path=()):
-    """The names of all commands."""
+    """Returns the name of each command that `millrace` has."""
     command = command or typer.main.get_command(app)
     if not hasattr(command, "commands"):
         return [" ".join(path)]

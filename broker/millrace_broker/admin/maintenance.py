@@ -103,7 +103,7 @@ class LogMaintenance:
 
     @property
     def data_dirs(self) -> Sequence[DataDir]:
-        """The data directories, each of which has its own chores, as a slow one must not hold up the others."""
+        """The data directories of the broker. Each has chores of its own, so that a slow disk delays no other's."""
         return self._logs.dirs.all
 
     async def checkpoint(self, data_dir: DataDir) -> None:

@@ -21,7 +21,7 @@ from millrace_broker.replication.purgatory import settle
 
 Result = TypeVar("Result")
 
-FEW = 100  # of which nobody waits for the end
+FEW = 100  # entries that are looked through without a pause
 ERROR_CODES = ("error_code", "partition_error_code")
 
 

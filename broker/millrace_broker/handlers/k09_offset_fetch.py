@@ -69,9 +69,8 @@ def handle(services: Services, request: Request) -> Reply:
     message = OFFSET_FETCH.decode_request(version, request.body)
     require_stable = message.require_stable
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        asked = {
-            group.group_id: group for group in each(message.groups)
-        }  # a group that is named twice is answered once
+        # A group that is named twice is answered once.
+        asked = {group.group_id: group for group in each(message.groups)}
         groups = [
             _group(
                 services, request, group, _Member(group.member_id, group.member_epoch), require_stable=require_stable
@@ -99,9 +98,9 @@ def _group(
         return _refused(request.version, group.group_id, asked, GUARD.error)
     hidden = _hidden(services, request, asked or ())
     seen = None if asked is None else [one for one in each(asked) if one.name not in hidden]
-    wanted = (
-        None if seen is None else [TopicPartition(one.name, index) for one in seen for index in each(one.partitions)]
-    )
+    wanted = None
+    if seen is not None:
+        wanted = [TopicPartition(one.name, index) for one in seen for index in each(one.partitions)]
     try:
         error, fetched = commits.fetch(
             services.groups,

@@ -77,12 +77,10 @@ def _all_with(message: ElectLeadersRequest, code: ErrorCode) -> list[ReplicaElec
 
 async def _elected(services: Services, version: int, message: ElectLeadersRequest) -> Parts:
     """Has the controller elect the leaders."""
-    asked_for = message.topic_partitions
-    keys = (
-        None
-        if asked_for is None
-        else [TopicPartition(one.topic, it) for one in asked_for for it in each(one.partitions)]
-    )
+    keys = None
+    if message.topic_partitions is not None:
+        named = each(message.topic_partitions)
+        keys = [TopicPartition(one.topic, index) for one in named for index in each(one.partitions)]
     is_unclean = message.election_type == UNCLEAN
     outcomes = await asked(services, lambda controller: controller.elect(keys, is_unclean=is_unclean))
     failure = outcomes if isinstance(outcomes, ErrorCode) else ErrorCode.NONE

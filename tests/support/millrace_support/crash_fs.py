@@ -469,3 +469,12 @@ def _used_bytes(node: _File | _Folder) -> int:
 
 def _os_error(code: int, path: str) -> OSError:
     return OSError(code, os.strerror(code), path)
+
+
+def fs_with_folder(path: str) -> CrashFileSystem:
+    """Returns a file system that keeps a folder and those around it through a crash."""
+    fs = CrashFileSystem()
+    fs.mkdir(path)
+    fs.fsync_dir("/")
+    fs.fsync_dir(os.path.dirname(path))
+    return fs

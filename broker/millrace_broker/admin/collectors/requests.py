@@ -55,7 +55,8 @@ class RequestCollector:
         yield gauge("purgatory_size", "Requests that wait for records.", len(self._purgatory))
         text = "Memory of requests cut short or in line, and of replies not yet taken."
         yield gauge("bytes_in_flight", text, self._bytes_in_flight())
-        yield counter("connections_idle_closed", "Connections closed for being idle.", metrics.idle_closed)
+        text = "Connections closed for being idle, or for holding memory that others waited for."
+        yield counter("connections_idle_closed", text, metrics.idle_closed)
         yield counter("connections_refused", "Connections closed for what they sent.", metrics.refused)
         logins = {(outcome,): metrics.authentications[outcome] for outcome in ("succeeded", "renewed", "failed")}
         yield counters("authentications", "Logins by SASL.", ["outcome"], logins)

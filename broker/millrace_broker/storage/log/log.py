@@ -355,7 +355,7 @@ class Log:
         return self._reader.offset_of_max_timestamp()
 
     def newest_timestamp_ms(self) -> int:
-        """Returns the largest timestamp of the segments, from memory, its record may be deleted; -1 without any."""
+        """Returns the largest timestamp of all segments, of a record that may be deleted by now; -1 without any."""
         return self._reader.newest_timestamp_ms()
 
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:

@@ -119,23 +119,21 @@ class LogSegments:
         return segment
 
     def led_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields the headers of batches that end above an offset; of segments that were walked, two of each leader."""
+        """Yields headers of batches above an offset: of a segment that was walked two of each leader. StorageError."""
         for segment in self.now[self.now.floor_index(offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
-                position = segment.position_of(max(offset, segment.base_offset))
-                headers = segment.led or (header for _, header in segment.headers(position))
+                headers = segment.led or _headers_in(segment, offset)
                 yield from (header for header in headers if header.next_offset > offset)
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields the headers from the batch that holds an offset on, or else the next one, as `headers` does."""
+        """Yields the headers from the batch that holds an offset on, in a segment up to damage. StorageError."""
         for segment in self.now[self.now.floor_index(offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
-                position = segment.position_of(max(offset, segment.base_offset))
-                yield from (header for _, header in segment.headers(position))
+                yield from _headers_in(segment, offset)
 
     @property
     def has_dropped(self) -> bool:
-        """Whether segments that were dropped are there again if the log is opened now."""
+        """Whether dropped segments still have their names: if opened now, the log would begin with them."""
         return bool(self._dropped)
 
     def drop_first(self, snapshot: str, delay_ms: int) -> None:
@@ -232,3 +230,8 @@ class LogSegments:
             self._dropped.clear()
         for segment in self.now:
             segment.release()
+
+
+def _headers_in(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
+    position = segment.position_of(max(offset, segment.base_offset))
+    return (header for _, header in segment.headers(position))

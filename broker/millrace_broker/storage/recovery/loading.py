@@ -41,7 +41,7 @@ from dataclasses import dataclass, field
 
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError
-from millrace.fs import FileSystem
+from millrace.fs import FileSystem, file_size
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
@@ -338,7 +338,7 @@ def _is_just_made(fs: FileSystem, directory: str) -> bool:
     """Returns whether the folder has been used by no log: its first segment has a name, durably, and nothing else."""
     first = segment_file_name(0, LOG_SUFFIX)
     names = [name for name in fs.listdir(directory) if parse_segment_file_name(name)]
-    return names == [first] and not _size(fs, os.path.join(directory, first))
+    return names == [first] and not file_size(fs, os.path.join(directory, first))
 
 
 def _tidy(fs: FileSystem, directory: str) -> list[int]:
@@ -357,7 +357,7 @@ def _tidy(fs: FileSystem, directory: str) -> list[int]:
 def _drop(fs: FileSystem, directory: str, loaded: LoadedLog, bases: list[int]) -> None:
     """Removes the segments behind a cut, whose batches no longer follow on anything."""
     files = [name for name in fs.listdir(directory) if (parsed := parse_segment_file_name(name)) and parsed[0] in bases]
-    cut_bytes = sum(_size(fs, os.path.join(directory, name)) for name in files if name.endswith(LOG_SUFFIX))
+    cut_bytes = sum(file_size(fs, os.path.join(directory, name)) for name in files if name.endswith(LOG_SUFFIX))
     _unlink(fs, directory, files)
     loaded.dropped_segments += len(bases)
     loaded.truncated_bytes += cut_bytes
@@ -372,11 +372,3 @@ def _unlink(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
         removed = True
     if removed:
         fs.fsync_dir(directory)
-
-
-def _size(fs: FileSystem, path: str) -> int:
-    fd = fs.open(path)
-    try:
-        return fs.size(fd)
-    finally:
-        fs.close(fd)

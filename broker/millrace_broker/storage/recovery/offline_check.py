@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from millrace.errors import StorageError
-from millrace.fs import FileSystem, read_file
+from millrace.fs import FileSystem, file_size, read_file
 from millrace_broker.storage.batches.salvage import Damage, ValidBatch, examine, segment_bounds
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import (
@@ -37,7 +37,7 @@ class SegmentReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class SegmentContext:
     """What a folder says of one of its segments: its damage, and the offset up to which its batches and damage reach.
 
     Batches are missing where they end before `must_reach`.
@@ -48,7 +48,7 @@ class Surroundings:
     must_reach: int = 0
 
 
-ALONE = Surroundings()
+ALONE = SegmentContext()
 
 
 class _OffsetIndexCheck:
@@ -69,15 +69,15 @@ class _OffsetIndexCheck:
             yield Finding(file=self._path, position=slot * OffsetIndex.ENTRY.size, reason=reason)
 
 
-def check_segment(fs: FileSystem, path: str, around: Surroundings = ALONE) -> SegmentReport:
+def check_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) -> SegmentReport:
     """Walks a segment's file and matches its indexes with it; StorageError where it can't be read."""
     base_offset = next_offset = base_offset_of(path)
     batches = 0
     with storage_errors(path):
-        size_bytes = _size(fs, path)
+        size_bytes = file_size(fs, path)
         index = _OffsetIndexCheck(fs, path)
         damage: list[DamagedRange] = []
-        for part in parts_of(fs, path, around):
+        for part in parts_of(fs, path, context):
             if isinstance(part, DamagedRange):
                 damage.append(part)
             else:
@@ -98,11 +98,11 @@ def check_segment(fs: FileSystem, path: str, around: Surroundings = ALONE) -> Se
     )
 
 
-def parts_of(fs: FileSystem, path: str, around: Surroundings) -> Iterator[ValidBatch | DamagedRange]:
+def parts_of(fs: FileSystem, path: str, context: SegmentContext) -> Iterator[ValidBatch | DamagedRange]:
     """Yields the valid batches of a segment, and what is damaged or missing, in order. OSError passes."""
     fd = fs.open(path)
     try:
-        yield from _Parts(fs, fd, base_offset_of(path), around)
+        yield from _Parts(fs, fd, base_offset_of(path), context)
     finally:
         fs.close(fd)
 
@@ -110,11 +110,11 @@ def parts_of(fs: FileSystem, path: str, around: Surroundings) -> Iterator[ValidB
 class _Parts:
     """One walk over a segment's file. The end of a damaged range is known once the next batch is."""
 
-    def __init__(self, fs: FileSystem, fd: int, base_offset: int, around: Surroundings) -> None:
+    def __init__(self, fs: FileSystem, fd: int, base_offset: int, context: SegmentContext) -> None:
         self._fs, self._fd, self._base_offset = fs, fd, base_offset
-        is_still_damaged = are_still_there(fs, fd, around.named, base_offset)
-        self._named = around.named if is_still_damaged else ()
-        self._around = around
+        is_still_damaged = are_still_there(fs, fd, context.named, base_offset)
+        self._named = context.named if is_still_damaged else ()
+        self._context = context
         self._next_offset = base_offset
 
     def __iter__(self) -> Iterator[ValidBatch | DamagedRange]:
@@ -123,10 +123,10 @@ class _Parts:
             while named and named[0].end_position <= start:
                 yield named[0]
                 self._next_offset = max(self._next_offset, named.pop(0).end_offset)
-            until = named[0].start_offset if named else self._around.end_offset
+            until = named[0].start_offset if named else self._context.end_offset
             yield from self._between(start, end, until)
-        if self._next_offset < self._around.must_reach:
-            end = self._around.must_reach
+        if self._next_offset < self._context.must_reach:
+            end = self._context.must_reach
             yield DamagedRange(self._next_offset, end, size_bytes, size_bytes, "the segment ends too early")
 
     def _between(self, start: int, end: int, until: int) -> Iterator[ValidBatch | DamagedRange]:
@@ -179,14 +179,6 @@ def _entries(fs: FileSystem, path: str, entry: Struct) -> Iterator[tuple[int, in
     whole = content[: len(content) // entry.size * entry.size].rstrip(b"\0")
     count = -(-len(whole) // entry.size)
     yield from entry.iter_unpack(content[: count * entry.size])
-
-
-def _size(fs: FileSystem, path: str) -> int:
-    fd = fs.open(path)
-    try:
-        return fs.size(fd)
-    finally:
-        fs.close(fd)
 
 
 def sibling(path: str, suffix: str) -> str:

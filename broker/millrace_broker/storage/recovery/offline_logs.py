@@ -28,8 +28,8 @@ from millrace_broker.storage.filenames import (
 )
 from millrace_broker.storage.recovery import damaged_ranges
 from millrace_broker.storage.recovery.offline_check import (
+    SegmentContext,
     SegmentReport,
-    Surroundings,
     base_offset_of,
     check_segment,
 )
@@ -71,12 +71,12 @@ def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
             fs.close(fd)
 
 
-def surroundings(fs: FileSystem, folder: str) -> dict[str, Surroundings]:
+def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
     """Returns what is known of each segment of a folder, an absolute path, by that of its `.log`. StorageError."""
     with storage_errors(folder):
         logs, named, repaired = logs_in(fs, folder), named_damage(fs, folder), read_repaired(fs, folder)
         may_end_early = may_have_gaps(fs, folder) or _offset_in(fs, folder, CLEANER_OFFSET_CHECKPOINT) is not None
-    found: dict[str, Surroundings] = {}
+    found: dict[str, SegmentContext] = {}
     for path, following in zip_longest(logs, logs[1:]):
         base = base_offset_of(path)
         damage = tuple(
@@ -88,19 +88,19 @@ def surroundings(fs: FileSystem, folder: str) -> dict[str, Surroundings]:
             synced = _offset_in(fs, folder, RECOVERY_POINT_CHECKPOINT) or 0
             witnessed = _offset_in(fs, folder, REPLICATION_OFFSET_CHECKPOINT) or 0
             must_reach = batches_end(repaired, base, min(synced, witnessed))
-            found[path] = Surroundings(named=damage, end_offset=synced, must_reach=must_reach)
+            found[path] = SegmentContext(named=damage, end_offset=synced, must_reach=must_reach)
         else:
             end = batches_end(repaired, base, base_offset_of(following))
-            found[path] = Surroundings(named=damage, end_offset=end, must_reach=0 if may_end_early else end)
+            found[path] = SegmentContext(named=damage, end_offset=end, must_reach=0 if may_end_early else end)
     return found
 
 
 def check_logs(fs: FileSystem, logs: Sequence[str]) -> list[SegmentReport]:
     """Checks segments, each by what its folder says of it. StorageError."""
-    known: dict[str, Surroundings] = {}
+    known: dict[str, SegmentContext] = {}
     for path in map(os.path.abspath, logs):
         if path not in known:
-            known |= surroundings(fs, os.path.dirname(path))
+            known |= segment_contexts(fs, os.path.dirname(path))
     return [check_segment(fs, path, known[os.path.abspath(path)]) for path in logs]
 
 

@@ -43,14 +43,14 @@ from millrace_broker.storage.filenames import (
 from millrace_broker.storage.recovery.damaged_ranges import read_damage, write_damage
 from millrace_broker.storage.recovery.offline_check import (
     ALONE,
+    SegmentContext,
     SegmentReport,
-    Surroundings,
     base_offset_of,
     check_segment,
     parts_of,
     sibling,
 )
-from millrace_broker.storage.recovery.offline_logs import locked, logs_in, surroundings
+from millrace_broker.storage.recovery.offline_logs import locked, logs_in, segment_contexts
 from millrace_broker.storage.recovery.repaired_ranges import read_repaired, write_repaired
 from millrace_broker.storage.segments.repaired import RepairedRange, joined
 
@@ -78,8 +78,8 @@ def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
 
 
 def _repair_in(fs: FileSystem, folder: str, logs: Sequence[str]) -> list[SegmentRepair]:
-    around = surroundings(fs, folder)
-    known = {path: around[os.path.abspath(path)] for path in logs}
+    contexts = segment_contexts(fs, folder)
+    known = {path: contexts[os.path.abspath(path)] for path in logs}
     reports = [check_segment(fs, path, known[path]) for path in logs]
     damaged = [report for report in reports if report.findings]
     if damaged:
@@ -90,16 +90,16 @@ def _repair_in(fs: FileSystem, folder: str, logs: Sequence[str]) -> list[Segment
     return done
 
 
-def repair_segment(fs: FileSystem, path: str, around: Surroundings = ALONE) -> SegmentRepair | None:
+def repair_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) -> SegmentRepair | None:
     """Drops the damage from a segment's file, keeping a copy; returns None where nothing is damaged. StorageError.
 
     Indexes that do not fit are removed too. The folder must be `locked`.
     """
-    report = check_segment(fs, path, around)
-    return _repair_damage(fs, report, around) if report.findings else None
+    report = check_segment(fs, path, context)
+    return _repair_damage(fs, report, context) if report.findings else None
 
 
-def _repair_damage(fs: FileSystem, report: SegmentReport, around: Surroundings) -> SegmentRepair:
+def _repair_damage(fs: FileSystem, report: SegmentReport, context: SegmentContext) -> SegmentRepair:
     path, original = report.file, ""
     with storage_errors(path):
         if report.damaged_bytes:
@@ -110,7 +110,7 @@ def _repair_damage(fs: FileSystem, report: SegmentReport, around: Surroundings) 
                 fs.unlink(sibling(path, suffix))
         fs.fsync_dir(os.path.dirname(path))
         if report.damaged_bytes:
-            _copy(fs, path, path, _valid_ranges(fs, path, around))
+            _copy(fs, path, path, _valid_ranges(fs, path, context))
     return SegmentRepair(file=path, original=original, dropped_bytes=report.damaged_bytes, lost=_lost([report]))
 
 
@@ -149,10 +149,10 @@ def _lost(reports: Iterable[SegmentReport]) -> tuple[RepairedRange, ...]:
     return joined(ranges)
 
 
-def _valid_ranges(fs: FileSystem, path: str, around: Surroundings) -> list[tuple[int, int]]:
+def _valid_ranges(fs: FileSystem, path: str, context: SegmentContext) -> list[tuple[int, int]]:
     """Returns (start, end) of each run of valid batches."""
     ranges: list[tuple[int, int]] = []
-    for part in parts_of(fs, path, around):
+    for part in parts_of(fs, path, context):
         if isinstance(part, ValidBatch):
             start = ranges.pop()[0] if ranges and ranges[-1][1] == part.position else part.position
             ranges.append((start, part.end))

@@ -8,7 +8,7 @@ from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem, fs_with_folder
 from millrace_support.markers import append_marker
 
 FOLDER = "/data/t-0"
@@ -17,17 +17,9 @@ ABORT = EndTransactionMarker(ControlType.ABORT, coordinator_epoch=0)
 EPOCH = 9
 
 
-def fresh_fs() -> CrashFileSystem:
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    fs.fsync_dir("/")
-    fs.fsync_dir("/data")
-    return fs
-
-
 @pytest.fixture
 def fs() -> CrashFileSystem:
-    return fresh_fs()
+    return fs_with_folder(FOLDER)
 
 
 def open_log(fs: CrashFileSystem, *, segment_bytes: int = 1000, flush_messages: int = 1 << 40, **state: int) -> Log:
@@ -50,7 +42,7 @@ def batch(offset: int, count: int = 1, epoch: int = 0, **form: object) -> bytes:
 
 def leader_log() -> Log:
     """Twelve rounds of plain, idempotent and transactional batches in three epochs; every transaction is aborted."""
-    log = open_log(fresh_fs(), segment_bytes=1 << 20)
+    log = open_log(fs_with_folder(FOLDER), segment_bytes=1 << 20)
     for step in range(12):
         flags = TRANSACTIONAL_FLAG
         log.append(batch(0, 3), leader_epoch=step // 4)

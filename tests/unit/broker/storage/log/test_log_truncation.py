@@ -13,7 +13,7 @@ from millrace.records.record import BatchProducer, NewRecord, decode_records, en
 from millrace_broker.storage import Log, LogConfig, LogSlice, TopicPartition
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_support.clock import ManualClock
-from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem, fs_with_folder
 from millrace_support.markers import append_marker
 
 FOLDER = "/data/t-0"
@@ -36,15 +36,7 @@ CONFIG = LogConfig(segment_bytes=10 * SIZE, index_interval_bytes=SIZE, retention
 
 @pytest.fixture
 def fs() -> CrashFileSystem:
-    return fresh_fs()
-
-
-def fresh_fs() -> CrashFileSystem:
-    fs = CrashFileSystem()
-    fs.mkdir(FOLDER)
-    fs.fsync_dir("/")
-    fs.fsync_dir("/data")
-    return fs
+    return fs_with_folder(FOLDER)
 
 
 def open_log(fs: CrashFileSystem | PooledFileSystem, config: LogConfig = CONFIG, **state: int) -> Log:
@@ -94,7 +86,7 @@ def test_a_log_cut_at_an_offset_is_as_it_was_when_it_ended_there(
     for after in range(flushed, 35):
         log.append(batch(after), leader_epoch=after // 8)
     assert log.truncate_to(offset) is (offset < 35)
-    assert facts(log) == facts(filled(fresh_fs(), min(offset, 35)))
+    assert facts(log) == facts(filled(fs_with_folder(FOLDER), min(offset, 35)))
     assert log.recovery_point == min(flushed, offset)
     assert facts(open_log(fs.after_kill())) == facts(log)
     for after in range(log.log_end_offset, 40):
@@ -188,7 +180,7 @@ def test_transactions_that_ended_in_what_was_cut_are_open_again(fs: CrashFileSys
     config = LogConfig(segment_bytes=600, retention_ms=-1)
     log = transactions(fs, 36, config)
     log.truncate_to(offset)
-    expected = transactions(fresh_fs(), offset, config)
+    expected = transactions(fs_with_folder(FOLDER), offset, config)
     assert log.aborted_transactions(0, 40) == expected.aborted_transactions(0, 40)
     assert [log.last_stable_offset(each) for each in range(offset + 1)] == [
         expected.last_stable_offset(each) for each in range(offset + 1)
@@ -284,7 +276,7 @@ def test_leader_epochs_that_a_full_disk_kept_in_their_file_go_before_a_follower_
     fs.fail("create", after=3, code=ENOSPC)  # the three files of the new segment come first
     log.truncate_to(2)
     assert log.leader_epochs.entries == ((1, 0),)
-    leader = filled(fresh_fs(), 0)
+    leader = filled(fs_with_folder(FOLDER), 0)
     for offset in range(4):
         leader.append(batch(offset, letter=b"L"), leader_epoch=1)
     log.append_as_follower(leader.read(2, 1000, up_to_offset=4), leader_epoch=1)
