@@ -168,6 +168,7 @@ def post(broker, path):
         return json.load(answer)
 
 
+@pytest.mark.broker_errors(r"segments\.damage_search: ")
 def test_maintenance_on_request_says_what_it_did(tmp_path):
     settings = {"log.segment.bytes": "2000", "log.retention.bytes": "4000"}
     with BrokerProcess(tmp_path, properties=settings) as broker:

@@ -176,6 +176,7 @@ def test_the_check_can_be_run_without_its_asset(broker, millrace):
     assert not result.asset_materializations_for_node(recovery_check.op.name)
 
 
+@pytest.mark.broker_errors(r"segments\.damage_search: ")
 def test_a_damaged_batch_fails_the_recovery_check_at_its_byte(broker, millrace):
     fill(broker.bootstrap, {"segment.bytes": "20000"})
     damage(broker.data_dir / "events-0" / f"{0:020}.log")

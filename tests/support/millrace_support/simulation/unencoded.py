@@ -36,10 +36,12 @@ class _Sent:
         self._messages.append(cold._build(entity, fields))  # noqa: SLF001
         return MARK + b"%d" % (len(self._messages) - 1)
 
-    def get(self, api: Messages, version: int, body: memoryview | bytes, *, direction: Direction) -> object:
+    def get(
+        self, api: Messages, version: int, body: memoryview | bytes, *, direction: Direction, **how: bool
+    ) -> object:
         """Returns the message that was noted, or decodes one that is encoded."""
         if body[: len(MARK)] != MARK:
-            return decoder(api.key, version, direction)(body)
+            return decoder(api.key, version, direction, **how)(body)
         return self._messages[int(bytes(body[len(MARK) :]))]
 
 
@@ -59,7 +61,7 @@ def unencoded() -> Iterator[None]:
 
 
 def _method(do: Callable[..., object], direction: Direction) -> Callable[..., object]:
-    def method(api: Messages, version: int, given: Any) -> object:
-        return do(api, version, given, direction=direction)
+    def method(api: Messages, version: int, given: Any, **how: bool) -> object:
+        return do(api, version, given, direction=direction, **how)
 
     return method
