@@ -11,6 +11,7 @@ from millrace.records.record import BatchProducer, NewRecord, decode_records, en
 from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.log_moves import finish_move
 
 KEY, TOPIC_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 DIRS = ["/one", "/two"]
@@ -69,7 +70,7 @@ class Life:
         log.raise_log_start_offset(log.log_end_offset - 4)
         logs.checkpoint()
         self.start_offset = log.log_start_offset
-        log = logs.moves.finish(KEY)
+        log = finish_move(logs, KEY)
         assert log.directory == f"{path}/t-0"
         self.append(log, 1)
         logs.remove_deleted()
@@ -146,7 +147,7 @@ def move_with_failure(operation: str, after: int, code: int) -> bool:
         copy = logs.moves.begin(KEY, "/two")
         copy.catch_up(log, UNLIMITED)
         append(log, 2)
-        logs.moves.finish(KEY)
+        finish_move(logs, KEY)
     except StorageError:
         failed = True
         if KEY in logs.moves.copies():

@@ -172,7 +172,7 @@ def test_a_snapshot_removed_with_its_batches_stays_removed() -> None:
     fs = fs_with_folder(FOLDER)
     log = open_log(fs, 0)
     log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
-    while log.segment_count < 3:
+    while len(log.segments) < 3:
         log.append(plain, leader_epoch=-1)
     base = log.log_end_offset - 1
     log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
@@ -192,7 +192,7 @@ def test_a_producer_whose_batches_are_deleted_is_known_after_a_power_cut() -> No
     fs = fs_with_folder(FOLDER)
     log = open_log(fs, 0)
     log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
-    while log.segment_count < 3:
+    while len(log.segments) < 3:
         log.append(encode_batch([NewRecord(b"plain")]), leader_epoch=-1)
     log.raise_log_start_offset(log.log_end_offset)
     assert log.apply_retention().deleted_segments > 1

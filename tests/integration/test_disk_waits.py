@@ -12,9 +12,6 @@ from millrace_support.waiting import until
 
 ON_THE_LOOP = {
     "roll": ["open", "truncate"],  # new files, not synced: microseconds, beside syncs of others up to 3 ms
-    "begin": ["mkdir"],  # the folder of a log's copy that a request asks for; its name is synced later
-    # The last step of a move: while nothing may be appended, what is left is copied, and the folders change names.
-    "finish": ["open", "truncate", "fsync", "fsync_dir", "listdir", "rename"],
 }
 """The step that asks for it, and the work."""
 RECORDING_DOOR = """
@@ -25,7 +22,7 @@ from millrace.fs import OsFileSystem
 WORKS = (
     "open", "truncate", "reserve", "fsync", "fsync_dir", "sync_tree", "rename", "mkdir", "unlink", "rmdir", "listdir",
 )
-AMONG = ("roll", "begin", "finish")
+AMONG = ("roll",)
 started, notes = map(Path, {files!r})
 
 

@@ -224,7 +224,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule(milliseconds=st.integers(0, 2000))
     def retention(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
-        before = self.log.segment_count
+        before = len(self.log.segments)
         report = self.log.apply_retention()
         self.log.remove_deleted()
         assert self.start <= self.log.log_start_offset <= len(self.records)

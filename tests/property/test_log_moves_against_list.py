@@ -19,6 +19,7 @@ from millrace.records.record import BatchProducer, NewRecord, decode_records, en
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogCopy, LogManager, LogSlice, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.log_moves import finish_move
 
 KEY, TOPIC_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 DIRS = ["/one", "/two", "/three"]
@@ -110,7 +111,7 @@ class MovedLogAgainstList(RuleBasedStateMachine):
         read = old.read_or_find(self.start, 1 << 20, up_to_offset=len(self.values), read_at_once_bytes=0)
         before = read.read() if isinstance(read, LogSlice) else None
         producers = old.producers.entries
-        moved = self.logs.moves.finish(KEY)
+        moved = finish_move(self.logs, KEY)
         self.cleaner.follow(old, moved)
         assert moved is self.log
         assert moved.directory == f"{target}/t-0"

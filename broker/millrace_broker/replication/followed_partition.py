@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from millrace.errors import InvalidRecordError
+from millrace.errors import InvalidRecordError, NotLeaderError
 from millrace.leader_states import NO_LEADER
 from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
@@ -37,7 +37,7 @@ class FollowedPartition(Replica):
     `failure` says why nothing is fetched any more in this leader epoch; None where there is no reason.
     `next_pause_ms` is how long nothing is asked for after the next refusal by the leader.
     `is_in_sync` says whether the newest answer has brought the log to the leader's high watermark.
-    `when_synced` is called when the log was synced, or its data directory has failed.
+    `when_synced` is called when the log was synced or let go, or its data directory has failed.
     """
 
     __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s", "when_synced")
@@ -79,7 +79,13 @@ class FollowedPartition(Replica):
             )
         return cut
 
-    def append(self, fetched: PartitionFetched) -> None:
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raises as `Replica` does, and NotLeaderError while the log is held: another replica answers."""
+        super().check_leader_epoch(current_leader_epoch)
+        if self.log.is_held:
+            raise NotLeaderError(f"{self.topic_partition}: the log is being cut or moved")
+
+    def append(self, fetched: PartitionFetched, *, may_wait: bool = False) -> None:
         """Takes an answer: its batches, high watermark and log start offset.
 
         Raises as `Log.append_as_follower` does, and InvalidRecordError where there are bytes but nothing that can be
@@ -88,7 +94,7 @@ class FollowedPartition(Replica):
         log = self.log
         if len(fetched.records):
             end_offset = log.log_end_offset
-            log.append_as_follower(contents(fetched.records), leader_epoch=self.leader_epoch)
+            log.append_as_follower(contents(fetched.records), leader_epoch=self.leader_epoch, may_wait=may_wait)
             self.appended_bytes += len(fetched.records)
             self.traffic.replicated_bytes_in += len(fetched.records)
             if log.log_end_offset == end_offset:

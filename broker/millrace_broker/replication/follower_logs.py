@@ -5,18 +5,24 @@
 | the disk is full, or batches break a rule | the partition is fetched again after a pause |
 | the data directory goes offline | the partition is offline: `when_offline` is told, and nothing more is fetched |
 
-Runs on the event loop, to which the logs belong.
+Runs on the event loop, to which the logs belong. Cuts, and appends for which files are changed first, wait for the
+disk: the worker of the data directory makes them, and has the log for itself (`Replica.hold`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
-from millrace.errors import MillraceError, StorageError
+from millrace.errors import MillraceError, StorageError, is_unforeseen
+from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
 from millrace_broker.replication.followed_partition import FollowedPartition
-from millrace_broker.storage import LogManager, TopicPartition
+from millrace_broker.storage import AppendWaitsError, LogManager, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +47,16 @@ class FollowerLogs:
         self._pause = pause
         self._when_offline = when_offline
         self._when_committed = when_committed
+        self._at_work: set[asyncio.Task[None]] = set()
 
     def append(self, followed: FollowedPartition, fetched: PartitionFetched) -> None:
         """Appends what was fetched, and takes over high watermark and log start offset."""
         high_watermark = followed.high_watermark
         try:
             followed.append(fetched)
+        except AppendWaitsError:
+            kept = fetched._replace(records=bytes(contents(fetched.records)))
+            self._on_worker((followed,), lambda: followed.append(kept, may_wait=True))
         except MillraceError as error:
             self._failed(followed, error)
         if followed.high_watermark != high_watermark:
@@ -80,12 +90,12 @@ class FollowerLogs:
                 followed.leader,
                 followed.leader_epoch,
             )
-        try:
-            self._logs.truncate_to({followed.topic_partition: offset for followed, offset in offsets.items()})
-        except StorageError as error:
-            for followed, offset in offsets.items():
-                if followed.log.log_end_offset > offset or self._is_offline(followed):
-                    self._failed(followed, error)
+        by_dir: dict[str, dict[FollowedPartition, int]] = defaultdict(dict)
+        for followed, offset in offsets.items():
+            by_dir[os.path.dirname(followed.log.directory)][followed] = offset
+        for those in by_dir.values():
+            ends = {followed.topic_partition: offset for followed, offset in those.items()}
+            self._on_worker(those, partial(self._logs.truncate_to, ends), partial(_ends_above, those))
 
     def start_again(self, followed: FollowedPartition, offset: int) -> None:
         """Removes all that a log holds, as its leader's log begins above its end; it goes on at the offset."""
@@ -96,12 +106,49 @@ class FollowerLogs:
             followed.leader,
             offset,
         )
-        try:
-            self._logs.truncate_fully_and_start_at(followed.topic_partition, offset)
-        except MillraceError as error:
-            self._failed(followed, error)
+        self._on_worker((followed,), partial(self._logs.truncate_fully_and_start_at, followed.topic_partition, offset))
 
-    def _failed(self, followed: FollowedPartition, error: MillraceError) -> None:
+    def _on_worker(
+        self,
+        all_followed: Collection[FollowedPartition],
+        work: Callable[[], None],
+        is_undone: Callable[[FollowedPartition], bool] = lambda _: True,
+    ) -> None:
+        """Has a worker change logs of one data directory, which are free, and are held from now on.
+
+        `is_undone` says of which of them the work has failed, if it has.
+        """
+        for followed in all_followed:
+            followed.hold()
+        task = asyncio.get_running_loop().create_task(self._held(list(all_followed), work, is_undone))
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+
+    async def _held(
+        self,
+        all_followed: Sequence[FollowedPartition],
+        work: Callable[[], None],
+        is_undone: Callable[[FollowedPartition], bool],
+    ) -> None:
+        """Does the work, lets the logs go, and has the partitions fetched further."""
+        watermarks = [one.high_watermark for one in all_followed]
+        failure: Exception | None = None
+        try:
+            await asyncio.wrap_future(self._logs.in_lane(all_followed[0].log, work))
+        except Exception as error:  # the partitions are fetched again, or are offline
+            logger.log(
+                logging.ERROR if is_unforeseen(error) else logging.DEBUG, "a log can't be changed", exc_info=True
+            )
+            failure = error
+        for followed, high_watermark in zip(all_followed, watermarks, strict=True):
+            followed.let_go()
+            if failure is not None and (is_undone(followed) or self._is_offline(followed)):
+                self._failed(followed, failure)
+            if followed.high_watermark != high_watermark:
+                self._when_committed(followed.topic_partition)
+            followed.when_synced()
+
+    def _failed(self, followed: FollowedPartition, error: Exception) -> None:
         if self._is_offline(followed):
             followed.failure = str(error)
             logger.error("%s is offline: %s", followed.topic_partition, error)
@@ -112,3 +159,7 @@ class FollowerLogs:
 
     def _is_offline(self, followed: FollowedPartition) -> bool:
         return not self._logs.dirs.of_log(followed.log.directory).is_online
+
+
+def _ends_above(offsets: Mapping[FollowedPartition, int], followed: FollowedPartition) -> bool:
+    return followed.log.log_end_offset > offsets[followed]

@@ -1,11 +1,12 @@
 """Moves partitions' logs between the broker's data folders while they are served (KIP-113).
 
 One log is copied at a time, in the order in which the moves were asked for, on a worker thread and no faster than
-`replica.alter.log.dirs.io.max.bytes.per.second` allows. Once `FINISH_BYTES` or less are left, the event loop's thread
-copies them at any rate and puts the copy in the log's place; all requests wait meanwhile. A move that fails leaves the
-log where it is. It goes on when the leader changes, and ends when the partition is deleted. A move that the end of the
-broker interrupts starts again when the broker leads the partition, where Kafka goes on with what was copied. A broker
-that is killed after it dropped an old copy, and before it made the new folder, forgets the move.
+`replica.alter.log.dirs.io.max.bytes.per.second` allows. Once `FINISH_BYTES` or less are left, they are copied at any
+rate, and the copy is put in the log's place; producers of the partition are refused meanwhile, and come again. A move
+that fails leaves the log where it is. It goes on when the leader changes, and ends when the partition is deleted. A
+move that the end of the broker interrupts starts again when the broker leads the partition, where Kafka goes on with
+what was copied. A broker that is killed after it dropped an old copy, and before it made the new folder, forgets the
+move.
 
 Runs on the event loop.
 """
@@ -78,7 +79,7 @@ class LogDirMover:
         """Does nothing: the move goes on when another broker leads, and what is cut off the log leaves the copy."""
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Ends the move of a log, which stays where it is. StorageError."""
+        """Ends the move of a log, which stays where it is. StorageError where the move is as good as done."""
         self._logs.moves.drop(topic_partition)
 
     async def close(self) -> None:
@@ -96,7 +97,7 @@ class LogDirMover:
             except MillraceError:
                 logger.exception("%s was to be moved to %s", topic_partition, copy.parent)
                 if self.copies().get(topic_partition) is copy:
-                    self._give_up(topic_partition)
+                    self._logs.moves.give_up(copy)
 
     async def _copy(self, topic_partition: TopicPartition, copy: LogCopy) -> None:
         while not copy.is_stopped:
@@ -105,14 +106,11 @@ class LogDirMover:
                 raise UnknownTopicError(f"{topic_partition} is neither led nor followed any more")
             log = replica.log
             await asyncio.to_thread(copy.catch_up, log, self._bytes_per_second())
+            await replica.until_free()
+            if self._replicas.replica(topic_partition) is not replica:
+                continue  # it has another role now
             if not copy.is_stopped and copy.rest_bytes(log.segments) <= FINISH_BYTES:
-                moved = self._replicas.finish_move(topic_partition)
+                await self._replicas.finish_move(replica, copy)
                 logger.info("%s was moved to %s", topic_partition, copy.parent)
-                await asyncio.to_thread(self._moved, log, moved)
+                await asyncio.to_thread(self._moved, log, replica.log)
                 return
-
-    def _give_up(self, topic_partition: TopicPartition) -> None:
-        try:
-            self._logs.moves.drop(topic_partition)
-        except MillraceError:
-            logger.exception("the copy of %s is left for the next start", topic_partition)

@@ -107,6 +107,7 @@ class PartitionRoles:
         """Returns when all work is done and nothing is fetched any more; new work must not come."""
         await asyncio.gather(*self._at_work, return_exceptions=True)
         await self._fetchers.close()
+        await self._replicas.until_free()
 
     async def become(self, states: Sequence[PartitionState]) -> Outcomes:
         """Leads and follows as LeaderAndIsr says; returns the error of each partition. To be called in turn."""
@@ -114,6 +115,7 @@ class PartitionRoles:
         roles: dict[TopicPartition, tuple[PartitionState, Role]] = {}
         for state in states:
             topic_partition = state.topic_partition
+            await self._replicas.until_free(topic_partition)
             hosted = self._replicas.hosted(topic_partition)
             role = new_role(state, self._broker_id, hosted)
             if isinstance(role, Role):
@@ -124,6 +126,7 @@ class PartitionRoles:
                 self._leave_failed(state, hosted)
         await self._make_logs([state for state, _ in roles.values()])
         for count, (topic_partition, (state, role)) in enumerate(roles.items(), 1):
+            await self._replicas.until_free(topic_partition)
             outcomes[topic_partition] = self._change(state, role)
             if count % CHANGED_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -157,6 +160,7 @@ class PartitionRoles:
         deleted: list[TopicPartition] = []
         for topic_partition, leader_epoch, deletes in states:
             state = StopState(topic_partition, leader_epoch, deletes)
+            await self._replicas.until_free(topic_partition)
             outcomes[topic_partition] = stop_refusal(state, self._replicas.hosted(topic_partition))
             if outcomes[topic_partition] is not ErrorCode.NONE or topic_partition in former:
                 continue

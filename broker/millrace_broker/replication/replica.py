@@ -8,6 +8,7 @@ watermark. Consumers read from the leader, and from followers too (KIP-392), up 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -45,9 +46,12 @@ class Replica:
     """What a leader and a follower have in common.
 
     `appended_bytes` counts the bytes appended since this role began. `traffic` is shared by the partitions of a topic.
+
+    A worker that cuts the log, or puts another in its place, has it for itself: between `hold` and `let_go` appends are
+    refused, and a change of role waits (`until_free`).
     """
 
-    __slots__ = ("appended_bytes", "config", "leader_epoch", "log", "topic_id", "traffic")
+    __slots__ = ("_held", "appended_bytes", "config", "leader_epoch", "log", "topic_id", "traffic")
 
     def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]) -> None:
         self.log = log
@@ -56,6 +60,25 @@ class Replica:
         self.config = config
         self.appended_bytes = 0
         self.traffic = TopicTraffic()
+        self._held: tuple[Log, asyncio.Future[None]] | None = None
+
+    def hold(self) -> None:
+        """Keeps the log for a worker. The caller has seen that it is free, or has awaited `until_free`."""
+        assert self._held is None
+        self._held = self.log, asyncio.get_running_loop().create_future()
+        self.log.is_held = True
+
+    def let_go(self) -> None:
+        """Gives the log back; it may be another one by now."""
+        assert self._held is not None
+        (log, free), self._held = self._held, None
+        log.is_held = False
+        free.set_result(None)
+
+    async def until_free(self) -> None:
+        """Returns once no worker has the log, on the same turn of the event loop."""
+        while self._held is not None:
+            await asyncio.shield(self._held[1])
 
     @property
     def high_watermark(self) -> int:

@@ -13,6 +13,8 @@
 | batches that break a rule, a full disk | again after `backoff_ms` |
 | any other error | again after a pause that doubles from 20 ms to `backoff_ms`: a leader may not know its role yet |
 
+A log that a worker cuts or moves has it for itself meanwhile; the partition is asked for again when it is free.
+
 What `flush.messages` demands is synced before the next fetch tells the leader that it is here. The syncs of an answer
 have `SYNC_WAIT_MS`; a partition whose sync takes longer is left out of the next fetches, which wait for news no longer
 than that, so that a slow disk holds up none of the other partitions.
@@ -169,7 +171,7 @@ class ReplicaFetcher:
             self._unsynced.discard(followed.key)
 
     def _synced(self, followed: FollowedPartition) -> None:
-        """Asks for a partition again whose log was synced; one whose disk has failed is offline."""
+        """Asks for a partition again whose log was synced or let go; one whose disk has failed is offline."""
         if self._follows(followed) and followed.key in self._unsynced:
             self._logs.check(followed)
             self._unsynced.discard(followed.key)
@@ -207,10 +209,13 @@ class ReplicaFetcher:
                 self._ask_for(followed)
 
     def _ask_for(self, followed: FollowedPartition) -> None:
+        if followed.log.is_held:
+            self._unsynced.add(followed.key)
+            return
         position = followed.asked()
         if position.fetch_offset < followed.log.log_end_offset:
             self._logs.truncate({followed: position.fetch_offset})
-            self._stale.add(followed.key)  # the log may have failed
+            self._unsynced.add(followed.key)
         elif followed.log.owes_sync():
             self._unsynced.add(followed.key)
             self._owes_anew = True
@@ -249,6 +254,8 @@ class ReplicaFetcher:
             return
 
     def _pause(self, followed: FollowedPartition, at_most_ms: int = MAX_INT) -> None:
+        if not self._follows(followed):
+            return  # another fetcher asks for it, and meets what is wrong itself
         followed.retry_at_s = self._now_s() + min(self._settings.backoff_ms, at_most_ms) / 1000
         heapq.heappush(self._paused, (followed.retry_at_s, next(self._pause_numbers), followed))
 
@@ -391,6 +398,8 @@ class ReplicaFetcher:
                 continue
             followed = self._partitions[key]
             self._stale.add(key)
+            if followed.log.is_held:
+                continue
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 out_of_range.append(followed)
             elif fetched.error_code != ErrorCode.NONE:
@@ -403,12 +412,15 @@ class ReplicaFetcher:
                 if len(fetched.records) and self._is_listed(followed):
                     self._broker.quota.record(len(fetched.records))
                 await _let_others(fetched)
-        self._logs.cut({one: end for one, end in diverging.items() if self._follows(one)})
+        self._logs.cut({one: end for one, end in diverging.items() if self._may_change(one)})
         if out_of_range:
             await self._reset(link, out_of_range)
 
     def _follows(self, followed: FollowedPartition) -> bool:
         return self._partitions.get(followed.key) is followed
+
+    def _may_change(self, followed: FollowedPartition) -> bool:
+        return self._follows(followed) and not followed.log.is_held
 
     def _refused(self, followed: FollowedPartition, code: int) -> None:
         if code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -435,11 +447,11 @@ class ReplicaFetcher:
     async def _listed(
         self, link: BrokerLink, partitions: Sequence[FollowedPartition], timestamp: int
     ) -> dict[FollowedPartition, LeaderOffset]:
-        """Returns the leader's offsets of partitions that are still followed."""
+        """Returns the leader's offsets of partitions that are still followed, and whose logs are free."""
         listed = await leader_offsets(link, self._broker.broker_id, partitions, timestamp)
         found: dict[FollowedPartition, LeaderOffset] = {}
         for followed, answer in listed.items():
-            if not self._follows(followed):
+            if not self._may_change(followed):
                 continue
             if answer.error_code == ErrorCode.NONE and answer.offset >= 0:
                 found[followed] = answer

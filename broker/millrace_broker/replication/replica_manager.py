@@ -10,6 +10,7 @@ All methods run on the event loop's thread, except `make_logs`, `delete_logs`, `
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
@@ -34,6 +35,7 @@ from millrace_broker.storage import (
     AppendOutcome,
     Log,
     LogAppendInfo,
+    LogCopy,
     LogManager,
     NewLog,
     Prepared,
@@ -132,7 +134,7 @@ class ReplicaManager:
 
     def has_logs(self, wanted: Iterable[NewLog]) -> bool:
         """Returns whether all these logs are there, so that `make_logs` has nothing to do."""
-        return all(self._logs.get(new.topic_partition) is not None for new in wanted)
+        return all(map(self._logs.is_made, wanted))
 
     def has_log(self, topic_partition: TopicPartition) -> bool:
         """Returns whether there is a log of a partition, with a role or without one."""
@@ -227,24 +229,35 @@ class ReplicaManager:
         """Returns the logs in each data directory; None for a directory that is offline."""
         return self._logs.by_data_dir()
 
-    def finish_move(self, topic_partition: TopicPartition) -> Log:
-        """Puts the copy of a partition's log in its place and returns it.
+    async def finish_move(self, one: Partition | FollowedPartition, copy: LogCopy) -> None:
+        """Puts the copy of a partition's log in its place; appends are refused meanwhile.
 
-        UnknownTopicError for a partition without a role. Raises as `LogMoves.finish` does, too.
+        The caller has seen that the log is free. Raises as `LogMoves.put_in_place` does.
         """
-        one = self.replica(topic_partition)
-        if one is None:
-            raise UnknownTopicError(f"{topic_partition} is neither led nor followed by this broker")
-        one.log = self._logs.moves.finish(topic_partition)
-        self.synced(topic_partition)
-        return one.log
+        old = one.log
+        one.hold()
+        try:
+            copy.is_in_last_step = True
+            moved = await asyncio.to_thread(self._logs.moves.put_in_place, copy)
+            self._logs.moves.end(old, moved)
+            one.log = moved
+            self._apply_config(old.topic_partition, one)
+        finally:
+            one.let_go()
+        self.synced(old.topic_partition)
+        await asyncio.to_thread(old.abandon)
+
+    async def until_free(self, *topic_partitions: TopicPartition) -> None:
+        """Returns once no worker has the log of one of these partitions, or of any if none is named."""
+        for one in map(self.replica, topic_partitions or [key for key, _ in self._all()]):
+            if one is not None:
+                await one.until_free()
 
     def checkpoint_log_start_offsets(self) -> None:
         """Writes the current log start offsets to the disk; for a worker thread. StorageError."""
         self._logs.checkpoint()
 
     def _check_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        self._logs.mend_topic_id(topic_partition, topic_id)
         known = self._logs.topic_id(topic_partition)
         if known not in (None, topic_id):
             raise InconsistentTopicIdError(f"the log of {topic_partition} belongs to the topic with id {known}")
@@ -296,10 +309,7 @@ class ReplicaManager:
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Leads or follows a partition no longer, as its log is to be deleted; a move of the log ends."""
-        try:
-            self._logs.moves.drop(topic_partition)
-        except StorageError:
-            logger.exception("the copy of %s is left for the next start", topic_partition)
+        self._logs.moves.drop(topic_partition)
         if topic_partition in self._partitions:
             self.resign(topic_partition)
         self._followed.pop(topic_partition, None)

@@ -28,6 +28,7 @@ from millrace_broker.storage.batches.topic_codec import codec_of_topic, uncompre
 from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dirs.new_log import NewLog
+from millrace_broker.storage.failures import AppendWaitsError
 from millrace_broker.storage.filenames import TopicPartition, by_topic
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log.leader_append import AppendOutcome
@@ -54,6 +55,7 @@ __all__ = [
     "AbortedTransaction",
     "AppendOrigin",
     "AppendOutcome",
+    "AppendWaitsError",
     "CleanerConfig",
     "CompactionReport",
     "DamagedRangeError",

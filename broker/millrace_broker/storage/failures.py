@@ -17,6 +17,12 @@ Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
+class AppendWaitsError(StorageError):
+    """An append has to wait for the disk first, and belongs on a worker."""
+
+    retriable = True
+
+
 def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str) -> Iterator[Outcome]:
     """Yields what `work` returns for each item; logs failures, and raises the first one at the end."""
     failures: list[Exception] = []

@@ -9,19 +9,21 @@ that came while its log was being synced has the log put in again, and the next 
 A directory that has failed is told of like one that was synced: whoever waits looks, and finds it offline. A sync that
 found no free descriptor is tried again, as nothing was lost.
 
+Other work that waits for the same disk has its turn between two rounds (`do`).
+
 A lane without a worker, as tools have it that open logs by themselves, syncs at once, on the caller's thread.
 
-Threads: `put` may be called on any, `start` and `stop` on the event loop's or before there is one. `tell` is called on
-the worker's.
+Threads: `put` and `do` may be called on any, `start` and `stop` on the event loop's or before there is one. `tell` is
+called on the worker's.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from threading import Event, Lock
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from millrace.errors import StorageError
 from millrace_broker.storage.filenames import TopicPartition
@@ -29,6 +31,8 @@ from millrace_broker.storage.filenames import TopicPartition
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1  # after a sync that found no descriptor
+
+Outcome = TypeVar("Outcome")
 
 
 class OwesSync(Protocol):
@@ -84,16 +88,31 @@ class SyncLane:
                 return
         log.sync()
 
+    def do(self, work: Callable[[], Outcome]) -> Future[Outcome]:
+        """Has the worker do work that waits for the disk; without one that is done here and now."""
+        with self._lock:
+            if self._worker is not None:
+                return self._worker.submit(work)
+        done: Future[Outcome] = Future()
+        try:
+            done.set_result(work())
+        except Exception as error:  # noqa: BLE001 -- whoever has the future gets it
+            done.set_exception(error)
+        return done
+
     def _work(self) -> None:
-        """Syncs, round by round, until nothing has gathered."""
+        """Syncs what has gathered; other work has its turn before the round of what gathers meanwhile."""
         while True:
             with self._lock:
                 gathered, self._waiting = self._waiting, {}
-                self._is_at_work = bool(gathered)
-            if not gathered:
-                return
             for log in gathered:
                 self._sync(log)
+            with self._lock:
+                self._is_at_work = bool(self._waiting)
+                if self._is_at_work and self._worker is not None:
+                    self._worker.submit(self._work)
+                if not self._is_at_work or self._worker is not None:
+                    return
 
     def _sync(self, log: OwesSync) -> None:
         try:

@@ -114,7 +114,7 @@ def _look_up(place: Path) -> list[Figure]:
     microseconds, bare_microseconds = alternate(ROUNDS, look_up, bare)
     for fd in fds:
         os.close(fd)
-    name = f"read of a random offset, {log.segment_count} segments"
+    name = f"read of a random offset, {len(log.segments)} segments"
     log.abandon()
     return [Figure(name=name, value=microseconds, unit="us", yardstick="os.pread", yardstick_value=bare_microseconds)]
 

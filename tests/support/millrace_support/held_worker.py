@@ -13,18 +13,22 @@ class HeldWorker(Executor):
     """Keeps what it is given until `work`."""
 
     def __init__(self) -> None:
-        self._held: list[Callable[[], object]] = []
+        self._held: list[tuple[Future[Any], Callable[[], object]]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Keeps the work, whose result nobody asks for."""
-        self._held.append(lambda: fn(*args, **kwargs))
-        return Future()
+        """Keeps the work, and returns what will have its result."""
+        future: Future[Any] = Future()
+        self._held.append((future, lambda: fn(*args, **kwargs)))
+        return future
 
     def work(self) -> int:
         """Does all that was kept, and returns how much it was."""
         held, self._held = self._held, []
-        for one in held:
-            one()
+        for future, work in held:
+            try:
+                future.set_result(work())
+            except Exception as error:  # noqa: BLE001 -- for whoever has the future
+                future.set_exception(error)
         return len(held)
 
 

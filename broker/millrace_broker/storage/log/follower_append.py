@@ -8,7 +8,9 @@ Nothing is encoded again. What compaction has left out at the leader is left out
 are noted, not checked. The first batch may begin below the log end offset only where the log is empty and the batch
 holds that offset: the leader's records up to there were deleted, and the batch was not (KAFKA-6975).
 
-Belongs to the log's own thread.
+Where files have to be changed first, and be synced, an append on the event loop is refused: the first one with a gap,
+one that begins below the log's end, one after a full disk that kept epochs in their file. A worker makes it, which has
+the log for itself.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 from millrace_broker.storage.batches.fetched import validate_fetched
 from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Placement
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
+from millrace_broker.storage.failures import AppendWaitsError
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
@@ -59,19 +62,25 @@ class FollowerAppend:
         self._truncation = truncation
         self.may_have_gaps = may_have_gaps
 
-    def append(self, batches: Buffer, leader_epoch: int) -> LogAppendInfo | None:
+    def append(self, batches: Buffer, leader_epoch: int, *, may_wait: bool) -> LogAppendInfo | None:
         """Appends what was fetched, as `Log.append_as_follower`."""
-        self._segments.check_writable()
+        self._segments.check_writable(by_holder=may_wait)
         view = memoryview(batches)
         found = validate_fetched(view, leader_epoch)
         if not found:
             return None
         end_offset = self._segments.end_offset
         first_offset = found[0][1].base_offset
-        if first_offset < end_offset:
-            self._begin_below(end_offset, found[0][1])
+        begins_below = first_offset < end_offset
+        if begins_below:
+            self._check_begins_below(end_offset, found[0][1])
+        is_first_gap = not self.may_have_gaps and _has_gaps(found, min(first_offset, end_offset))
+        if not may_wait and (begins_below or is_first_gap or self._epochs.is_behind):
+            raise AppendWaitsError(f"{self._segments.topic_partition}: files are changed before this append")
+        if begins_below:
+            self._truncation.start_at(first_offset, log_start_offset=end_offset)
         self._epochs.catch_up()
-        if not self.may_have_gaps and _has_gaps(found, min(first_offset, end_offset)):
+        if is_first_gap:
             allow_gaps(self._fs, self._segments.directory)
             self.may_have_gaps = True
         try:
@@ -85,14 +94,13 @@ class FollowerAppend:
         newest = max(header.max_timestamp for _, header in found)
         return LogAppendInfo(first_offset, found[-1][1].last_offset, NO_TIMESTAMP, max(newest, NO_TIMESTAMP))
 
-    def _begin_below(self, end_offset: int, first: BatchHeader) -> None:
-        """Lets an empty log begin with a batch that holds its log end offset. InvalidRecordError, StorageError."""
+    def _check_begins_below(self, end_offset: int, first: BatchHeader) -> None:
+        """Raises InvalidRecordError unless an empty log may begin with this batch, which holds its log end offset."""
         segments = self._segments
         if segments.start_offset < end_offset or first.next_offset <= end_offset:
             raise InvalidRecordError(
                 f"{segments.topic_partition}: a batch at offset {first.base_offset} where {end_offset} is the next"
             )
-        self._truncation.start_at(first.base_offset, log_start_offset=end_offset)
 
     def _append_run(self, view: memoryview, run: Batches, epoch: int) -> None:
         """Appends batches of one leader epoch, together if the active segment takes them all."""

@@ -74,7 +74,7 @@ class LeaderAppend:
         takes_any_record = self._takes_any_record
         for batches in appends:
             try:
-                if health.reason is not None or segments.is_closed:
+                if health.reason is not None or segments.is_closed or segments.is_held:
                     segments.check_writable()
                 if isinstance(batches, Prepared):
                     view, found = batches.view, batches.found

@@ -55,7 +55,7 @@ class LeaderEpochs:
     """The leader epochs of one log."""
 
     __slots__ = (
-        "_entries", "_file_lock", "_fs", "_is_behind", "_lacks_from", "_path", "is_written_first", "latest",
+        "_entries", "_file_lock", "_fs", "_lacks_from", "_path", "is_behind", "is_written_first", "latest",
         "newest_found",
     )  # fmt: skip
 
@@ -64,8 +64,9 @@ class LeaderEpochs:
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         self._file_lock = Lock()
-        self._is_behind = False  # whether the file has epochs that were dropped
         self._lacks_from: int | None = None  # where the first epoch begins that the file lacks
+        self.is_behind = False
+        """Whether the file has epochs that were dropped, as it could not be written then."""
         self.is_written_first = False
         """Whether the file has an epoch before the first batch of it is written."""
         self.latest = NO_LEADER_EPOCH
@@ -144,7 +145,7 @@ class LeaderEpochs:
 
         This comes before an append in an epoch that the file has: the log may grow past the start of a dropped one.
         """
-        if self._is_behind:
+        if self.is_behind:
             self._replace(self._entries)
 
     def raise_start(self, log_start_offset: int) -> None:
@@ -166,7 +167,7 @@ class LeaderEpochs:
     def _write(self, entries: list[tuple[int, int]]) -> None:
         """Writes the file; OSError passes. The caller holds the lock."""
         write_file_durably(self._fs, self._path, encode_lines(f"{epoch} {offset}" for epoch, offset in entries))
-        self._is_behind = False
+        self.is_behind = False
 
     def _replace_if_possible(self, entries: list[tuple[int, int]]) -> None:
         try:
@@ -174,7 +175,7 @@ class LeaderEpochs:
         except StorageError as error:
             logger.warning("the leader epochs %s are not written yet, their file has others: %s", entries, error)
             self._keep(entries)
-            self._is_behind = True
+            self.is_behind = True
 
     def _keep(self, entries: list[tuple[int, int]]) -> None:
         self._entries = entries

@@ -20,12 +20,11 @@ A crash may cost what lies above the recovery point, from the first damaged byte
 | `producer_state_manager`, `leader_epochs` | know who has written |
 | `retention_pass`, `verification`, `loading` | delete old segments, check every byte, open the folder |
 
-Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced`, the
-truncations, `hand_over` and `close` belong to one thread, the event loop's. `flush`, `verify` and `remove_deleted` may
-run on one other thread at the same time: they read the log end offset *before* the segments, hold each segment by
-`retain`, and flushes exclude one another by a lock. Compaction has another thread, and calls `replace_segments` and
-`aborted_transactions` only; `log_segments` says how it, retention, truncations and `close` keep out of one another's
-way.
+Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced` and
+`close` belong to the event loop's; truncations, `hand_over` and appends that may wait for the disk to a worker that has
+the log for itself (`is_held`). `flush`, `verify` and `remove_deleted` may run on one other: they read the log end
+offset *before* the segments, hold each segment by `retain`, and flushes exclude one another. Compaction's own calls
+`replace_segments` and `aborted_transactions` only; `log_segments` says how they keep out of one another's way.
 """
 
 from __future__ import annotations
@@ -205,6 +204,15 @@ class Log:
         return self._flushing.is_offline
 
     @property
+    def is_held(self) -> bool:
+        """Whether a worker has the log for itself, so that appends are refused."""
+        return self._segments.is_held
+
+    @is_held.setter
+    def is_held(self, is_held: bool) -> None:
+        self._segments.is_held = is_held
+
+    @property
     def size_bytes(self) -> int:
         """The size of all batches."""
         return sum(segment.size_bytes for segment in self._segments.now)
@@ -218,11 +226,6 @@ class Log:
     def closed_segments(self) -> tuple[LogSegment, ...]:
         """The segments that nothing is appended to any more, oldest first."""
         return self._segments.now[:-1]
-
-    @property
-    def segment_count(self) -> int:
-        """How many segments there are, the active one included."""
-        return len(self._segments.now)
 
     @property
     def truncations(self) -> int:
@@ -248,8 +251,6 @@ class Log:
         """Says whether only what is synced counts as committed, as no other replica has it. StorageError: as above."""
         self._flushing.commit_synced(commits_synced=commits_synced)
 
-    # Appending.
-
     def append(
         self, batches: Buffer, *, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> LogAppendInfo:
@@ -269,19 +270,20 @@ class Log:
     def append_all(self, appends: Sequence[Buffer | Prepared], *, leader_epoch: int) -> Sequence[AppendOutcome]:
         """Appends what came together from clients, in order; returns for each its place, or the error of `append`.
 
-        One write takes as many as the active segment has room for, and fails them all; what is invalid fails alone.
-        A write has the batches of one idempotent producer at most, each following on the one before.
+        One write takes as many as the active segment has room for, of one idempotent producer at most, and fails them
+        all; what is invalid fails alone.
         """
         return self._leader.append_all(appends, leader_epoch)
 
-    def append_as_follower(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo | None:
+    def append_as_follower(self, batches: Buffer, *, leader_epoch: int, may_wait: bool = True) -> LogAppendInfo | None:
         """Appends batches as they were fetched from the leader, whose epoch is `leader_epoch`; returns their place.
 
         None where there is no whole batch, or the first one is of a newer epoch. Raises RecordError for bytes that
         break a rule (`batches/fetched.py`) and for a first batch below the log's end; the log is then as before.
         Raises StorageError where the disk fails: the log then holds the batches below its log end offset.
+        AppendWaitsError, with nothing changed, for an append that has to wait for the disk first and may not.
         """
-        return self._follower.append(batches, leader_epoch)
+        return self._follower.append(batches, leader_epoch, may_wait=may_wait)
 
     # Truncating. The checkpoints are lowered first: `LogManager.truncate_to` does both.
 
@@ -302,19 +304,17 @@ class Log:
         return is_truncated
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
-        """Removes everything, durably; the log goes on, empty, at `offset`, and is read from `log_start_offset` on.
+        """Removes everything, durably; the log goes on, empty, at `offset`, and starts there or at `log_start_offset`.
 
-        Without the latter that is `offset` too. Raises as `truncate_to`.
+        Raises as `truncate_to`.
         """
         self.release_replaced()
         self._truncation.start_at(offset, offset if log_start_offset is None else log_start_offset)
 
-    # Flushing.
-
     def flush(self) -> None:
-        """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush.
+        """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush. StorageError.
 
-        StorageError: a failed fsync takes the data folder offline, as the kernel may have dropped what was written.
+        A failed fsync takes the data folder offline, as the kernel may have dropped what was written.
         """
         self._flushing.flush()
 
@@ -348,9 +348,9 @@ class Log:
         return self._reader.offset_for_timestamp(timestamp_ms)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        """Returns (timestamp, offset) of the first record with the largest timestamp, None without any (KIP-734).
+        """Returns (timestamp, offset) of the first record with the largest timestamp, -1 without one (KIP-734).
 
-        The timestamp is -1 where no record has one. StorageError.
+        None without records. StorageError.
         """
         return self._reader.offset_of_max_timestamp()
 
@@ -387,9 +387,9 @@ class Log:
         self.leader_epochs.raise_start(self._segments.start_offset)
 
     def apply_retention(self, *, dry_run: bool = False) -> RetentionReport:
-        """Deletes the segments that the settings let go, below the high watermark only; StorageError.
+        """Deletes segments that the settings let go, below the high watermark and while compaction replaces none.
 
-        Their files go by `remove_deleted`. A dry run leaves the segments. None go while compaction replaces others.
+        Their files go by `remove_deleted`. A dry run leaves the segments. StorageError.
         """
         self.release_replaced()
         names_lock = self._segments.names_lock
@@ -454,25 +454,24 @@ class Log:
         """Takes from another log of the same batches what isn't in its files."""
         self.producers.take_over(other.producers)
         self._segments.high_watermark = other._segments.high_watermark
+        self.raise_log_start_offset(other.log_start_offset)
         self.leader_epochs.is_written_first = other.leader_epochs.is_written_first
         self.commit_synced(commits_synced=other._flushing.commits_synced)
 
     def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
-        """Gives `take` the log as closed and synced segments, which nothing renames meanwhile, and then closes the log.
+        """Gives `take` the log as closed and synced segments, which nothing renames meanwhile; it stays open.
 
-        What `take` raises passes, and the log stays open. StorageError.
+        What `take` raises passes. StorageError.
         """
         self.release_replaced()
         with self._segments.names_lock:
-            self._segments.check_writable()
+            self._segments.check_writable(by_holder=True)
             if self._segments.now.active.size_bytes:
                 self._writer.roll()
             self.flush()
             self._flushing.check_all_flushed()
             self.name_damage()
             take(self._segments.now)
-            with self._flushing.lock:
-                self._release_files()
 
     def close(self) -> None:
         """Flushes, and gives the files back; closing again does nothing. StorageError where the flush fails."""

@@ -26,7 +26,7 @@ from threading import Lock
 from weakref import ref
 
 from millrace.clock import Clock
-from millrace.errors import RecordError, StorageError
+from millrace.errors import NotLeaderError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace.records.batch import BatchHeader
 from millrace_broker.storage.config import LogConfig
@@ -44,13 +44,13 @@ class LogSegments:
 
     `names_changed` says whether the folder has names that were not synced. `truncations` counts how often the end was
     cut off: what reads files on another thread may meet one meanwhile. `high_watermark` is None where it is the log's
-    end, as no follower is waited for.
+    end, as no follower is waited for. `is_held` says whether a worker has the log for itself (`Replica.hold`).
     """
 
     __slots__ = (
         "_clock", "_deleted", "_dropped", "_dropped_lock", "_fs", "_now_lock", "_released", "_replaced", "directory",
-        "end_offset", "health", "high_watermark", "is_closed", "names_changed", "names_lock", "now", "start_offset",
-        "topic_partition", "truncations",
+        "end_offset", "health", "high_watermark", "is_closed", "is_held", "names_changed", "names_lock", "now",
+        "start_offset", "topic_partition", "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,7 @@ class LogSegments:
         self.high_watermark: int | None = None
         self.health = health
         self.is_closed = False
+        self.is_held = False
         self.names_changed = True
         self.names_lock = Lock()
         self._now_lock = Lock()
@@ -85,8 +86,13 @@ class LogSegments:
         self._released: list[ref[LogSegment]] = []  # replaced, and perhaps still held by readers
         self.truncations = 0
 
-    def check_writable(self) -> None:
-        """Raises StorageError where the log is closed or its data folder is offline."""
+    def check_writable(self, *, by_holder: bool = False) -> None:
+        """Raises StorageError where the log is closed or its data folder is offline.
+
+        NotLeaderError while the log is held, for all but the worker that has it: clients ask again.
+        """
+        if self.is_held and not by_holder:
+            raise NotLeaderError(f"{self.topic_partition}: the log is being cut or moved")
         if self.health.reason is not None:
             raise StorageError(f"{self.directory}: offline: {self.health.reason}")
         if self.is_closed:

@@ -43,7 +43,7 @@ from millrace_broker.storage.segments.segment_cut import cut_segment
 
 
 class Truncation:
-    """Cuts one log. Belongs to the log's own thread; flushes and compaction are kept out by their locks."""
+    """Cuts one log, for whoever has it for himself; flushes and compaction are kept out by their locks."""
 
     __slots__ = ("_epochs", "_flushing", "_fs", "_producers", "_segments", "_writer")
 
@@ -67,7 +67,7 @@ class Truncation:
         """Cuts off what is not wholly below `offset`; returns false where that is nothing. Raises as `Log`."""
         segments = self._segments
         with segments.names_lock, self._flushing.lock:
-            segments.check_writable()
+            segments.check_writable(by_holder=True)
             _check_offset(offset)
             if offset >= segments.end_offset:
                 return False
@@ -92,7 +92,7 @@ class Truncation:
     def end_at(self, offset: int) -> int:
         """Returns where the log ends once it is cut at an offset below its end. StorageError."""
         segments = self._segments
-        segments.check_writable()
+        segments.check_writable(by_holder=True)
         holder = segments.now[segments.now.floor_index(offset)]
         end_offset = self._end_below(holder, offset)[1] if holder.base_offset <= offset else offset
         return offset if end_offset < segments.start_offset else end_offset
@@ -100,7 +100,7 @@ class Truncation:
     def start_at(self, offset: int, log_start_offset: int) -> None:
         """Removes everything; the log goes on, empty, at `offset`. Raises as `Log.truncate_fully_and_start_at`."""
         with self._segments.names_lock, self._flushing.lock:
-            self._segments.check_writable()
+            self._segments.check_writable(by_holder=True)
             _check_offset(offset)
             self._start_at(offset, log_start_offset)
 

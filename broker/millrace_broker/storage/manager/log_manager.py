@@ -12,10 +12,11 @@ marker is removed before anything is written, so a crash at any later point mean
 | `log_factory` | opens and makes one log |
 | `opening`, `closing` | open and close many logs at once |
 
-Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers`, the truncations, `close` and what
-concerns moves belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run
-on any other at the same time. `create_all` and `delete` may run on any other too, as long as neither they nor `create`
-and `close` run at the same time; a partition's move is dropped before its log is deleted.
+Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers` and `close` belong to one thread, the
+event loop's, which passes over logs that are held; the truncations to a worker for which they are. `flush_due`,
+`checkpoint`, `verify` and `remove_deleted` may run on any other at the same time. `create_all` and `delete` may run on
+any other too, as long as neither they nor `create` and `close` run at the same time; a partition's move is dropped
+before its log is deleted.
 
 A thousand partitions are made or deleted with the syncs of a few, as the data folder that they share is synced once.
 """
@@ -27,9 +28,10 @@ import os
 import uuid
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import TypeVar
 
 from millrace.clock import Clock
 from millrace.errors import InconsistentTopicIdError, MillraceError, StorageError
@@ -55,6 +57,8 @@ from millrace_broker.storage.reports import RecoveryReport, RetentionReport, Ver
 from millrace_broker.storage.sync_lane import Tell
 
 logger = logging.getLogger(__name__)
+
+Outcome = TypeVar("Outcome")
 
 
 class LogManager:
@@ -159,14 +163,20 @@ class LogManager:
         """Returns the id of the topic that a log belongs to; None for an unknown log and one without an id."""
         return self._table.topic_ids.get(topic_partition)
 
+    def is_made(self, new: NewLog) -> bool:
+        """Returns whether a log is there, with a topic's id that is whole: `create_all` has nothing to do for it."""
+        known = self._table.topic_ids.get(new.topic_partition)
+        return known is not None and not is_damaged_id(known, new.topic_id)
+
     def mend_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
-        """Writes the id of the topic again where that of a log is it, damaged. StorageError."""
-        known = self._table.topic_ids.get(topic_partition)
-        if known is not None and is_damaged_id(known, topic_id):
-            directory = self._table.logs[topic_partition].directory
+        """Writes the id of the topic where a log has none, or has it damaged. StorageError."""
+        known, directory = self._table.topic_ids[topic_partition], self._table.logs[topic_partition].directory
+        if known is not None and not is_damaged_id(known, topic_id):
+            return
+        if known is not None:
             logger.warning("%s: the topic id %s is damaged; it is %s", directory, encode_id(known), encode_id(topic_id))
-            write_topic_id(self._fs, directory, topic_id)
-            self._table.topic_ids[topic_partition] = topic_id
+        write_topic_id(self._fs, directory, topic_id)
+        self._table.topic_ids[topic_partition] = topic_id
 
     # Making and deleting.
 
@@ -191,13 +201,18 @@ class LogManager:
         return log
 
     def create_all(self, wanted: Iterable[NewLog]) -> None:
-        """Makes the logs that are missing. One that can't be made is left out: `create` tries again and says why."""
+        """Makes the logs that are missing, and writes the topics' ids that others lack.
+
+        What fails is left out: `create` tries again and says why.
+        """
         by_dir: dict[DataDir, list[NewLog]] = defaultdict(list)
         made: list[LogEntry] = []
         planned: Counter[str] = Counter()
         for each in wanted:
-            if each.topic_partition not in self._table.logs:
-                with suppress(MillraceError):
+            with suppress(MillraceError):
+                if each.topic_partition in self._table.logs:
+                    self.mend_topic_id(each.topic_partition, each.topic_id)
+                else:
                     data_dir = self.dirs.choose(each.topic_partition, planned)
                     planned[data_dir.path] += 1
                     by_dir[data_dir].append(each)
@@ -232,6 +247,7 @@ class LogManager:
     ) -> None:
         known = self._table.logs
         logs = {key: known[key] for key in topic_partitions if key in known}
+        self.moves.rename_dropped()
         self._table.replace(without=logs)
         failures: list[StorageError] = []
         for topic_partition, log in logs.items():
@@ -248,6 +264,10 @@ class LogManager:
             raise failures[0]
 
     # Truncating.
+
+    def in_lane(self, log: Log, work: Callable[[], Outcome]) -> Future[Outcome]:
+        """Has the worker of a log's data folder do work that waits for the disk (`SyncLane.do`)."""
+        return self.dirs.of_log(log.directory).lane.do(work)
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Cuts off what these logs hold above the offsets, as `Log.truncate_to`, once the checkpoints say no more.
@@ -282,22 +302,24 @@ class LogManager:
         offline. StorageError after all were tried.
         """
         online = {data_dir.path for data_dir in self.dirs.all if data_dir.is_online}
-        logs = [log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online]
-        return each_tried(logs, partial(Log.apply_retention, dry_run=dry_run), "retention")
+        logs = (log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online)
+        return each_tried(_free(logs), partial(Log.apply_retention, dry_run=dry_run), "retention")
 
     def expire_producers(self) -> int:
         """Lets every log forget the producers that have been silent for long; returns how many."""
-        return sum(each_tried(self._table.logs.values(), Log.expire_producers, "expiration of producers"))
+        return sum(each_tried(_free(self._table.logs.values()), Log.expire_producers, "expiration of producers"))
 
     def release_replaced(self) -> None:
         """Lets go of the segments that compaction has replaced, on the logs' own thread."""
-        deque(each_tried(self._table.logs.values(), Log.release_replaced, "release of compacted segments"), maxlen=0)
+        free = _free(self._table.logs.values())
+        deque(each_tried(free, Log.release_replaced, "release of compacted segments"), maxlen=0)
 
     def remove_deleted(self) -> int:
         """Removes files and folders whose `file.delete.delay.ms` is over; returns how many.
 
         StorageError after all were tried.
         """
+        self.moves.rename_dropped()
         works = [*(log.remove_deleted for log in self._table.logs.values()), self._deleted.remove_due]
         return sum(each_tried(works, lambda work: work(), "removal of deleted files"))
 
@@ -370,10 +392,8 @@ class LogManager:
     def _adopt(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID) -> None:
         self.mend_topic_id(topic_partition, topic_id)
         known = self._table.topic_ids[topic_partition]
-        if known is None:
-            write_topic_id(self._fs, log.directory, topic_id)
-            self._table.topic_ids[topic_partition] = topic_id
-        elif known != topic_id:
+        if known != topic_id:
+            assert known is not None
             raise InconsistentTopicIdError(f"{log.directory}: belongs to the topic with id {known}, not {topic_id}")
 
     def _delete(self, topic_partition: TopicPartition, log: Log) -> None:
@@ -392,6 +412,11 @@ class LogManager:
             self._fs.rename(log.directory, target)
         self._table.forget(topic_partition, log)
         return target
+
+
+def _free(logs: Iterable[Log]) -> Iterator[Log]:
+    """Yields the logs that no worker has for itself when it is their turn."""
+    return (log for log in logs if not log.is_held)
 
 
 def _of(topics: Collection[str] | None, logs: Mapping[TopicPartition, Log]) -> list[Log]:

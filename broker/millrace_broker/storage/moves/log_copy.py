@@ -7,7 +7,7 @@
       partition.metadata          written last: with it the copy holds all that the log held (`log_swap`)
 
 Rounds of `catch_up` copy what is there on a worker thread, byte for byte, until `rest_bytes` is small. `finish` copies
-the rest on the log's own thread, while nothing is appended. The `.log` of the copy gets the modification time of the
+the rest while nothing is appended. The `.log` of the copy gets the modification time of the
 log's, by which segments without timestamps expire. Closed segments never change, so files are opened by their paths.
 Retention or compaction may take a segment out of the log, and another may get its name: the next round drops from the
 copy what is no longer in the log.
@@ -66,7 +66,8 @@ class LogCopy:
     def __init__(
         self, fs: FileSystem, clock: Clock, topic_partition: TopicPartition, parent: str, health: DirHealth
     ) -> None:
-        """Makes the folder; StorageError."""
+        """Takes the data folder, and touches no disk: the first round makes the copy's own folder."""
+        self.topic_partition = topic_partition
         self.parent = parent
         self.directory = os.path.join(parent, future_dir_name(topic_partition, uuid.uuid4()))
         self.end_offset = 0
@@ -75,8 +76,9 @@ class LogCopy:
         self._health = health
         self._copied: dict[LogSegment, _CopiedSegment] = {}
         self._stopping = Event()
-        with self._writing(self.directory):
-            fs.mkdir(self.directory)  # its name is synced with this data folder's checkpoints, before the swap
+        self._has_folder = False
+        self.is_in_last_step = False
+        """Whether it is being put in the log's place, and can't be dropped any more."""
 
     @property
     def size_bytes(self) -> int:
@@ -104,6 +106,7 @@ class LogCopy:
         """
         throttle = Throttle(self._clock, self._stopping.wait, bytes_per_second)
         throttle.take(0)
+        self._make_folder()
         log.flush()  # this completes the files of closed segments
         segments, limit = log.segments, int(min(max(bytes_per_second, MIN_ROUND_BYTES), ROUND_BYTES))
         self._drop_all_but(segments)
@@ -118,6 +121,7 @@ class LogCopy:
 
     def finish(self, log: Log, segments: SegmentSequence) -> None:
         """Copies and syncs all that is left of a log that is handed over (`Log.hand_over`); StorageError."""
+        self._make_folder()
         self._drop_all_but(segments)
         with storage_errors(log.directory):
             for segment in segments:
@@ -130,6 +134,13 @@ class LogCopy:
                     self._copy_small(path)
         with self._writing(self.directory):
             self._fs.fsync_dir(self.directory)
+
+    def _make_folder(self) -> None:
+        """Makes the folder, whose name is synced with this data folder's checkpoints, before the swap."""
+        if not self._has_folder:
+            with self._writing(self.directory):
+                self._fs.mkdir(self.directory)
+            self._has_folder = True
 
     def _copy(self, segment: LogSegment, limit: int, pay: Pay) -> int:
         """Copies up to `limit` bytes of a segment, with its other files where it is complete; returns how many."""

@@ -1,15 +1,21 @@
 """Moving logs between data folders while they are served (KIP-113).
 
-`begin` makes a copy's folder, rounds of `LogCopy.catch_up` fill it, `finish` puts the copy in the log's place
-(`log_swap` says in which steps), `drop` ends a move that is not wanted any more.
+    begin              the copy is known
+    catch_up …         rounds on a worker fill it (`LogCopy`)
+    put_in_place       a worker that has the log for itself copies the rest, and swaps the two (`log_swap`)
+    end                the new log goes on where the old one ended; or `give_up`
+    drop               the copy is not wanted any more; a worker renames it later (`rename_dropped`)
 
-All of it belongs to the event loop's thread, but for `LogCopy.catch_up`.
+`put_in_place` and `rename_dropped` belong to workers, the others to the event loop's thread: they wait for no disk.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import deque
 from collections.abc import Mapping
+from threading import Lock
 
 from millrace.clock import Clock
 from millrace.errors import StorageError
@@ -26,6 +32,8 @@ from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.moves.log_copy import LogCopy
 from millrace_broker.storage.moves.log_swap import drop_copy, swap
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
+
+logger = logging.getLogger(__name__)
 
 
 class LogMoves:
@@ -49,6 +57,8 @@ class LogMoves:
         self._checkpoints = checkpoints
         self._deleted = deleted
         self._copies: dict[TopicPartition, LogCopy] = {}
+        self._dropped: deque[tuple[LogCopy, int]] = deque()
+        self._dropped_lock = Lock()
 
     def copies(self) -> Mapping[TopicPartition, LogCopy]:
         """Returns the copies of logs that are being moved; the mapping changes as moves begin and end."""
@@ -59,7 +69,7 @@ class LogMoves:
         return {each: data_dir.path for data_dir in self._dirs.all for each in data_dir.interrupted_moves}
 
     def begin(self, topic_partition: TopicPartition, path: str) -> LogCopy:
-        """Makes the folder for a copy of a log whose topic is known, in another data folder.
+        """Begins a copy of a log whose topic is known, in another data folder.
 
         StorageError, also where any folder is offline, since another copy may be there (as Kafka).
         """
@@ -73,42 +83,70 @@ class LogMoves:
         target.log_count += 1
         return copy
 
-    def finish(self, topic_partition: TopicPartition) -> Log:
+    def put_in_place(self, copy: LogCopy) -> Log:
         """Copies what is left, puts the copy in the log's place, and returns the log that is opened there.
 
-        Blocks meanwhile; the old log is closed. StorageError, and the move is over: the log is served where it was, or
-        offline with its folder.
+        Blocks meanwhile. StorageError: the log is served where it was, or offline with its folder.
         """
-        log, copy = self._table.logs[topic_partition], self._copies[topic_partition]
+        topic_partition = copy.topic_partition
+        log = self._table.logs[topic_partition]
         source, target = self._dirs.of_log(log.directory), self._dirs.by_path(copy.parent)
 
         def take(segments: SegmentSequence) -> None:
-            try:
-                self._complete(log, copy, target, segments)
-            except StorageError:
-                self.drop(topic_partition)
-                raise
-            del self._copies[topic_partition]
+            self._complete(log, copy, target, segments)
             renamed = swap(self._fs, topic_partition, source, target, copy.directory)
             self._deleted.add(renamed, log.config.file_delete_delay_ms)
 
         with self._checkpoints.held(source, target):
             log.hand_over(take)
-            moved = self._factory.open_copy(log, os.path.join(target.path, str(topic_partition)), target)
-            moved.take_over(log)
+            try:
+                moved = self._factory.open_copy(log, os.path.join(target.path, str(topic_partition)), target)
+            except StorageError:
+                log.abandon()  # its folder is about to be removed
+                raise
             self._table.replace(put={topic_partition: moved})
-            source.log_count -= 1
         return moved
 
+    def end(self, old: Log, moved: Log) -> None:
+        """Has the moved log go on where the old one ended."""
+        del self._copies[old.topic_partition]
+        self._dirs.of_log(old.directory).log_count -= 1
+        moved.take_over(old)
+
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Ends a move, if there is one; its files go by `remove_deleted`. StorageError."""
-        copy = self._copies.pop(topic_partition, None)
+        """Ends a move, if there is one; its files go by `rename_dropped` and `remove_deleted`.
+
+        StorageError where the copy is just being put in the log's place.
+        """
+        copy = self._copies.get(topic_partition)
         if copy is not None:
-            copy.stop()
-            target = self._dirs.by_path(copy.parent)
-            target.log_count -= 1
-            renamed = drop_copy(self._fs, topic_partition, target, copy.directory)
-            self._deleted.add(renamed, self._table.logs[topic_partition].config.file_delete_delay_ms)
+            if copy.is_in_last_step:
+                raise StorageError(f"{topic_partition} is just being put in place in {copy.parent}; try again")
+            self.give_up(copy)
+
+    def give_up(self, copy: LogCopy) -> None:
+        """Ends a move that has failed, or is not wanted any more; the log stays where it is."""
+        copy.stop()
+        del self._copies[copy.topic_partition]
+        self._dirs.by_path(copy.parent).log_count -= 1
+        log = self._table.logs[copy.topic_partition]
+        self._dropped.append((copy, log.config.file_delete_delay_ms))
+
+    def rename_dropped(self) -> None:
+        """Renames the copies that were dropped, so that their files go; what fails is left for the next start.
+
+        This comes before a log is deleted: a whole copy would be taken for it at a start.
+        """
+        with self._dropped_lock:
+            while self._dropped:
+                copy, delay_ms = self._dropped.popleft()
+                try:
+                    if self._fs.exists(copy.directory):
+                        target = self._dirs.by_path(copy.parent)
+                        renamed = drop_copy(self._fs, copy.topic_partition, target, copy.directory)
+                        self._deleted.add(renamed, delay_ms)
+                except StorageError:
+                    logger.exception("the copy of %s is left for the next start", copy.topic_partition)
 
     def _complete(self, log: Log, copy: LogCopy, target: DataDir, segments: SegmentSequence) -> None:
         """Makes a copy whole: all that the log holds, its topic's id, and the offsets in the folder's checkpoints."""

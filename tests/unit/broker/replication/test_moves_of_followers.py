@@ -1,9 +1,14 @@
 """Logs of followed partitions that move between data directories, while they are fetched, cut off and deleted."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+import pytest
+
+from millrace.errors import ErrorCode, NotLeaderError, StorageError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.replication.isr_tables import IsrTables
@@ -16,8 +21,11 @@ from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import LogManager, TopicPartition
+from millrace_broker.storage.moves import log_moves
+from millrace_broker.storage.moves.log_swap import swap
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.held_worker import hold_syncs
 from millrace_support.leading_broker import LeadingBroker, LedLog
 from millrace_support.scripted_broker import ScriptedBroker
 from millrace_support.until import until
@@ -67,7 +75,7 @@ class Broker:
 
     @property
     def log(self):
-        return self.replicas.followed[T0].log
+        return self.replicas.replica(T0).log
 
     def move(self):
         """Begins to move the log to the other folder; returns that."""
@@ -148,5 +156,79 @@ def test_the_move_of_a_log_that_is_deleted_ends():
             assert broker.mover.copies() == {}
         await until(lambda: not broker.mover._tasks)
         assert broker.logs.get(T0) is None
+
+    played(scenario)
+
+
+async def diverged(broker, leaders):
+    """Has the broker follow one leader after the other, and returns once its log waits to be cut."""
+    await broker.follow(OTHER, 2)
+    await until(lambda: broker.log.log_end_offset == 60)
+    workers = hold_syncs(broker.logs, lambda _: None)
+    await broker.follow(THIRD, 3)
+    await until(lambda: broker.log.is_held)
+    return workers
+
+
+def test_roles_and_readers_wait_while_a_log_is_cut():
+    async def scenario(broker):
+        old, new = (logs_in("/data").create(T0, TOPIC_ID, {}) for _ in range(2))
+        for log in (old, new):
+            appended(log, 30, epoch=1)
+        appended(old, 30, epoch=2)
+        appended(new, 10, epoch=3)
+        async with leader_of(broker, OTHER, old, 2), leader_of(broker, THIRD, new, 3):
+            workers = await diverged(broker, (old, new))
+            followed = broker.replicas.followed[T0]
+            with pytest.raises(NotLeaderError):
+                followed.check_leader_epoch(NO_LEADER_EPOCH)
+            assert list(broker.logs.retention()) == []
+            role = asyncio.create_task(broker.follow(ME, 4))
+            for _ in range(10):
+                await asyncio.sleep(0)  # it would be done by now
+            stop = StopState(T0, EPOCH_DURING_DELETE, deletes=True)
+            stopping = asyncio.ensure_future(broker.roles.in_turn(lambda: broker.roles.stop([stop])))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert broker.replicas.followed[T0] is followed
+            assert [worker.work() for worker in workers].count(1) == 1
+            await role
+            assert list((await stopping).values()) == [ErrorCode.NONE]
+            assert broker.logs.get(T0) is None
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("is_led", [False, True])
+def test_the_last_step_of_a_move_keeps_nobody_but_the_partitions_producers(monkeypatch, *, is_led):
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow_swap(*args):
+        begun.set()
+        assert goes_on.wait(60)
+        return swap(*args)
+
+    monkeypatch.setattr(log_moves, "swap", slow_swap)
+
+    async def scenario(broker):
+        await broker.follow(ME if is_led else OTHER, 1)
+        log = broker.replicas.replica(T0).log
+        appended(log, 3, epoch=1)
+        target = broker.move()
+        await until(begun.is_set)
+        with pytest.raises(StorageError, match="try again"):
+            broker.mover.drop(T0)
+        with pytest.raises(NotLeaderError):
+            appended(log, 1, epoch=1)
+        assert log.read(0, 1, up_to_offset=3)
+        log.high_watermark = 3
+        log.raise_log_start_offset(2)
+        goes_on.set()
+        await until(lambda: not broker.mover._tasks)
+        moved = broker.replicas.replica(T0).log
+        assert moved is broker.logs.get(T0)
+        assert moved.directory.startswith(target)
+        assert (moved.log_start_offset, moved.log_end_offset) == (2, 3)
+        appended(moved, 1, epoch=1)
 
     played(scenario)

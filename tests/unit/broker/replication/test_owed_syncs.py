@@ -153,7 +153,7 @@ def test_a_log_that_was_moved_goes_on_to_commit_what_is_synced() -> None:
     end = home.append(2) + 1
     copy = home.logs.moves.begin(KEY, "/more")
     copy.catch_up(home.partition.log, 1e9)
-    home.replicas.finish_move(KEY)
+    asyncio.run(home.replicas.finish_move(home.partition, copy))
     assert home.partition.high_watermark == end
     home.append()
     assert home.partition.high_watermark == end
@@ -210,9 +210,11 @@ def test_a_follower_that_starts_again_owes_nothing_for_what_it_never_had():
         append(log, 5)
         log.raise_log_start_offset(log.log_end_offset)
         async with following(leading) as (follower, _):
-            held(follower)
+            (worker,) = held(follower)
             followed = follower.follow(0)
             followed.log.reconfigure(LogConfig(flush_messages=1))
+            await until(lambda: followed.log.is_held)
+            worker.work()  # the log is emptied, and begins where the leader's does
             await until(lambda: followed.log.log_start_offset == log.log_end_offset)
             append(log, 1)
             await until(lambda: followed.log.log_end_offset == log.log_end_offset)

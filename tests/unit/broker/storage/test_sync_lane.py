@@ -65,7 +65,21 @@ def test_an_append_during_a_sync_is_taken_by_the_next(lane: SyncLane, worker: He
 
     log.work = append_meanwhile
     lane.put(log)
+    others = lane.do(lambda: log.syncs)
+    assert (worker.work(), log.syncs, told) == (2, 1, [0])
+    assert others.result() == 1  # other work has its turn between two rounds
     assert (worker.work(), log.syncs, told) == (1, 2, [0, 0])
+    assert worker.work() == 0
+
+
+def test_other_work_of_a_lane_without_a_worker_is_done_at_once() -> None:
+    lane, error = SyncLane(), StorageError("no")
+
+    def refuses() -> None:
+        raise error
+
+    assert lane.do(lambda: 7).result(0) == 7
+    assert lane.do(refuses).exception(0) is error
 
 
 def test_without_a_worker_the_caller_syncs() -> None:

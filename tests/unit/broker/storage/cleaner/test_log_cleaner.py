@@ -89,9 +89,9 @@ def test_max_compaction_lag_closes_segments_in_time() -> None:
     log = Store().log(max_compaction_lag_ms="1000")
     put(log, ("a", "1"), at=0)
     put(log, ("a", "2"), at=1000)
-    assert log.segment_count == 1
+    assert len(log.segments) == 1
     put(log, ("a", "3"), at=1001)
-    assert log.segment_count == 2
+    assert len(log.segments) == 2
 
 
 def test_young_records_wait() -> None:
@@ -186,8 +186,8 @@ def test_replaced_files_are_removed_and_descriptors_given_back() -> None:
     store.manager.remove_deleted()
     names = [name for name in store.fs.listdir(log.directory) if name[0] == "0"]
     snapshots = [name for name in names if name.endswith(".snapshot")]
-    assert len(names) - len(snapshots) == 3 * log.segment_count
-    assert len(snapshots) < log.segment_count
+    assert len(names) - len(snapshots) == 3 * len(log.segments)
+    assert len(snapshots) < len(log.segments)
     assert all(name.endswith((".log", ".index", ".timeindex", ".snapshot")) for name in names)
     store.manager.close()
     assert store.fs.open_files == 0

@@ -89,7 +89,7 @@ def test_a_segment_is_rolled(open_log: OpenLog, settings: dict[str, int], timest
     log = open_log(**settings)
     for timestamp in timestamps:
         log.append(batch(timestamp), leader_epoch=0)
-    assert log.segment_count == expected
+    assert len(log.segments) == expected
     assert log.size_bytes == SIZE * len(timestamps)
 
 
@@ -170,7 +170,7 @@ def test_timestamps_are_found_across_segments_and_inside_batches(open_log: OpenL
     log = open_log(segment_bytes=300)
     for first in range(0, 100, 10):
         log.append(batch(first, first + 5, codec=Codec.GZIP), leader_epoch=0)
-    assert log.segment_count > 1
+    assert len(log.segments) > 1
     assert log.offset_for_timestamp(-5) == (0, 0)
     assert log.offset_for_timestamp(41) == (45, 9)
     assert log.offset_for_timestamp(95) == (95, 19)

@@ -122,7 +122,7 @@ def test_segments_are_rolled_between_appends_as_if_each_came_alone(fs: CountingF
     log = open_log(fs, segment_bytes=200)
     outcomes = log.append_all([batch(b"value %d" % number) for number in range(9)], leader_epoch=0)
     assert offsets(outcomes) == [(number, number) for number in range(9)]
-    assert log.segment_count == 5
+    assert len(log.segments) == 5
     assert log.verify().findings == ()
 
 

@@ -65,7 +65,7 @@ def rolled_after(log: Log, step_ms: int, limit_ms: int) -> int:
     """The age of the first record, in steps, at which the segment is rolled."""
     for age_ms in range(0, limit_ms + 2 * step_ms, step_ms):
         log.append(batch(NOW_MS + age_ms), leader_epoch=0)
-        if log.segment_count == 2:
+        if len(log.segments) == 2:
             return age_ms
     raise AssertionError("never rolled")
 
@@ -98,10 +98,10 @@ def test_records_without_a_time_age_by_the_clock(open_log: OpenLog, clock: Manua
     log.append(batch(-1), leader_epoch=0)
     clock.advance(1000)
     log.append(batch(-1), leader_epoch=0)
-    assert log.segment_count == 1
+    assert len(log.segments) == 1
     clock.advance(1)
     log.append(batch(-1), leader_epoch=0)
-    assert log.segment_count == 2
+    assert len(log.segments) == 2
 
 
 def test_preallocation_takes_room_and_gives_back_what_was_not_used(open_log: OpenLog, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_segment_for_which_there_is_no_room_is_not_begun() -> None:
     log = Log(fs, ManualClock(), "/t-0", TopicPartition("t", 0), config)
 
     def fill() -> None:
-        while log.segment_count < 4:
+        while len(log.segments) < 4:
             log.append(batch(), leader_epoch=-1)
 
     with pytest.raises(StorageError, match="No space left"):

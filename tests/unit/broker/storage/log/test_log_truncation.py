@@ -120,7 +120,7 @@ def test_a_truncation_can_be_repeated_before_anything_is_appended(fs: CrashFileS
         True,
         False,
     ]
-    assert (log.log_end_offset, log.segment_count) == (0, 1)
+    assert (log.log_end_offset, len(log.segments)) == (0, 1)
     assert [name for name in fs.listdir(FOLDER) if name.endswith(".log")] == [f"{0:020}.log"]
     log.close()
     assert fs.open_files == 0

@@ -211,7 +211,7 @@ def test_retention_makes_room_on_a_full_disk_in_every_log(clock: ManualClock) ->
     fs.capacity_bytes = fs.used_bytes
     with pytest.raises(StorageError, match="No space left"):
         list(logs.retention())
-    assert [log.segment_count for log in logs.logs().values()] == [1, 1]
+    assert [len(log.segments) for log in logs.logs().values()] == [1, 1]
     assert logs.remove_deleted() > 0
     assert [(report.deleted_segments, report.log_start_offset) for report in list(logs.retention())] == [(1, 3), (1, 3)]
 

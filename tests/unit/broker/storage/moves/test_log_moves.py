@@ -11,6 +11,7 @@ from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, 
 from millrace_broker.storage.checkpoints import read_offsets
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.log_moves import finish_move
 
 KEY, TOPIC_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 PROPERTIES = {"log.segment.bytes": "400", "log.segment.delete.delay.ms": "1000", "log.retention.bytes": "900"}
@@ -68,7 +69,7 @@ def test_what_retention_takes_from_the_log_goes_from_the_copy(logs: LogManager, 
     assert [report.deleted_segments > 0 for report in logs.retention()] == [True]
     copy.catch_up(log, UNLIMITED)
     assert len(files(fs, copy.directory)) < len(before)
-    moved = logs.moves.finish(KEY)
+    moved = finish_move(logs, KEY)
     assert values(moved) == kept[moved.log_start_offset :]
     assert moved.verify().findings == ()
 
@@ -83,7 +84,7 @@ def test_what_compaction_makes_of_the_log_goes_to_the_copy(
     [report] = cleaner.run(force=True)
     assert report.records_dropped > 0
     kept = values(log)
-    moved = logs.moves.finish(KEY)
+    moved = finish_move(logs, KEY)
     assert values(moved) == kept
     assert moved.verify().findings == ()
     cleaner.follow(log, moved)
@@ -97,7 +98,7 @@ def test_the_copy_is_the_log_byte_for_byte(logs: LogManager, fs: CrashFileSystem
     log = filled(logs)
     logs.moves.begin(KEY, "/two")
     before = {name: read_file(fs, f"{log.directory}/{name}") for name in files(fs, log.directory)}
-    moved = logs.moves.finish(KEY)
+    moved = finish_move(logs, KEY)
     after = {name: read_file(fs, f"{moved.directory}/{name}") for name in files(fs, moved.directory)}
     assert {name for name in before if name.endswith(".log")} < after.keys()
     assert [name for name in before if name.endswith((".log", ".metadata")) and before[name] != after[name]] == []
@@ -110,7 +111,7 @@ def test_the_copy_is_the_log_byte_for_byte(logs: LogManager, fs: CrashFileSystem
 def test_each_of_a_producers_last_five_batches_is_known_after_a_move(logs: LogManager) -> None:
     filled(logs)
     logs.moves.begin(KEY, "/two")
-    moved = logs.moves.finish(KEY)
+    moved = finish_move(logs, KEY)
     for offset in range(35, 40):
         record = NewRecord(b"again", timestamp_ms=1_700_000_000_000)
         info = moved.append(encode_batch([record], producer=BatchProducer(7, 0, offset)), leader_epoch=0)
@@ -125,7 +126,7 @@ def test_a_reader_goes_on_in_a_folder_that_is_gone(logs: LogManager, fs: CrashFi
     assert isinstance(found, LogSlice)
     expected = found.read()
     logs.moves.begin(KEY, "/two")
-    logs.moves.finish(KEY)
+    finish_move(logs, KEY)
     clock.advance(1000)
     assert logs.remove_deleted() == 1
     assert [name for name in fs.listdir("/one") if name.startswith("t-0")] == []
@@ -140,7 +141,7 @@ def test_checkpoints_of_both_folders_follow_the_log(logs: LogManager, fs: CrashF
     logs.checkpoint_high_watermarks({KEY: 40})
     logs.checkpoint()
     logs.moves.begin(KEY, "/two")
-    logs.moves.finish(KEY)
+    finish_move(logs, KEY)
     assert read_offsets(fs, "/two/recovery-point-offset-checkpoint") == {KEY: 40}
     assert read_offsets(fs, "/two/log-start-offset-checkpoint") == {KEY: 17}
     assert read_offsets(fs, "/two/replication-offset-checkpoint") == {KEY: 40}
@@ -153,6 +154,7 @@ def test_a_dropped_copy_stops_and_goes(logs: LogManager, fs: CrashFileSystem, cl
     copy = logs.moves.begin(KEY, "/two")
     copy.catch_up(log, UNLIMITED)
     logs.moves.drop(KEY)
+    logs.moves.rename_dropped()
     assert [name for name in fs.listdir("/two") if name.endswith("-future")] == []
     append(log, 1)
     with pytest.raises(CompactionStoppedError):
@@ -193,6 +195,6 @@ def test_the_high_watermark_moves_too(logs: LogManager, known: int | None) -> No
     if known is not None:
         log.high_watermark = known
     logs.moves.begin(KEY, "/two")
-    moved = logs.moves.finish(KEY)
+    moved = finish_move(logs, KEY)
     append(moved, 1)
     assert moved.high_watermark == (41 if known is None else known)
