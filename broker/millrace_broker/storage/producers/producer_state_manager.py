@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millrace.errors import CorruptRecordError, ProducerError, RecordError
@@ -81,7 +80,7 @@ class ProducerStateManager:
         self._open_transactions: dict[int, int] = {}
         self._completed: list[CompletedTransaction] = []
         self._snapshot_offset = 0
-        self._unsynced: deque[int] = deque()
+        self._unsynced: list[int] = []
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
@@ -257,7 +256,7 @@ class ProducerStateManager:
     def sync_snapshots(self) -> None:
         """Blocks until the snapshots' bytes are on the disk; their names are synced with the folder. OSError passes."""
         while self._unsynced:
-            fd = self._unsynced.popleft()
+            fd = self._unsynced.pop(0)
             try:
                 self._fs.fsync(fd)
             finally:
@@ -266,7 +265,7 @@ class ProducerStateManager:
     def close(self) -> None:
         """Closes the snapshots that were not synced."""
         while self._unsynced:
-            self._fs.close(self._unsynced.popleft())
+            self._fs.close(self._unsynced.pop(0))
 
     # Opening.
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -45,14 +45,16 @@ from millrace.fs import FileSystem, file_size
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
+    DAMAGED_RANGES,
     DELETED_FILE_SUFFIX,
     LOG_SUFFIX,
+    OFFSET_GAPS,
+    REPAIRED_RANGES,
     TopicPartition,
     parse_segment_file_name,
     segment_file_name,
 )
 from millrace_broker.storage.recovery.damaged_ranges import Damage, read_damage, write_damage
-from millrace_broker.storage.recovery.offset_gaps import may_have_gaps
 from millrace_broker.storage.recovery.repaired_ranges import read_repaired
 from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segments.damage import DamagedRange, Synced, are_still_there
@@ -158,13 +160,16 @@ class _Loading:
 
     def load(self) -> None:
         fs, directory, loaded = self._fs, self._directory, self._loaded
-        finish_swaps(fs, directory)
-        loaded.may_have_gaps = may_have_gaps(fs, directory)
+        names = finish_swaps(fs, directory)  # few have more than segments, and what is not there is not asked for
+        loaded.may_have_gaps = OFFSET_GAPS in names
         self._may_end_early |= loaded.may_have_gaps
-        loaded.repaired = read_repaired(fs, directory)
-        self._read_damage()
-        is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory)
-        bases = [] if is_just_made else _tidy(fs, directory)
+        if REPAIRED_RANGES in names:
+            loaded.repaired = read_repaired(fs, directory)
+        if DAMAGED_RANGES in names:
+            self._read_damage()
+        files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
+        is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory, files)
+        bases = [] if is_just_made else _tidy(fs, directory, names, files)
         loaded.next_offset = self._promises.log_start_offset
         for base, next_base in zip(bases, [*bases[1:], None], strict=False):
             if not self._take(base, next_base):
@@ -334,17 +339,17 @@ def _note_missing(segment: LogSegment, end_offset: int) -> None:
         segment.next_offset = end_offset
 
 
-def _is_just_made(fs: FileSystem, directory: str) -> bool:
+def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> bool:
     """Returns whether the folder has been used by no log: its first segment has a name, durably, and nothing else."""
     first = segment_file_name(0, LOG_SUFFIX)
-    names = [name for name in fs.listdir(directory) if parse_segment_file_name(name)]
-    return names == [first] and not file_size(fs, os.path.join(directory, first))
+    return len(files) == 1 and first in files and not file_size(fs, os.path.join(directory, first))
 
 
-def _tidy(fs: FileSystem, directory: str) -> list[int]:
-    """Removes what a crash left half done; returns the base offsets of the segments, sorted."""
-    names = fs.listdir(directory)
-    files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
+def _tidy(fs: FileSystem, directory: str, names: Sequence[str], files: Mapping[str, tuple[int, str]]) -> list[int]:
+    """Removes what a crash left half done; returns the base offsets of the segments, sorted.
+
+    `files` has the base offset and the suffix of those names that are a segment's.
+    """
     bases = sorted(base for base, suffix in files.values() if suffix == LOG_SUFFIX)
     orphans = [name for name, (base, _) in files.items() if base not in bases]
     if orphans:

@@ -132,6 +132,8 @@ def are_still_there(fs: FileSystem, fd: int, named: Sequence[DamagedRange], segm
 
     No batch is where damage begins, and where it ends is the batch that was found behind it, or the file's end.
     """
+    if not named:
+        return True
     size_bytes = fs.size(fd)
     return all(
         not is_valid_again(fs, fd, one, segment_base) and _ends_as_named(fs, fd, one, size_bytes, segment_base)

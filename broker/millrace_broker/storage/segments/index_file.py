@@ -19,7 +19,6 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import ClassVar
 
 from millrace.fs import FileSystem
@@ -34,7 +33,10 @@ SEARCHED_AT_ONCE = 512  # reading that many entries together costs less than one
 class IndexFile:
     """An index that is searched by key or by value. Subclasses define how an entry is packed."""
 
-    __slots__ = ("_columns", "_fd", "_file_bytes", "_fs", "_is_synced", "_last", "_max_entries", "_written", "path")
+    __slots__ = (
+        "_columns", "_fd", "_file_bytes", "_fs", "_is_ordered", "_is_synced", "_last", "_max_entries", "_written",
+        "path",
+    )  # fmt: skip
 
     ENTRY: ClassVar[struct.Struct]
     TYPE_CODES: ClassVar[tuple[str, str]]
@@ -46,12 +48,13 @@ class IndexFile:
         self._columns: Columns | None = None
         self._is_synced = True
         self._fd = fs.open(path, create=True)
-        with ExitStack() as undo:
-            undo.callback(fs.close, self._fd)
+        try:
             self._file_bytes = fs.size(self._fd)
             self._written = self._file_bytes // self.ENTRY.size
-            self._last = self._entry_in_file(self._written - 1) if self._written else None
-            undo.pop_all()
+            self._last, self._is_ordered = self._end_in_file()
+        except BaseException:
+            fs.close(self._fd)
+            raise
 
     def __len__(self) -> int:
         columns = self._columns
@@ -97,11 +100,7 @@ class IndexFile:
         """
         if self._file_bytes % self.ENTRY.size:
             return False
-        if self._last is None:
-            return True
-        first = self._entry_in_file(0)
-        ordered = self._written == 1 or first[KEY] < self._last[KEY]
-        return ordered and first[VALUE] <= self._last[VALUE] <= max_value and first[VALUE] >= 0
+        return self._last is None or (self._is_ordered and self._last[VALUE] <= max_value)
 
     def grow(self) -> None:
         """Loads the entries, so that more can be appended."""
@@ -230,6 +229,19 @@ class IndexFile:
         unpack, size_bytes = self.ENTRY.unpack_from, self.ENTRY.size
         slots = range(len(entries) // size_bytes)
         return bisect_right(slots, target, key=lambda slot: unpack(entries, slot * size_bytes)[field]) - 1
+
+    def _end_in_file(self) -> tuple[Entry | None, bool]:
+        """Returns the last entry, and whether it follows on the first; both are read at once where they are near."""
+        if not self._written:
+            return None, True
+        if self._written <= SEARCHED_AT_ONCE:
+            entries = self._fs.pread(self._fd, self._written * self.ENTRY.size, 0)
+            first_key, first_value = self.ENTRY.unpack_from(entries)
+            last_key, last_value = self.ENTRY.unpack_from(entries, len(entries) - self.ENTRY.size)
+        else:
+            (first_key, first_value), (last_key, last_value) = map(self._entry_in_file, (0, self._written - 1))
+        is_ordered = (self._written == 1 or first_key < last_key) and 0 <= first_value <= last_value
+        return (last_key, last_value), is_ordered
 
     def _entry_in_file(self, slot: int) -> Entry:
         key, value = self.ENTRY.unpack(self._fs.pread(self._fd, self.ENTRY.size, slot * self.ENTRY.size))

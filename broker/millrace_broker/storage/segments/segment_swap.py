@@ -58,8 +58,11 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
     return deleted
 
 
-def finish_swaps(fs: FileSystem, directory: str) -> None:
-    """Removes `.cleaned` files at the start, and completes each swap that was decided. OSError passes."""
+def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
+    """Removes `.cleaned` files at the start, and completes each swap that was decided. OSError passes.
+
+    Returns the names that are in the folder then, so that it need not be listed again.
+    """
     names = fs.listdir(directory)
     leftovers = [name for name in names if name.endswith(CLEANED_FILE_SUFFIX)]
     decided = [name for name in names if name.endswith(LOG_SUFFIX + SWAP_FILE_SUFFIX)]
@@ -76,6 +79,8 @@ def finish_swaps(fs: FileSystem, directory: str) -> None:
         fs.unlink(os.path.join(directory, name))
     if leftovers or decided:
         fs.fsync_dir(directory)
+        names = fs.listdir(directory)
+    return names
 
 
 def _finish_swap(fs: FileSystem, directory: str, log_name: str, end_offset: int | None) -> None:
