@@ -50,7 +50,7 @@ def try_wheel(wheel: Path, directory: Path, steps: Steps, pip_options: Sequence[
     programs = directory / "environment" / "bin"
     with steps.step("an empty environment"):
         venv.create(programs.parent, with_pip=True, symlinks=True)
-    with steps.step("pip install of the wheel with its extra broker"):
+    with steps.step("the wheel is installed with its extra broker"):
         _run([programs / "pip", "install", *QUIETLY, *pip_options, f"{wheel.resolve()}[broker]"], programs)
     version = _run([programs / "millrace", "--version"], programs)
     _say(version.strip())
