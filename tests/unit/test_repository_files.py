@@ -43,3 +43,8 @@ def test_the_page_for_contributors_names_targets_and_files_that_there_are():
     assert set(re.findall(r"\bmake ([a-z-]+)", page)) <= set(targets)
     paths = re.findall(r"`((?:tests|broker|docs|\.ci)/[\w./-]*)`", page)
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_names_files_that_there_are_by_whole_paths():
+    named = set(re.findall(r"`([\w./-]+(?:\.py|\.tsv|/))`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
