@@ -61,5 +61,7 @@ def test_the_program_prints_them_or_says_why_not(tmp_path, capsys):
 def test_our_changelog_is_of_this_form():
     text = CHANGELOG.read_text(encoding="utf-8")
     versions = [one["version"] for one in HEADING.finditer(text)]
-    assert versions[0] == UNRELEASED
+    assert versions[:2] == [UNRELEASED, __version__]
     assert len(versions) == len(re.findall("^## ", text, re.MULTILINE))
+    assert notes_of(__version__, text)
+    assert [line for line in text.splitlines() if len(line) > 120] == []
