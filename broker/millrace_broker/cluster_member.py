@@ -169,7 +169,7 @@ class ClusterMember:
             logger.warning("%d partitions have no other in-sync replica that could lead: %s", len(left), left[:10])
 
     async def _while_zookeeper_answers(self, work: Coroutine[object, object, T]) -> T:
-        """Returns what the work returns; ZooKeeperError where it takes long while ZooKeeper is lost."""
+        """Returns what the work returns; raises ZooKeeperError where it takes long while ZooKeeper is lost."""
         task = asyncio.ensure_future(work)
         without_s = 0.0
         while not task.done():

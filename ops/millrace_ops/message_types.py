@@ -121,7 +121,7 @@ def versions(key: ApiKey) -> range:
 
 
 def message_name(key: ApiKey, direction: Direction) -> str:
-    """Returns the name of a message, as `HeartbeatRequest`."""
+    """Returns the name of a message, such as `HeartbeatRequest`."""
     return f"{api_names()[key]}{direction.name.capitalize()}"
 
 

@@ -65,7 +65,7 @@ def slices(data: pa.Buffer, begins: npt.NDArray[np.integer], ends: npt.NDArray[n
 
 
 def binaries(column: Column) -> pa.BinaryArray:
-    """Returns the column as what it is, a column of bytes; TypeError for any other."""
+    """Returns the column as what it is, a column of bytes; raises TypeError for any other."""
     if not isinstance(column, pa.BinaryArray):
         raise TypeError(f"a column of {column.type}, not of bytes")
     return column

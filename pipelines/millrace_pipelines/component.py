@@ -68,7 +68,10 @@ class MillraceComponent(dg.StateBackedComponent):
         return DefsStateConfig.from_args(place, default_key=f"MillraceComponent[{self.declaration.cluster}]")
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Asks the cluster for its topics, as `dg utils refresh-defs-state` does; ClientError where none answers."""
+        """Asks the cluster for its topics, as `dg utils refresh-defs-state` does.
+
+        Raises ClientError where none answers.
+        """
         bootstrap = self.declaration.bootstrap or os.environ.get(BOOTSTRAP)
         if not bootstrap:
             raise PlatformError(f"the cluster {self.declaration.cluster} has no bootstrap, and {BOOTSTRAP} is not set")

@@ -20,7 +20,7 @@ PROJECT_DIR = "MILLRACE_PROJECT_DIR"
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Returns the definitions of the project; SetupError where none is named."""
+    """Returns the definitions of the project; raises SetupError where none is named."""
     directory = os.environ.get(PROJECT_DIR)
     if not directory and not os.path.isfile("dg.toml"):
         raise SetupError(f"{PROJECT_DIR} is not set; it names the folder with defs/, as `millrace up` makes it")

@@ -97,12 +97,18 @@ def post_json(
 def get_json(
     url: str, *, timeout_s: float, advice: str, token: str = "", context: ssl.SSLContext | None = None
 ) -> Json:
-    """Sends a GET request to a service of this machine and returns the JSON of its answer; raises as `post_json`."""
+    """Sends a GET request to a service of this machine and returns the JSON of its answer.
+
+    Raises what `post_json` raises.
+    """
     return _exchange("GET", url, None, _Client(timeout_s, use_proxy=False, token=token, context=context), advice)
 
 
 def get_bytes(url: str, *, timeout_s: float, advice: str) -> bytes:
-    """Sends a GET request to a service of this machine and returns the body of its answer; raises as `post_json`."""
+    """Sends a GET request to a service of this machine and returns the body of its answer.
+
+    Raises what `post_json` raises.
+    """
     return _successful("GET", url, None, _Client(timeout_s, use_proxy=False), advice).content
 
 

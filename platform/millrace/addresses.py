@@ -84,7 +84,7 @@ def plaintext_endpoint(host: str, port: int) -> Endpoint:
 
 
 def parse_address(text: str) -> Address:
-    """Returns the address that a client connects to; InvalidConfigError for another form or port 0."""
+    """Returns the address that a client connects to; raises InvalidConfigError for another form or port 0."""
     address = _parse(text, FIRST_PORT)
     if not address.host:
         raise _wrong_form(text)
@@ -92,7 +92,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listen_address(text: str) -> Address:
-    """Returns the address that a server listens on; InvalidConfigError for another form.
+    """Returns the address that a server listens on; raises InvalidConfigError for another form.
 
     Without a host the server listens on every IPv4 address of the machine, and with port 0 on a free port.
     """
@@ -101,7 +101,10 @@ def parse_listen_address(text: str) -> Address:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Returns the addresses of `HOST:PORT,HOST:PORT`; InvalidConfigError where one is wrong, or there is none."""
+    """Returns the addresses of `HOST:PORT,HOST:PORT`.
+
+    Raises InvalidConfigError where one is wrong, or there is none.
+    """
     addresses = tuple(parse_address(part) for part in text.split(",") if part.strip())
     if not addresses:
         raise InvalidConfigError(f"{text!r}: expected HOST:PORT, or several of them with commas between")

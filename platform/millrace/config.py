@@ -210,7 +210,10 @@ class ConfigTable:
         self.keys = {key.name: key for key in keys}
 
     def parse(self, properties: Mapping[str, str]) -> dict[str, Value]:
-        """Returns typed values of the given properties only; InvalidConfigError for an unknown name or a bad value."""
+        """Returns typed values of the given properties only.
+
+        Raises InvalidConfigError for an unknown name or a bad value.
+        """
         return {name: self._key(name).parse(text) for name, text in properties.items()}
 
     def parse_with_defaults(self, properties: Mapping[str, str]) -> dict[str, Value]:
@@ -232,7 +235,7 @@ class PropertyLine(NamedTuple):
 
 
 def read_properties(path: Path) -> dict[str, PropertyLine]:
-    """Returns the properties of a file in Java's format, the last of those with one name; InvalidConfigError."""
+    """Returns the properties of a file in Java's format, the last of those with one name; raises InvalidConfigError."""
     found, line = {}, 1
     try:
         with path.open(encoding="utf-8") as file:
@@ -246,7 +249,9 @@ def read_properties(path: Path) -> dict[str, PropertyLine]:
 
 
 def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, str]) -> dict[str, Given]:
-    """Returns properties by their main names; InvalidConfigError where one is given twice, with different values.
+    """Returns properties by their main names.
+
+    Raises InvalidConfigError where one is given twice, with different values.
 
     `synonyms` has the main name of each other name.
     """

@@ -91,7 +91,7 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, fd: int) -> None:
-        """Takes the file's exclusive lock until the descriptor closes; BlockingIOError where another has it."""
+        """Takes the file's exclusive lock until the descriptor closes; raises BlockingIOError where another has it."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -99,7 +99,7 @@ class FileSystem(Protocol):
         ...
 
     def unlink(self, path: str) -> None:
-        """Removes a file's name; FileNotFoundError where there is none."""
+        """Removes a file's name; raises FileNotFoundError where there is none."""
         ...
 
     def mkdir(self, path: str) -> None:
@@ -276,7 +276,7 @@ def _write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool, is_sec
 
 
 def file_size(fs: FileSystem, path: str) -> int:
-    """Returns the bytes of a file; FileNotFoundError where there is none."""
+    """Returns the bytes of a file; raises FileNotFoundError where there is none."""
     fd = fs.open(path)
     try:
         return fs.size(fd)
@@ -285,7 +285,7 @@ def file_size(fs: FileSystem, path: str) -> int:
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
-    """Returns the whole content of a small file; FileNotFoundError where there is none."""
+    """Returns the whole content of a small file; raises FileNotFoundError where there is none."""
     fd = fs.open(path)
     try:
         return fs.pread(fd, fs.size(fd), 0)

@@ -31,7 +31,7 @@ exec "{java}" "$@"
 
 
 def find_java() -> Path:
-    """Returns the `java` program to run; SetupError says what was found instead and how to get one."""
+    """Returns the `java` program to run; raises SetupError, which says what was found instead and how to get one."""
     found = []
     for java in _candidates():
         version = java_version(java)

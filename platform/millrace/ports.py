@@ -27,7 +27,7 @@ _reservations: deque[socket.socket] = deque()
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Returns a free port and reserves it for this process; OSError where there is none.
+    """Returns a free port and reserves it for this process; raises OSError where there is none.
 
     It is chosen at random, so that two processes seldom try the same one.
     """

@@ -12,7 +12,10 @@ MAX_DATETIME_MS = 253_402_300_799_999  # the end of year 9999
 
 
 def parse_time(text: str) -> datetime:
-    """Returns the time that a text of ISO 8601 names, of UTC unless it says otherwise; ValueError for another text."""
+    """Returns the time that a text of ISO 8601 names, of UTC unless it says otherwise.
+
+    Raises ValueError for another text.
+    """
     return in_a_zone(datetime.fromisoformat(text))
 
 

@@ -19,5 +19,5 @@ def encode_id(value: UUID) -> str:
 
 
 def decode_id(text: str) -> UUID:
-    """Returns the id that 22 characters write; ValueError for other text."""
+    """Returns the id that 22 characters write; raises ValueError for other text."""
     return UUID(bytes=base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True))

@@ -39,7 +39,7 @@ class AdoptionRequest(NamedTuple):
 
 
 def read_adoption(body: bytes) -> AdoptionRequest:
-    """Returns what a body asks for. InvalidRequestError."""
+    """Returns what a body asks for. Raises InvalidRequestError."""
     fields = _fields(body, ADOPTION_FIELDS, optional={CONFIG: {}})
     topic = TopicInfo(
         _text("topic", fields["topic"]),
@@ -51,7 +51,7 @@ def read_adoption(body: bytes) -> AdoptionRequest:
 
 
 def read_first_free_producer_id(body: bytes) -> int:
-    """Returns the id from which on a broker is to give producer ids. InvalidRequestError."""
+    """Returns the id from which on a broker is to give producer ids. Raises InvalidRequestError."""
     return _number(FIRST_FREE, _fields(body, (FIRST_FREE,))[FIRST_FREE], MAX_PRODUCER_ID)
 
 

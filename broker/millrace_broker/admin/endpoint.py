@@ -126,7 +126,7 @@ class AdminEndpoint:
     async def start(self, host: str, port: int, guard: Guard, context: SSLContext | None = None) -> tuple[str, int]:
         """Listens, by TLS where there is a context for it, and returns the address that was bound.
 
-        SetupError where the address can't be bound.
+        Raises SetupError where the address can't be bound.
         """
         if context is None and not is_loopback(host):
             logger.warning("%s: %s", Address(host, port), UNENCRYPTED)

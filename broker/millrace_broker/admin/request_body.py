@@ -10,7 +10,7 @@ MAX_SHOWN_CHARACTERS = 100
 
 
 def parse_body(body: bytes) -> object:
-    """Returns the value that a body has. InvalidRequestError where it is no JSON."""
+    """Returns the value that a body has. Raises InvalidRequestError where it is no JSON."""
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -91,8 +91,8 @@ class AdminService:
     async def listen(self) -> None:
         """Opens the endpoint, which tells of the broker's health from now on.
 
-        Raises as `AdminEndpoint.start` does; InvalidConfigError where it needs the property `admin.token`, or where the
-        file of its token has none.
+        Raises what `AdminEndpoint.start` raises; raises InvalidConfigError where it needs the property `admin.token`,
+        or where the file of its token has none.
         """
         self._guard = await asyncio.to_thread(self._new_guard)
         self._endpoint = await asyncio.to_thread(self._new_endpoint)

@@ -40,8 +40,8 @@ def apply_operations(
 ) -> dict[str, str]:
     """Returns the configuration with the operations applied; names and values of the result are not checked.
 
-    InvalidRequestError for an unknown operation or a missing value, InvalidConfigError where an operation on lists
-    names a property that is none.
+    Raises InvalidRequestError for an unknown operation or a missing value, InvalidConfigError where an operation on
+    lists names a property that is none.
     """
     changed = dict(properties)
     for name, number, value in operations:

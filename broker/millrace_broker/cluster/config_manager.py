@@ -111,11 +111,14 @@ class ConfigManager:
         return self._entries_of[key]
 
     def describe_topic(self, name: str) -> list[ConfigEntry]:
-        """Returns every property of a topic. InvalidTopicError, UnknownTopicError."""
+        """Returns every property of a topic. Raises InvalidTopicError or UnknownTopicError."""
         return self.topic_entries(self._topic_config(name))
 
     def describe_broker(self, name: str) -> list[ConfigEntry]:
-        """Returns every property of this broker, or, for the empty name, the live ones of all. InvalidRequestError."""
+        """Returns every property of this broker, or, for the empty name, the live ones of all.
+
+        Raises InvalidRequestError.
+        """
         entity = self._entity(name)
         return list(cluster_entries(self.layers) if entity == ALL_BROKERS else broker_entries(self.layers))
 
@@ -145,7 +148,7 @@ class ConfigManager:
             await self._set_broker(entity, config, validate_only=validate_only)
 
     def describe_loggers(self, name: str) -> list[ConfigEntry]:
-        """Returns the level of each of this broker's loggers. InvalidRequestError."""
+        """Returns the level of each of this broker's loggers. Raises InvalidRequestError."""
         self._check_is_this_broker(name)
         return logger_entries(self._loggers)
 
@@ -155,7 +158,7 @@ class ConfigManager:
         change_loggers(self._loggers, operations, validate_only=validate_only)
 
     def describe_group(self, name: str) -> list[ConfigEntry]:
-        """Returns every property of a group, whether the group exists or not. InvalidRequestError."""
+        """Returns every property of a group, whether the group exists or not. Raises InvalidRequestError."""
         check_group_name(name)
         return group_entries(self._metadata.view.group_configs.get(name, {}), self._consumer_groups)
 

@@ -60,7 +60,7 @@ class CoordinatorTopic:
     def locate(self, key: str) -> BrokerInfo | None:
         """Returns the broker that leads a key's partition; None while there is no such topic.
 
-        CoordinatorNotAvailableError where no live broker leads it.
+        Raises CoordinatorNotAvailableError where no live broker leads it.
         """
         view = self._metadata.view
         topic = view.topics.get(self.name)

@@ -82,7 +82,10 @@ class LocalStore:
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
-        """Reads the file, or makes it. StorageError where it can't be read or written; raises as `NamedCluster`."""
+        """Reads the file, or makes it.
+
+        Raises StorageError where it can't be read or written; raises what `NamedCluster` raises.
+        """
         self._on_change = on_change
         try:
             self._fs.mkdir(self._directory)
@@ -137,11 +140,14 @@ class LocalStore:
         return None
 
     def create_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic, durably. TopicExistsError if its name is taken."""
+        """Adds a topic, durably. Raises TopicExistsError if its name is taken."""
         self._add(topic, _stored(topic))
 
     def adopt_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic with its leader epochs, in one change of the file. TopicExistsError if its name is taken."""
+        """Adds a topic with its leader epochs, in one change of the file.
+
+        Raises TopicExistsError if its name is taken.
+        """
         self._add(topic, {**_stored(topic), "leader_epochs": [one.leader_epoch for one in topic.partitions]})
 
     def topic_id(self, name: str) -> UUID | None:
@@ -156,7 +162,7 @@ class LocalStore:
             self._replace_topics({**self._topics, topic.name: fields})
 
     def delete_topic(self, name: str) -> None:
-        """Removes a topic, durably. UnknownTopicError if there is none."""
+        """Removes a topic, durably. Raises UnknownTopicError if there is none."""
         with self._lock:
             self._known(name)
             self._replace_topics({other: fields for other, fields in self._topics.items() if other != name})
@@ -178,7 +184,7 @@ class LocalStore:
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
         """Gives partitions newer leader epochs, all of them in one change of the file.
 
-        StorageError where the disk has no room: the epochs hold all the same, and the next change writes them.
+        Raises StorageError where the disk has no room: the epochs hold all the same, and the next change writes them.
         """
         raised: dict[str, dict[int, int]] = defaultdict(dict)
         for (name, index), epoch in leader_epochs.items():
@@ -232,7 +238,10 @@ class LocalStore:
             self._replace(_with(self._document, "delegation_tokens", tokens))
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
-        """Reserves and returns the next block of producer ids. StorageError where the file can't be read or written."""
+        """Reserves and returns the next block of producer ids.
+
+        Raises StorageError where the file can't be read or written.
+        """
         path = os.path.join(self._directory, PRODUCER_IDS_FILE)
         try:
             with self._lock:

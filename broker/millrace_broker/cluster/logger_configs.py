@@ -25,8 +25,8 @@ def logger_entries(levels: LoggerLevels) -> list[ConfigEntry]:
 def change_loggers(levels: LoggerLevels, operations: Iterable[Operation], *, validate_only: bool) -> None:
     """Sets and removes the levels of loggers, all of them or none.
 
-    InvalidConfigError for a logger or a level that does not exist, InvalidRequestError for an operation on lists and
-    where the level of the root logger would be removed.
+    Raises InvalidConfigError for a logger or a level that does not exist, InvalidRequestError for an operation on lists
+    and where the level of the root logger would be removed.
     """
     changes: dict[str, str | None] = {}
     for name, number, value in operations:

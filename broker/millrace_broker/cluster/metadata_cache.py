@@ -64,7 +64,7 @@ class MetadataCache:
             await self.until(lambda view: bool(view.brokers), BROKERS_TIMEOUT_S)
 
     async def until(self, holds: Callable[[ClusterView], bool], timeout_s: float) -> None:
-        """Waits for a view for which `holds` is true; TimeoutError after `timeout_s`."""
+        """Waits for a view for which `holds` is true; raises TimeoutError after `timeout_s`."""
         async with asyncio.timeout(timeout_s):
             while not holds(self.view):
                 event = asyncio.Event()

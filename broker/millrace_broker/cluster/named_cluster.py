@@ -40,7 +40,10 @@ class NamedCluster(NamedTuple):
     find: Callable[[], ClusterOfFolder | None] = _of_no_folder
 
     def new_id(self, store: str) -> str:
-        """Returns the id for an empty store. InconsistentClusterIdError where folders have one that was not given."""
+        """Returns the id for an empty store.
+
+        Raises InconsistentClusterIdError where folders have one that was not given.
+        """
         if self.given is not None:
             return self.given
         found = self.find()
@@ -52,7 +55,7 @@ class NamedCluster(NamedTuple):
         return encode_id(uuid4())
 
     def check(self, found: str, store: str) -> str:
-        """Returns the id that a store has. InvalidConfigError where another one was given."""
+        """Returns the id that a store has. Raises InvalidConfigError where another one was given."""
         if self.given not in (None, found):
             raise InvalidConfigError(
                 f"--cluster-id={self.given}: Invalid value, {store} has the cluster with id {found}; only a broker "

@@ -49,7 +49,7 @@ class ProducerIds:
         return producer_id
 
     async def skip_to(self, first: int) -> None:
-        """Gives only ids from `first` on, once a block there is reserved; raises as `take`."""
+        """Gives only ids from `first` on, once a block there is reserved; raises what `take` raises."""
         async with self._reserving:
             self._left = iter(await asyncio.to_thread(self._reserve, max(first, self._first_free())))
 
@@ -57,7 +57,7 @@ class ProducerIds:
 def next_block(last: bytes | None, at_least: int) -> range:
     """Returns the block after the one that a document names, at or above `at_least`.
 
-    StorageError for a document that can't be read, ProducerIdsExhaustedError where no block is left.
+    Raises StorageError for a document that can't be read, ProducerIdsExhaustedError where no block is left.
     """
     start = max(_block_end(last) + 1 if last else 0, at_least)
     if start > MAX_LONG - BLOCK_SIZE:

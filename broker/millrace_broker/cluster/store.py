@@ -21,7 +21,10 @@ class MetadataStore(Protocol):
     """Keeps topics, configurations and the cluster's id across restarts, and knows the live brokers."""
 
     def start(self, on_change: OnChange) -> None:
-        """Connects, and makes the cluster's id if there is none. ZooKeeperError or StorageError where that fails."""
+        """Connects, and makes the cluster's id if there is none.
+
+        Raises ZooKeeperError or StorageError where that fails.
+        """
         ...
 
     def new_broker_id(self, highest_told: int) -> int:
@@ -33,7 +36,7 @@ class MetadataStore(Protocol):
         ...
 
     def register_broker(self, broker: BrokerInfo) -> None:
-        """Announces a live broker until `close`. BrokerIdTakenError if another live one has its id."""
+        """Announces a live broker until `close`. Raises BrokerIdTakenError if another live one has its id."""
         ...
 
     def view(self) -> ClusterView:
@@ -47,41 +50,41 @@ class MetadataStore(Protocol):
     def create_topic(self, topic: TopicInfo) -> None:
         """Adds a topic, whole or not at all.
 
-        TopicExistsError if its name is taken, TopicBeingDeletedError if it will be free soon.
+        Raises TopicExistsError if its name is taken, TopicBeingDeletedError if it will be free soon.
         """
         ...
 
     def adopt_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic whose logs are there, with its leaders and leader epochs. Raises as `create_topic`."""
+        """Adds a topic whose logs are there, with its leaders and leader epochs. Raises what `create_topic` raises."""
         ...
 
     def topic_id(self, name: str) -> UUID | None:
         """Returns the id of a topic, also of one that is being deleted; None if there is none.
 
-        ZooKeeperError where that is not known.
+        Raises ZooKeeperError where that is not known.
         """
         ...
 
     def delete_topic(self, name: str) -> None:
-        """Removes a topic. UnknownTopicError if there is none."""
+        """Removes a topic. Raises UnknownTopicError if there is none."""
         ...
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
         """Adds the partitions that come next.
 
-        UnknownTopicError; InvalidPartitionsError where another broker has added some meanwhile.
+        Raises UnknownTopicError; raises InvalidPartitionsError where another broker has added some meanwhile.
         """
         ...
 
     def has_partition(self, name: str, index: int) -> bool:
         """Returns whether there is a partition of a topic that no one has asked to delete; views may not have it yet.
 
-        ZooKeeperError where that is not known.
+        Raises ZooKeeperError where that is not known.
         """
         ...
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
-        """Replaces a topic's own configuration. UnknownTopicError if there is no such topic."""
+        """Replaces a topic's own configuration. Raises UnknownTopicError if there is no such topic."""
         ...
 
     def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
@@ -99,7 +102,7 @@ class MetadataStore(Protocol):
     def change_acls(self, pattern: ResourcePattern, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
         """Replaces the access control list of a resource by what `change` makes of the newest one.
 
-        ZooKeeperError or StorageError where that fails.
+        Raises ZooKeeperError or StorageError where that fails.
         """
         ...
 

@@ -73,7 +73,7 @@ class TopicManager:
     ) -> TopicInfo:
         """Creates a topic and returns it; None stands for the broker's default.
 
-        A TopicError says what is not acceptable; what `charge` raises says that the change has to wait.
+        A TopicError says what is not acceptable; what `charge` raises says that the change has to wait. Raises
         MetadataTimeoutError where the topic is not in the broker's view `within` that time; it may be there later.
         """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
@@ -102,7 +102,7 @@ class TopicManager:
     async def adopt(self, topic: TopicInfo, *, within: timedelta = CHANGE_TIMEOUT) -> None:
         """Adds a topic whose logs live brokers have already, as it is given.
 
-        Raises as `create` does; TopicExistsError also where its id is that of another topic.
+        Raises what `create` raises, and TopicExistsError also where its id is that of another topic.
         """
         view = self._metadata.view
         rules.check_topic_name(topic.name, view.topics)
@@ -131,7 +131,7 @@ class TopicManager:
         within: timedelta = CHANGE_TIMEOUT,
         charge: Charge = uncharged,
     ) -> None:
-        """Extends a topic to `count` partitions. Raises as `create` does, and UnknownTopicError."""
+        """Extends a topic to `count` partitions. Raises what `create` raises, and UnknownTopicError."""
         view = self._metadata.view
         topic = view.topics.get(name)
         if topic is None:
@@ -148,7 +148,7 @@ class TopicManager:
             )
 
     async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT, charge: Charge = uncharged) -> TopicInfo:
-        """Deletes a topic with its records and returns it. Raises as `create` does, and UnknownTopicError."""
+        """Deletes a topic with its records and returns it. Raises what `create` raises, and UnknownTopicError."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)

@@ -50,7 +50,7 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
 def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
     """Returns a manual assignment as replicas per partition.
 
-    InvalidReplicaAssignmentError unless it covers the partitions 0…n-1 and names distinct live brokers.
+    Raises InvalidReplicaAssignmentError unless it covers the partitions 0…n-1 and names distinct live brokers.
     """
     check_partition_count(len(assignments))
     if set(assignments) != set(range(len(assignments))):
@@ -80,8 +80,8 @@ def added_replicas(
 ) -> tuple[Replicas, ...]:
     """Returns the replicas of the partitions that extend a topic to `count`; `racks` has the live brokers.
 
-    They are the given ones, or else continue the round that the topic's first partition began. InvalidPartitionsError,
-    InvalidReplicaAssignmentError.
+    They are the given ones, or else continue the round that the topic's first partition began. Raises
+    InvalidPartitionsError or InvalidReplicaAssignmentError.
     """
     before = len(topic.partitions)
     if count <= before:

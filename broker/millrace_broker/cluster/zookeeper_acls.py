@@ -55,7 +55,7 @@ class ZooKeeperAcls:
         return self._acls
 
     def change(self, pattern: ResourcePattern, change: Change) -> None:
-        """Replaces the entries of a resource by what `change` makes of them. ZooKeeperError."""
+        """Replaces the entries of a resource by what `change` makes of them. Raises ZooKeeperError."""
         path = paths.acls(pattern)
         for _ in range(ATTEMPTS):
             found = self._session.get_with_version(path)

@@ -114,7 +114,10 @@ class ZooKeeperStore:
         self._followers: list[OnNodesChanged] = []
 
     def start(self, on_change: OnChange) -> None:
-        """Connects and reads the configurations. ZooKeeperError where nothing answers; raises as `NamedCluster`."""
+        """Connects and reads the configurations.
+
+        Raises ZooKeeperError where nothing answers; raises what `NamedCluster` raises.
+        """
         self._listener = on_change
         self.session.start()
         patiently(self._read_all, self._connection_timeout_s)
@@ -143,7 +146,7 @@ class ZooKeeperStore:
             self._show(updated_view(self._view, update))
 
     def new_broker_id(self, highest_told: int) -> int:
-        """Returns `highest_told` plus the next version of `/brokers/seqid`, as Kafka does. ZooKeeperError."""
+        """Returns `highest_told` plus the next version of `/brokers/seqid`, as Kafka does. Raises ZooKeeperError."""
         version = patiently(partial(self.session.next_version, paths.BROKER_SEQUENCE), self._connection_timeout_s)
         return highest_told + version
 
@@ -154,7 +157,7 @@ class ZooKeeperStore:
     def register_broker(self, broker: BrokerInfo) -> None:
         """Creates `/brokers/ids/[id]`, and waits where the session of a killed process still holds it.
 
-        BrokerIdTakenError where it does not expire: another live broker has the id.
+        Raises BrokerIdTakenError where it does not expire: another live broker has the id.
         """
         registration = codec.BrokerRegistration(
             endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms()
@@ -191,13 +194,16 @@ class ZooKeeperStore:
         return {name for name, data in zip(names, nodes, strict=True) if data is not None and _is_topic(data)}
 
     def create_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic in one transaction. TopicExistsError; TopicBeingDeletedError while its name is not free yet."""
+        """Adds a topic in one transaction.
+
+        Raises TopicExistsError; raises TopicBeingDeletedError while its name is not free yet.
+        """
         self._create(topic, ())
 
     def adopt_topic(self, topic: TopicInfo) -> None:
         """Adds a topic with the states of its partitions, in one transaction: a crash before it has changed nothing.
 
-        Raises as `create_topic` does.
+        Raises what `create_topic` raises.
         """
         (controller_epoch,) = self.session.nodes([paths.CONTROLLER_EPOCH])
         if controller_epoch is None:
@@ -244,7 +250,7 @@ class ZooKeeperStore:
         )
 
     def delete_topic(self, name: str) -> None:
-        """Asks the controller to delete a topic. UnknownTopicError if there is none."""
+        """Asks the controller to delete a topic. Raises UnknownTopicError if there is none."""
         if self.session.get(paths.topic(name)) is None:
             raise UnknownTopicError(f"The topic '{name}' does not exist.")
         self.session.create(paths.delete_topic(name), b"")
@@ -314,7 +320,7 @@ class ZooKeeperStore:
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids; where another broker took it, the one after.
 
-        ZooKeeperError.
+        Raises ZooKeeperError.
         """
         for _ in range(ATTEMPTS):
             found = self.session.get_with_version(paths.PRODUCER_IDS)

@@ -1,8 +1,8 @@
 """What the controller does at each event, from its start until its claim is lost.
 
-Each event reads what has changed, changes states in ZooKeeper, and then tells the brokers. NotControllerError ends the
-role: another broker is the controller. ZooKeeperError ends it too, since it is then not known what was written; the
-broker claims the role again, and starts by reading everything.
+Each event reads what has changed, changes states in ZooKeeper, and then tells the brokers. A NotControllerError ends
+the role: another broker is the controller. A ZooKeeperError ends it too, since it is then not known what was written;
+the broker claims the role again, and starts by reading everything.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ OnAnswer = Callable[[Answer], None]
 
 
 class Connect(Protocol):
-    """Makes a connection to a broker; BrokerUnreachableError."""
+    """Makes a connection to a broker; raises BrokerUnreachableError."""
 
     def __call__(self, address: Address) -> Connection:
         """Returns a connection to the broker at an address."""

@@ -54,7 +54,7 @@ class FilterAsked(Protocol):
 
 
 def filter_of(asked: FilterAsked) -> AclFilter:
-    """Returns the filter in a request. InvalidRequestError."""
+    """Returns the filter in a request. Raises InvalidRequestError."""
     try:
         wanted = AclFilter(
             ResourceType(asked.resource_type_filter),

@@ -110,7 +110,7 @@ class _Turn:
         self.decode = produce_decoder(client.version)
 
     def take(self, body: memoryview) -> _Taken:
-        """Takes one request, and returns its acks, its timeout in milliseconds and its partitions. WireError."""
+        """Takes one request, and returns its acks, its timeout in milliseconds and its partitions. Raises WireError."""
         one = None if self._waits else self._read_one(body)
         if one is not None:
             acks, timeout_ms, place, records = one
@@ -311,7 +311,10 @@ def _answer(
     timeout_ms: int,
     offered: _Offered | _OfferedOne | _Later,
 ) -> Reply:
-    """Returns the answer once all batches are appended; WireError where one failed and acks=0 allows no answer."""
+    """Returns the answer once all batches are appended.
+
+    Raises WireError where one failed and acks=0 allows no answer.
+    """
     if not isinstance(offered, tuple):
         if isinstance(offered, asyncio.Future):
             return offered

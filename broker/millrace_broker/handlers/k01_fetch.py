@@ -389,8 +389,8 @@ class _Fetch:
     def _note(self, follower: int, partition: Partition, wanted: Wanted) -> None:
         """Notes where a follower's log ends and begins.
 
-        Raises NotLeaderError for a broker without a replica; UnknownLeaderEpochError if it names the leader's epoch, as
-        it may have been told of a reassignment before the leader.
+        Raises NotLeaderError for a broker without a replica; raises UnknownLeaderEpochError if it names the leader's
+        epoch, as it may have been told of a reassignment before the leader.
         """
         try:
             self._services.replicas.fetched(

@@ -20,7 +20,10 @@ class Mutations:
         self._quota = services.quotas.mutations(client, self._now_ms(), is_strict=is_strict)
 
     def charge(self, partitions: int) -> None:
-        """Counts partitions that are about to be made or deleted. ThrottlingQuotaExceededError if that has to wait."""
+        """Counts partitions that are about to be made or deleted.
+
+        Raises ThrottlingQuotaExceededError if that has to wait.
+        """
         self._quota.record(partitions, self._now_ms())
 
     def answer(self, parts: Parts) -> Parts | Throttled:

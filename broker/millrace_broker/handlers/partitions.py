@@ -35,8 +35,8 @@ def led_partition(
 ) -> Partition:
     """Returns the partition, which this broker leads.
 
-    UnknownTopicError where the cluster has no such partition, NotLeaderError where another broker leads it,
-    StorageError where its log can't be opened. Raises as `Replica.check_leader_epoch`, too.
+    Raises UnknownTopicError where the cluster has no such partition, NotLeaderError where another broker leads it,
+    StorageError where its log can't be opened. Raises what `Replica.check_leader_epoch` raises.
     """
     replica = any_replica(services, topic_partition, current_leader_epoch)
     if not isinstance(replica, Partition):

@@ -99,7 +99,7 @@ class ConnectionGate:
         self._login_timer = asyncio.get_running_loop().call_later(self._max_login_s, self._wait_no_longer)
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether a frame is a request to handle. WireError for one that may not come now."""
+        """Returns whether a frame is a request to handle. Raises WireError for one that may not come now."""
         if self._authentication.state is State.BARE_TOKENS:
             self._take_bare_token(bytes(frame))
             return False

@@ -9,7 +9,7 @@ class Gate(Protocol):
     """The gate of one connection."""
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether a frame is a request to handle; answers others itself. WireError ends the connection."""
+        """Returns whether a frame is a request to handle; answers others itself. A WireError ends the connection."""
         ...
 
     def close(self) -> None:

@@ -95,7 +95,7 @@ class Server:
     async def listen(self, listener: Listener, new_gate: NewGate | None = None) -> Address:
         """Binds one more listener and returns the address that was bound; does not serve yet.
 
-        `new_gate` makes what holds back clients that have not authenticated. SetupError where it can't be bound,
+        `new_gate` makes what holds back clients that have not authenticated. Raises SetupError where it can't be bound,
         InvalidConfigError where its certificates can't be used.
         """
         loop = asyncio.get_running_loop()
@@ -142,7 +142,10 @@ class Server:
         return lambda: TlsLayer(Connection(self, secured.name, new_gate), secured, self._tls_scratch, self.metrics)
 
     async def serve(self) -> None:
-        """Begins to accept connections; SetupError where another process has begun to listen at an address first."""
+        """Begins to accept connections.
+
+        Raises SetupError where another process has begun to listen at an address first.
+        """
         for listening in self._listening:
             bound = Address(*listening.sockets[0].getsockname()[:2])
             try:

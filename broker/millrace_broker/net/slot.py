@@ -74,7 +74,7 @@ def takes_long(api: Api, version: int, body: memoryview) -> bool:
 
 
 def served(apis: Mapping[int, Api], header: RequestHeader) -> Api:
-    """Returns the API of a request; UnsupportedVersionError where it is not served in that version."""
+    """Returns the API of a request; raises UnsupportedVersionError where it is not served in that version."""
     api = apis.get(header.api_key)
     if api is None:
         raise UnsupportedVersionError(f"API key {header.api_key} is not served")

@@ -66,7 +66,10 @@ class SecuredListener(Protocol):
     context: ssl.SSLContext
 
     def principal(self, certificate: bytes | None) -> Principal:
-        """Returns whom a certificate (DER), None for none, stands for. TlsError where no rule fits its subject."""
+        """Returns whom a certificate (DER), None for none, stands for.
+
+        Raises TlsError where no rule fits its subject.
+        """
         ...
 
 

@@ -42,7 +42,7 @@ class TlsListener:
     def renew(self, properties: Mapping[str, str]) -> bool:
         """Takes the broker's newest properties, and what their files have now; returns whether anything has changed.
 
-        InvalidConfigError where it can't be used: what was before stays, and the same is not tried again.
+        Raises InvalidConfigError where it can't be used: what was before stays, and the same is not tried again.
         """
         own = own_properties(self.name, self._protocol, properties)
         seen = _seen(own)
@@ -57,7 +57,7 @@ class TlsListener:
         server_context(own_properties(self.name, self._protocol, properties))
 
     def principal(self, certificate: bytes | None) -> Principal:
-        """Returns whom a certificate (DER) stands for. TlsError where no mapping rule fits its subject.
+        """Returns whom a certificate (DER) stands for. Raises TlsError where no mapping rule fits its subject.
 
         Where clients authenticate by SASL, the certificate says only that they may connect.
         """

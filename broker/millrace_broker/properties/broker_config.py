@@ -293,7 +293,7 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Parses properties; InvalidConfigError for an unknown name or a bad value."""
+        """Parses properties; raises InvalidConfigError for an unknown name or a bad value."""
         values = BROKER_CONFIG.parse(properties)
         if -1 < cast("int", values.get(QUEUED_BYTES, -1)) < LEAST_QUEUED_BYTES:
             raise InvalidConfigError(

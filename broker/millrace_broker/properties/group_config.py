@@ -81,7 +81,7 @@ class GroupConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> GroupConfig:
-        """Parses properties; InvalidConfigError for an unknown name or a bad value."""
+        """Parses properties; raises InvalidConfigError for an unknown name or a bad value."""
         return build(cls, GROUP_CONFIG.parse(properties))
 
     @property
@@ -162,13 +162,19 @@ class ConsumerGroupConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ConsumerGroupConfig:
-        """Parses properties; InvalidConfigError for an unknown name, a bad value, or a time outside of its bounds."""
+        """Parses properties.
+
+        Raises InvalidConfigError for an unknown name, a bad value, or a time outside of its bounds.
+        """
         config = build(cls, CONSUMER_GROUP_CONFIG.parse_with_defaults(properties))
         config.check_times("group.consumer.")
         return config
 
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
-        """Returns this configuration with a group's own times; InvalidConfigError where they are out of bounds."""
+        """Returns this configuration with a group's own times.
+
+        Raises InvalidConfigError where they are out of bounds.
+        """
         values = OWN_CONFIG.parse({name: text for name, text in own.items() if name in OWN_CONFIG.keys})
         config = changed(self, {f"group.{name}": value for name, value in values.items()})
         config.check_times("consumer.")

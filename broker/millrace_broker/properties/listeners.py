@@ -86,7 +86,10 @@ class Listener:
 
 
 def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
-    """Returns the elements of a list of listeners. InvalidConfigError for another form and a name given twice."""
+    """Returns the elements of a list of listeners.
+
+    Raises InvalidConfigError for another form and a name given twice.
+    """
     found = tuple(_listener(one.strip()) for one in text.split(",") if one.strip())
     if not found:
         raise InvalidConfigError(f"Invalid value, expected {FORM}")
@@ -108,7 +111,7 @@ def check_ports(listeners: Iterable[NamedAddress]) -> None:
 
 
 def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
-    """Returns the security protocol by the listener's name. InvalidConfigError for another form or protocol."""
+    """Returns the security protocol by the listener's name. Raises InvalidConfigError for another form or protocol."""
     protocols = {}
     for one in text.split(","):
         if not one.strip():
@@ -123,7 +126,10 @@ def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
 
 
 def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityProtocol:
-    """Returns the security protocol of a listener. InvalidConfigError where neither the map nor its name tells it."""
+    """Returns the security protocol of a listener.
+
+    Raises InvalidConfigError where neither the map nor its name tells it.
+    """
     protocol = protocols.get(name, SecurityProtocol.__members__.get(name))
     if protocol is None:
         raise InvalidConfigError(f"Invalid value, listener.security.protocol.map has no protocol for listener {name}")

@@ -34,7 +34,7 @@ class TokenConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Parses those of the given properties that are declared here. InvalidConfigError."""
+        """Parses those of the given properties that are declared here. Raises InvalidConfigError."""
         return build(
             cls, TOKEN_CONFIG.parse({name: properties[name] for name in TOKEN_CONFIG.keys & properties.keys()})
         )

@@ -69,7 +69,7 @@ class TransactionConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TransactionConfig:
-        """Parses properties; InvalidConfigError for an unknown name or a bad value."""
+        """Parses properties; raises InvalidConfigError for an unknown name or a bad value."""
         return build(cls, TRANSACTION_CONFIG.parse(properties))
 
 

@@ -21,7 +21,7 @@ class Operation(NamedTuple):
 
 
 def altered(config: Mapping[str, str], entity: Entity, operations: Iterable[Operation]) -> dict[str, str]:
-    """Returns the properties afterwards; credentials and other quotas stay. InvalidRequestError."""
+    """Returns the properties afterwards; credentials and other quotas stay. Raises InvalidRequestError."""
     types = ADDRESS_QUOTAS if ADDRESS in entity else CLIENT_QUOTAS
     after = dict(config)
     for key, value in operations:

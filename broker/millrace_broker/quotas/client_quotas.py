@@ -40,7 +40,10 @@ class MutationQuota:
     _recorded_ms: int = 0
 
     def record(self, partitions: int, now_ms: int) -> None:
-        """Counts partitions that are about to be made or deleted. ThrottlingQuotaExceededError if that has to wait."""
+        """Counts partitions that are about to be made or deleted.
+
+        Raises ThrottlingQuotaExceededError if that has to wait.
+        """
         if self._bucket is None:
             return
         if self._is_strict and self._owes(self._bucket, now_ms):

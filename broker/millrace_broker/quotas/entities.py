@@ -20,7 +20,7 @@ Entity = Mapping[str, str | None]
 
 
 def path_of(entity: Entity) -> str:
-    """Returns where the properties of an entity are kept. InvalidRequestError where it can't have any."""
+    """Returns where the properties of an entity are kept. Raises InvalidRequestError where it can't have any."""
     if not entity:
         raise InvalidRequestError("an entity needs a user, a client id or an address")
     for kind, name in entity.items():

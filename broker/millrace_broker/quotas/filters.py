@@ -38,7 +38,7 @@ class EntityQuotas(NamedTuple):
 
 
 def check_filter(components: Sequence[Component]) -> None:
-    """Raises InvalidRequestError, or UnsupportedVersionError for a type of entity that is not known."""
+    """Raises InvalidRequestError or UnsupportedVersionError for a type of entity that is not known."""
     types = Counter(one.entity_type for one in each(components))
     for name, count in each(types.items()):
         if not name:

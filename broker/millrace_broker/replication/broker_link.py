@@ -63,7 +63,7 @@ class Connect(Protocol):
     async def __call__(
         self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int
     ) -> BrokerLink:
-        """Returns a new link, and raises, as `BrokerLink.connect` does."""
+        """Returns a new link; raises what `BrokerLink.connect` raises."""
         ...
 
 
@@ -101,9 +101,9 @@ class BrokerLink(asyncio.BufferedProtocol):
         max_response_bytes: int,
         security: ClientSecurity = ClientSecurity.PLAINTEXT,
     ) -> Self:
-        """Returns a new link; BrokerUnreachableError where nothing answers within `timeout_s`.
+        """Returns a new link; raises BrokerUnreachableError where nothing answers within `timeout_s`.
 
-        TlsError, SaslAuthenticationError where one side does not prove its identity.
+        Raises TlsError or SaslAuthenticationError where one side does not prove its identity.
 
         Args:
             address: where the broker listens.
@@ -147,10 +147,10 @@ class BrokerLink(asyncio.BufferedProtocol):
     async def request(
         self, api: Called[MessageFields, Message], version: int, fields: MessageFields, *, wait_s: float = 0.0
     ) -> Message:
-        """Sends a message and returns the decoded answer. Raises as `exchange` does, and the link is closed then.
+        """Sends a message and returns the decoded answer. Raises what `exchange` raises, and the link is closed then.
 
-        InvalidRequestError for a value that its field does not hold, before anything is sent; the link stays open.
-        MalformedRequestError for an answer that can't be decoded.
+        Raises InvalidRequestError for a value that its field does not hold, before anything is sent; the link stays
+        open. Raises MalformedRequestError for an answer that can't be decoded.
         """
         body = await self.exchange(api.key, version, api.encode_request(version, fields), wait_s=wait_s)
         try:
@@ -165,8 +165,8 @@ class BrokerLink(asyncio.BufferedProtocol):
         """Sends an encoded message and returns the encoded answer, without its header.
 
         `wait_s` is how long the broker was asked to hold it, beyond `timeout_s`. Raises BrokerUnreachableError where
-        the link is closed; AnswerLostError where the answer does not come, so that it is not known whether the request
-        was carried out; ClientError for an answer that is too large or to another request.
+        the link is closed; raises AnswerLostError where the answer does not come, so that it is not known whether the
+        request was carried out; raises ClientError for an answer that is too large or to another request.
         """
         if self._authenticate_at_s is not None:
             await self._authenticate_if_due()
@@ -191,7 +191,10 @@ class BrokerLink(asyncio.BufferedProtocol):
         self._frames.give_back(body)
 
     async def served_versions(self) -> Mapping[int, VersionRange]:
-        """Asks which versions of each API the broker serves. Raises as `request` does; ClientError where it refuses."""
+        """Asks which versions of each API the broker serves.
+
+        Raises what `request` raises; raises ClientError where it refuses.
+        """
         answer = await self.request(API_VERSIONS, VERSION_OF_API_VERSIONS, NO_FIELDS)
         if answer.error_code != ErrorCode.NONE:
             raise ClientError(f"the broker at {self.address} answers ApiVersions with error {int(answer.error_code)}")
@@ -200,7 +203,7 @@ class BrokerLink(asyncio.BufferedProtocol):
     async def newest_version(self, api_key: ApiKey, known: VersionRange) -> int:
         """Returns the newest version of an API that both sides know; the broker is asked once for each link.
 
-        UnsupportedVersionError where there is none. Raises as `served_versions` does, too.
+        Raises UnsupportedVersionError where there is none. Raises what `served_versions` raises.
         """
         if self._served is None:
             self._served = await self.served_versions()

@@ -67,8 +67,8 @@ class FollowedPartition(Replica):
     def cut_at(self, leaders_end: tuple[int, int]) -> Cut:
         """Returns where to cut, given (epoch, end offset) of the leader's newest epoch up to the own one.
 
-        InvalidRecordError for an epoch above the own one, and where nothing would be cut: the leader has answered that
-        the logs differ.
+        Raises InvalidRecordError for an epoch above the own one, and where nothing would be cut: the leader has
+        answered that the logs differ.
         """
         log = self.log
         cut = cut_for(log.leader_epochs.entries, log.log_end_offset, log.high_watermark, leaders_end)
@@ -88,8 +88,8 @@ class FollowedPartition(Replica):
     def append(self, fetched: PartitionFetched, *, may_wait: bool = False) -> None:
         """Takes an answer: its batches, high watermark and log start offset.
 
-        Raises as `Log.append_as_follower` does, and InvalidRecordError where there are bytes but nothing that can be
-        appended; what was appended before the error stays.
+        Raises what `Log.append_as_follower` raises, and InvalidRecordError where there are bytes but nothing that can
+        be appended; what was appended before the error stays.
         """
         log = self.log
         if len(fetched.records):

@@ -218,7 +218,7 @@ class InSyncReplicas:
     ) -> Decision:
         """Notes a follower's fetch, which says where its log ends and begins; it may join the ISR.
 
-        NotLeaderError for one that is no replica.
+        Raises NotLeaderError for one that is no replica.
         """
         state = self._followers.get(follower)
         if state is None:

@@ -144,7 +144,7 @@ class IsrChangeSender:
         return len(outcomes) == len(changes) and all(isinstance(one, Accepted) for one in outcomes.values())
 
     async def _ask(self, changes: Mapping[TopicPartition, Change]) -> AlterPartitionResponse:
-        """Raises as `BrokerLink.request`; BrokerError where the whole request is refused."""
+        """Raises what `BrokerLink.request` raises; raises BrokerError where the whole request is refused."""
         link = await self._connected()
         version = await link.newest_version(ApiKey.ALTER_PARTITION, VERSIONS)
         answer = await link.request(ALTER_PARTITION, version, request_for(self._sender(), changes, version))

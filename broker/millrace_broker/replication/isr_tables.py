@@ -108,7 +108,7 @@ class IsrTables:
     def fetched(
         self, partition: Partition, follower: int, offset: int, log_start_offset: int, broker_epoch: int
     ) -> bool:
-        """Notes where a follower's log ends and begins. NotLeaderError for a broker that has no replica."""
+        """Notes where a follower's log ends and begins. Raises NotLeaderError for a broker that has no replica."""
         if partition.in_sync is None:
             raise NotLeaderError(f"broker {follower} has no replica of {partition.log.topic_partition}")
         in_sync = partition.in_sync

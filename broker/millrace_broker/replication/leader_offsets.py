@@ -32,7 +32,9 @@ NOT_ANSWERED = LeaderOffset(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 async def leader_offsets(
     link: BrokerLink, broker_id: int, partitions: Collection[FollowedPartition], timestamp: int
 ) -> dict[FollowedPartition, LeaderOffset]:
-    """Returns the leader's answer for each partition, whose epoch it has to know. Raises as `BrokerLink.request`.
+    """Returns the leader's answer for each partition, whose epoch it has to know.
+
+    Raises what `BrokerLink.request` raises.
 
     Args:
         link: the connection to the leader.

@@ -53,7 +53,10 @@ class LogDirMover:
         self._logs.dirs.prefer(topic_partition, path)
 
     def move(self, topic_partition: TopicPartition, path: str) -> None:
-        """Begins to move the log of a partition to another folder, unless it is on its way there. StorageError."""
+        """Begins to move the log of a partition to another folder, unless it is on its way there.
+
+        Raises StorageError.
+        """
         copy = self.copies().get(topic_partition)
         if copy is not None and copy.parent == path:
             return

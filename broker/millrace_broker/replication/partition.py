@@ -119,7 +119,7 @@ class Partition(Replica):
         return self.in_sync is not None and self.high_watermark < self.in_sync.start_offset
 
     def append(self, batches: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT) -> LogAppendInfo:
-        """Appends batches as leader, and raises, as `Log.append` does."""
+        """Appends batches as the leader; raises what `Log.append` raises."""
         end_offset = self.log.log_end_offset
         info = self.log.append(batches, leader_epoch=self.leader_epoch, origin=origin)
         self.moved()

@@ -153,7 +153,7 @@ class PartitionRoles:
         """Stops replicas, and deletes their logs, as StopReplica says; returns as `become`. To be called in turn.
 
         StopReplica names no topic ids: a log that has no role, and belongs to a former topic of the name, is left as it
-        is, which counts as done. ZooKeeperError where it is not known which topic has the name now.
+        is, which counts as done. Raises ZooKeeperError where it is not known which topic has the name now.
         """
         outcomes: Outcomes = {}
         former = await self._former_logs([topic_partition for topic_partition, _, deletes in states if deletes])
@@ -191,7 +191,7 @@ class PartitionRoles:
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, config: Mapping[str, str], leadership: Leadership
     ) -> None:
-        """Leads a partition and has the coordinators serve it. Raises as `ReplicaManager.lead`."""
+        """Leads a partition and has the coordinators serve it. Raises what `ReplicaManager.lead` raises."""
         self._unfollow(topic_partition)
         self._replicas.lead(topic_partition, topic_id, config, leadership)
         for listener in self._listeners:

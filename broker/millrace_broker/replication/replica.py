@@ -104,7 +104,7 @@ class Replica:
         at_least_one: bool,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> PartitionRead:
-        """Returns whole batches from `offset` on, up to what the reader may see. Raises as `Log.read` does.
+        """Returns whole batches from `offset` on, up to what the reader may see. Raises what `Log.read` raises.
 
         Where nothing fits, the offset is checked without a read of the disk.
         """
@@ -120,7 +120,7 @@ class Replica:
     def size_between(self, offset: int, end_offset: int, max_bytes: int) -> int:
         """Returns the size of the batches between two offsets, up to the end of their segment or about `max_bytes`.
 
-        They are not read. Raises as `Log.read` does.
+        They are not read. Raises what `Log.read` raises.
         """
         return len(
             self.log.read_or_find(offset, max_bytes, up_to_offset=end_offset, at_least_one=True, read_at_once_bytes=0)
@@ -146,7 +146,7 @@ class Replica:
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Returns (epoch, end offset) where a reader's log diverges from this one; None where it does not (KIP-595).
 
-        OffsetOutOfRangeError where that is not known, and below the log start offset.
+        Raises OffsetOutOfRangeError where that is not known, and below the log start offset.
         """
         if last_fetched_epoch == NO_LEADER_EPOCH:
             return None

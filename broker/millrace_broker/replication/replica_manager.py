@@ -145,11 +145,14 @@ class ReplicaManager:
         self._logs.create_all(wanted)
 
     def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the logs of partitions that have no role. StorageError after all were tried."""
+        """Deletes the logs of partitions that have no role. Raises StorageError after all were tried."""
         self._logs.delete(*topic_partitions)
 
     def set_aside(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Keeps the logs of partitions that have no role under other names. StorageError after all were tried."""
+        """Keeps the logs of partitions that have no role under other names.
+
+        Raises StorageError after all were tried.
+        """
         self._logs.set_aside(*topic_partitions)
 
     def lead(
@@ -162,8 +165,8 @@ class ReplicaManager:
         """Becomes leader with the log of the partition, which it makes where there is none.
 
         A partition that is led already takes the configuration, and the leadership if its epoch is newer; requests that
-        wait for the partition are looked at again. InconsistentTopicIdError where there is the log of another topic of
-        this name, which is left alone; on a StorageError the partition is offline.
+        wait for the partition are looked at again. Raises InconsistentTopicIdError where there is the log of another
+        topic of this name, which is left alone; on a StorageError the partition is offline.
         """
         self._check_topic_id(topic_partition, topic_id)
         traffic = self._traffic_of(topic_partition.topic)  # held before the last partition that has it may be gone
@@ -209,7 +212,7 @@ class ReplicaManager:
                 self._apply_config(topic_partition, one)
 
     def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
-        """Replaces the defaults of all logs, also of those that are open. InvalidConfigError.
+        """Replaces the defaults of all logs, also of those that are open. Raises InvalidConfigError.
 
         A log keeps its configuration where its topic has a value that doesn't fit, which another tool has written.
         """
@@ -254,7 +257,7 @@ class ReplicaManager:
                 await one.until_free()
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Writes the current log start offsets to the disk; for a worker thread. StorageError."""
+        """Writes the current log start offsets to the disk; for a worker thread. Raises StorageError."""
         self._logs.checkpoint()
 
     def _check_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
@@ -281,8 +284,8 @@ class ReplicaManager:
     ) -> FollowedPartition:
         """Becomes follower with the log of the partition, made where there is none, and returns the followed partition.
 
-        A partition that was led is led no longer. On a StorageError the partition is offline; InconsistentTopicIdError
-        where the log belongs to another topic of this name, InvalidConfigError.
+        A partition that was led is led no longer. On a StorageError the partition is offline; raises
+        InconsistentTopicIdError where the log belongs to another topic of this name, InvalidConfigError.
         """
         self._check_topic_id(topic_partition, topic_id)
         traffic = self._traffic_of(topic_partition.topic)
@@ -326,7 +329,7 @@ class ReplicaManager:
         log_start_offset: int = UNKNOWN_OFFSET,
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
-        """Notes where a follower's log ends and begins. NotLeaderError for a broker that has no replica."""
+        """Notes where a follower's log ends and begins. Raises NotLeaderError for a broker that has no replica."""
         if self._isr.fetched(partition, follower, offset, log_start_offset, broker_epoch):
             self._changed(partition)
 
@@ -346,14 +349,14 @@ class ReplicaManager:
         self._isr.check(self._partitions.values())
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
-        """Returns the led partition; UnknownTopicError where there is none."""
+        """Returns the led partition; raises UnknownTopicError where there is none."""
         try:
             return self._partitions[topic_partition]
         except KeyError:
             raise UnknownTopicError(f"{topic_partition} is not led by this broker") from None
 
     def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
-        """Appends what came together and completes the waiting fetches; returns as `Log.append_all` does."""
+        """Appends what came together and completes the waiting fetches; returns what `Log.append_all` returns."""
         outcomes = partition.append_all(appends)
         if partition.in_sync is None:  # as nearly always on one broker: no table and no follower need be told
             self.purgatory.check(partition.log.topic_partition)
@@ -365,7 +368,7 @@ class ReplicaManager:
     def append(
         self, topic_partition: TopicPartition, batches: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> tuple[Partition, LogAppendInfo]:
-        """Appends and completes the waiting fetches. Raises as `Log.append` does, or UnknownTopicError."""
+        """Appends and completes the waiting fetches. Raises what `Log.append` raises, or UnknownTopicError."""
         partition = self.partition(topic_partition)
         info = partition.append(batches, origin)
         self._isr.appended(partition)
@@ -373,7 +376,10 @@ class ReplicaManager:
         return partition, info
 
     def raise_log_start_offset(self, partition: Partition, offset: int) -> None:
-        """Lets the log start at an offset, of which followers learn when they ask next. OffsetOutOfRangeError."""
+        """Lets the log start at an offset, of which followers learn when they ask next.
+
+        Raises OffsetOutOfRangeError.
+        """
         partition.log.raise_log_start_offset(offset)
         self._changed(partition)
 

@@ -22,10 +22,14 @@ class Authenticator(Protocol):
     def handshake(self, version: int, mechanism: str) -> None:
         """Takes the mechanism that a client chooses.
 
-        IllegalSaslStateError where it may not authenticate now, UnsupportedSaslMechanismError where it is not offered.
+        Raises IllegalSaslStateError where it may not authenticate now, UnsupportedSaslMechanismError where it is not
+        offered.
         """
         ...
 
     def authenticate(self, token: bytes) -> Challenge:
-        """Takes a token; SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come."""
+        """Takes a token.
+
+        Raises SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come.
+        """
         ...

@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> Sequence[Rule]:
-    """Returns the rules of the property. InvalidConfigError."""
+    """Returns the rules of the property. Raises InvalidConfigError."""
     rules, position = [], 0
     text = text.strip()
     while position < len(text):
@@ -45,7 +45,7 @@ def parse_rules(text: str) -> Sequence[Rule]:
 
 
 def mapped(subject: str, rules: Sequence[Rule]) -> str:
-    """Returns the name of the client whose certificate has this subject. TlsError where no rule fits it."""
+    """Returns the name of the client whose certificate has this subject. Raises TlsError where no rule fits it."""
     for pattern, replacement, case in rules:
         if pattern is None:
             return subject

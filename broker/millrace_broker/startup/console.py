@@ -49,7 +49,10 @@ class ConsoleOptions:
 
 
 def console_options(broker: BrokerConfig, listeners: Sequence[Listener]) -> ConsoleOptions | None:
-    """Returns the options of the console; None where it is off. InvalidConfigError where it can't reach the cluster."""
+    """Returns the options of the console; None where it is off.
+
+    Raises InvalidConfigError where it can't reach the cluster.
+    """
     if broker.admin_console == OFF:
         return None
     path = broker.admin_console_client_config

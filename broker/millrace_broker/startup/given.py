@@ -44,7 +44,7 @@ class Given(NamedTuple):
 
 
 def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given]:
-    """Returns the given properties that are known, each of them checked. InvalidConfigError."""
+    """Returns the given properties that are known, each of them checked. Raises InvalidConfigError."""
     typed = {name: Given(value) for name, value in parse_assignments(assignments).items()}
     written = {} if file is None else {
         name: Given(one.value, f"{file}:{one.line}: ") for name, one in read_properties(file).items()
@@ -68,7 +68,7 @@ def value_of(name: str, given: Mapping[str, Given]) -> str:
 
 
 def broker_id_of(given: Mapping[str, Given]) -> int | None:
-    """Returns `broker.id`, None where it is absent or -1. InvalidConfigError where Kafka would refuse it."""
+    """Returns `broker.id`, None where it is absent or -1. Raises InvalidConfigError where Kafka would refuse it."""
     value, place = given.get("broker.id", Given("-1"))
     number = int(value)
     generates = given.get("broker.id.generation.enable", Given("true")).value.strip().lower() == "true"
@@ -128,8 +128,8 @@ def check_single_replicas(given: Mapping[str, Given]) -> None:
 def _ignore(name: str, place: str) -> None:
     """Reports a name that neither Kafka nor Millrace knows and that is ignored, as by Kafka.
 
-    InvalidConfigError where it was given by `--set`, and where it is nearly the name of a property that restricts
-    access.
+    Raises InvalidConfigError where it was given by `--set`, and where it is nearly the name of a property that
+    restricts access.
     """
     import difflib  # noqa: PLC0415 -- few starts need it
 

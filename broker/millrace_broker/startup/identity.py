@@ -24,7 +24,8 @@ from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, re
 def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]) -> BrokerOptions:
     """Returns the options with the broker's id; `new_id` makes one where neither they nor the folders have it.
 
-    InvalidConfigError where a folder belongs to another broker; the message begins with the place of `broker.id`.
+    Raises InvalidConfigError where a folder belongs to another broker; the message begins with the place of
+    `broker.id`.
     """
     try:
         number = broker_id(fs, options.data_dirs, options.broker_id, new_id)
@@ -70,7 +71,7 @@ def has_new_folder(fs: FileSystem, data_dirs: Sequence[str]) -> bool:
 
 
 def broker_id(fs: FileSystem, data_dirs: Sequence[str], given: int | None, new_id: Callable[[], int]) -> int:
-    """Returns the id; InvalidConfigError where a folder belongs to another broker than the id that is given."""
+    """Returns the id; raises InvalidConfigError where a folder belongs to another broker than the id that is given."""
     owners = {directory: owner for directory in data_dirs if (owner := _owner(fs, directory)) is not None}
     for directory, owner in owners.items():
         if given not in (None, owner):

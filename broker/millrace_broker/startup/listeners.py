@@ -50,7 +50,7 @@ DEFAULTS = {
 
 
 def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
-    """Returns the listeners in the order of `listeners`. InvalidConfigError."""
+    """Returns the listeners in the order of `listeners`. Raises InvalidConfigError."""
     with _blamed(PROTOCOL_MAP, given) as text:
         protocols = parse_protocols(text)
     with _blamed(LISTENERS, given) as text:
@@ -79,7 +79,7 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
 
 
 def authentications(given: Mapping[str, Given], listeners: Sequence[Listener]) -> dict[str, ListenerSecurity]:
-    """Returns how clients authenticate on each listener with SASL. InvalidConfigError."""
+    """Returns how clients authenticate on each listener with SASL. Raises InvalidConfigError."""
     found = {}
     for one in listeners:
         if one.protocol.uses_sasl:
@@ -92,7 +92,7 @@ def authentications(given: Mapping[str, Given], listeners: Sequence[Listener]) -
 
 
 def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> Listener:
-    """Returns the listener by which brokers reach each other. InvalidConfigError where there is none.
+    """Returns the listener by which brokers reach each other. Raises InvalidConfigError where there is none.
 
     No other broker reaches a standalone one, whose first listener is returned unless one is named.
     """
@@ -114,7 +114,7 @@ def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listen
 
 
 def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> ClientSecurity:
-    """Returns how this broker reaches others by their listener of this name. InvalidConfigError.
+    """Returns how this broker reaches others by their listener of this name. Raises InvalidConfigError.
 
     It shows the certificate of its own listener, and logs in as the login module of the mechanism says there. For
     OAUTHBEARER, the properties in `LOGIN` say where it gets its token.

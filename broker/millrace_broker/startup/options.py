@@ -122,7 +122,10 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def parse_options(arguments: Sequence[str]) -> BrokerOptions:
-    """Returns the checked options; InvalidConfigError says what is wrong. Usage errors exit as in argparse."""
+    """Returns the checked options.
+
+    Raises InvalidConfigError, which says what is wrong. Usage errors exit as in argparse.
+    """
     parsed = argument_parser().parse_args(arguments)
     given = read_given(parsed.config, [*parsed.set, *([] if parsed.id is None else [f"broker.id={parsed.id}"])])
     zookeeper = None if parsed.standalone else parsed.zookeeper or value_of("zookeeper.connect", given)

@@ -33,7 +33,10 @@ class DamagedCheckpointError(StorageError):
 
 
 def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
-    """Returns the entries of a checkpoint as words, none without a file. StorageError, DamagedCheckpointError."""
+    """Returns the entries of a checkpoint as words, none without a file.
+
+    Raises StorageError or DamagedCheckpointError.
+    """
     with storage_errors(path):
         try:
             content = read_file(fs, path)
@@ -54,7 +57,7 @@ def encode_lines(lines: Iterable[str]) -> bytes:
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Returns offsets by partition, none without a file. StorageError, DamagedCheckpointError."""
+    """Returns offsets by partition, none without a file. Raises StorageError or DamagedCheckpointError."""
     try:
         return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
     except ValueError as error:
@@ -62,7 +65,7 @@ def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
 
 
 def salvaged_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Returns the offsets that can be read, and says so in the log where that is not all. StorageError."""
+    """Returns the offsets that can be read, and says so in the log where that is not all. Raises StorageError."""
     try:
         return read_offsets(fs, path)
     except DamagedCheckpointError as error:
@@ -81,7 +84,7 @@ def _entry(line: str) -> tuple[TopicPartition, int] | None:
 
 
 def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replaces the file, durably. StorageError."""
+    """Replaces the file, durably. Raises StorageError."""
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
     with storage_errors(path):
         write_file_durably(fs, path, encode_lines(lines))

@@ -47,7 +47,7 @@ class OwesSync(Protocol):
         """Whether its data directory takes no sync any more."""
 
     def sync(self) -> None:
-        """Blocks until all that is appended so far is on the disk. StorageError."""
+        """Blocks until all that is appended so far is on the disk. Raises StorageError."""
 
 
 Tell = Callable[[TopicPartition], object]
@@ -78,7 +78,7 @@ class SyncLane:
             worker.shutdown()
 
     def put(self, log: OwesSync) -> None:
-        """Has a log synced soon; without a worker that is done here and now. StorageError then."""
+        """Has a log synced soon; without a worker it is synced here and now, which may raise StorageError."""
         with self._lock:
             if self._worker is not None:
                 self._waiting[log] = None

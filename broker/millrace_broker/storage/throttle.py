@@ -48,7 +48,7 @@ class Throttle:
         self._items = 0
 
     def take(self, size_bytes: int) -> None:
-        """Counts a portion, and waits until the rate allows the next one. CompactionStoppedError."""
+        """Counts a portion, and waits until the rate allows the next one. Raises CompactionStoppedError."""
         # An unused part of the rate is not saved up for a burst.
         self._due_ms = max(self._due_ms, self._clock.monotonic_ms()) + size_bytes / self._bytes_per_ms
         while (behind_ms := self._due_ms - self._clock.monotonic_ms()) > 1:
@@ -56,7 +56,7 @@ class Throttle:
         self._pause(BREAK_S)
 
     def paced(self, items: Iterable[T]) -> Iterator[T]:
-        """Yields the items, with a break after every `BREAK_ITEMS` of all calls. CompactionStoppedError."""
+        """Yields the items, with a break after every `BREAK_ITEMS` of all calls. Raises CompactionStoppedError."""
         for item in items:
             yield item
             self._items += 1

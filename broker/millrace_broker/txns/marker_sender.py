@@ -74,7 +74,9 @@ class MarkerSender:
 
 
 async def write_markers(link: BrokerLink, markers: Sequence[MarkerToSend]) -> list[ErrorCode]:
-    """Has one broker write the markers, and returns the error of each, or NONE. Raises as `BrokerLink.request` does.
+    """Has one broker write the markers, and returns the error of each, or NONE.
+
+    Raises what `BrokerLink.request` raises.
 
     An answer names producers by their ids alone, so a request has one marker of each.
     """

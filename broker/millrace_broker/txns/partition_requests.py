@@ -46,7 +46,7 @@ PartitionRequests = RequestBatcher[Question, Errors]
 
 
 async def ask_about_partitions(link: BrokerLink, questions: Sequence[Question]) -> list[Errors]:
-    """Asks one broker, and returns an error, or NONE, for each partition. Raises as `BrokerLink.request` does.
+    """Asks one broker, and returns an error, or NONE, for each partition. Raises what `BrokerLink.request` raises.
 
     An answer names transactions by their ids, so a request has one question about each.
     """

@@ -151,7 +151,7 @@ def millrace_cluster(directory: Path, zookeeper: str, session_timeout_ms: int) -
 
 @contextmanager
 def kafka_cluster(directory: Path, zookeeper: str, session_timeout_ms: int) -> Iterator[ClusterSubject]:
-    """Yields three brokers of Apache Kafka 3.9; SetupError where its jars are missing."""
+    """Yields three brokers of Apache Kafka 3.9; raises SetupError where its jars are missing."""
     kafka: Kafka = replace(find_kafka("3.9"), java_flags=(*KAFKA_FLAGS, *KAFKA_HEAP))
     properties = KAFKA_PROPERTIES | _properties(session_timeout_ms)
 

@@ -40,7 +40,10 @@ def _figures(tables: int, goal: float, rounds: int) -> list[Figure]:
 
 
 def load_definitions(tables: int) -> Samples:
-    """Returns the seconds of a new process that loads a project with these tables; PlatformError where it can't."""
+    """Returns the seconds of a new process that loads a project with these tables.
+
+    Raises PlatformError where it can't.
+    """
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         declared = {"tables": [{"topic": f"topic-{number:03d}"} for number in range(tables)]}
         document = {"type": "millrace_pipelines.MillraceComponent", "attributes": declared}

@@ -181,7 +181,7 @@ def _many_tables(running: RunningPlatform, topics: Sequence[str], effort: Effort
 
 
 def _run(running: RunningPlatform, topics: Sequence[str], interval_s: float) -> Ran:
-    """Runs the loads of tables; PlatformError where that does not succeed."""
+    """Runs the loads of tables; raises PlatformError where that does not succeed."""
     deadline = time.monotonic() + RUN_TIMEOUT_S
     sessions: set[int] = set()
     started = time.perf_counter()

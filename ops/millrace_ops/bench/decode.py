@@ -45,7 +45,10 @@ CODECS = ((Codec.NONE, "plain"), (Codec.LZ4, "lz4"), (Codec.ZSTD, "zstd"))
 
 
 def run() -> list[Figure]:
-    """Measures, and returns the figures in the order of the report; SetupError where there is no compiled kernel."""
+    """Measures, and returns the figures in the order of the report.
+
+    Raises SetupError where there is no compiled kernel.
+    """
     if kernel.native is None:
         raise SetupError(f"there is no compiled kernel to measure: {kernel.description}")
     figures = [

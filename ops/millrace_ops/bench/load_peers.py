@@ -48,7 +48,7 @@ class Ways(NamedTuple):
 
 @contextmanager
 def spark_with_kafka(cores: int) -> Iterator[SparkSession]:
-    """Yields a session that has Spark's Kafka source; SetupError where its jars are missing."""
+    """Yields a session that has Spark's Kafka source; raises SetupError where its jars are missing."""
     jars = sorted(JARS.absolute().glob("*.jar"))
     if not jars:
         raise SetupError(
@@ -77,7 +77,7 @@ def spark_with_kafka(cores: int) -> Iterator[SparkSession]:
 
 
 def spark_source(ways: Ways, bootstrap: str, topic: Topic, *, typed: bool = False) -> float:
-    """Returns the records a second of Spark's Kafka source; ClientError where its rows are not the topic's."""
+    """Returns the records a second of Spark's Kafka source; raises ClientError where its rows are not the topic's."""
     out = ways.directory / "spark"
     started = time.perf_counter()
     rows = kafka_rows(ways.spark, bootstrap, topic.name)
@@ -89,7 +89,10 @@ def spark_source(ways: Ways, bootstrap: str, topic: Topic, *, typed: bool = Fals
 
 
 def millrace_load(ways: Ways, topic: Topic, *, typed: bool = False, numbers: Iterator[int] = count()) -> float:  # noqa: B008
-    """Returns the records a second of Millrace's load and commit; ClientError where its rows are not the topic's."""
+    """Returns the records a second of Millrace's load and commit.
+
+    Raises ClientError where its rows are not the topic's.
+    """
     table = ways.directory / f"table-{next(numbers)}"
     with as_file(files("millrace_ops.demo") / FLIGHTS_SCHEMA) as schema:
         options = LoadOptions(

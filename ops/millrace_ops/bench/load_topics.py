@@ -79,7 +79,7 @@ def _flights() -> Iterator[NewRecord]:
 
 
 def append(cluster: Cluster, topic: str, partition: int, batch: bytes) -> None:
-    """Appends one batch to a partition; ClientError where the broker does not take it."""
+    """Appends one batch to a partition; raises ClientError where the broker does not take it."""
     fields: ProduceRequestFields = {
         "transactional_id": None,
         "acks": -1,

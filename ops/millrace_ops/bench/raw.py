@@ -81,7 +81,7 @@ def produce_frames(topic: str, partitions: int, value: bytes) -> list[bytes]:
 def produce(
     subject: Subject, topic: str, frames: Sequence[bytes], *, requests: int, in_flight: int = 1, connections: int = 1
 ) -> RawResult:
-    """Sends the frames in turn until `requests` are answered; ClientError where one was refused."""
+    """Sends the frames in turn until `requests` are answered; raises ClientError where one was refused."""
     host, port = parse_address(subject.bootstrap)
     # correlation id, tagged fields, one topic, its name, one partition, its index: then the error code
     error_position = 4 + 1 + 1 + 1 + len(topic) + 1 + 4

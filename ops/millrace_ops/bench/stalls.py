@@ -166,7 +166,7 @@ class _Account:
         self._connection: Connection | None = None
 
     def send(self, request: DearRequest) -> memoryview:
-        """Sends a request and returns its answer; AnswerLostError where the broker refuses it."""
+        """Sends a request and returns its answer; raises AnswerLostError where the broker refuses it."""
         self._connection = self._connection or self.connect()
         return self._connection.exchange(request.api_key, request.version, request.message)
 
@@ -346,7 +346,7 @@ def _by_records(owner: _Account, effort: Effort) -> Iterator[DearRequest]:
 
 
 def _append(owner: _Account, partition: int, records: Sequence[NewRecord], codec: Codec) -> None:
-    """Produces what is looked for later; ClientError where it is refused."""
+    """Produces what is looked for later; raises ClientError where it is refused."""
     message = _produce(HELD, partition, encode_batch(records, codec=codec))
     answer = owner.send(DearRequest("", ApiKey.PRODUCE, PRODUCE_VERSION, message))
     (topic,) = decode(ApiKey.PRODUCE, PRODUCE_VERSION, Direction.RESPONSE, answer).responses

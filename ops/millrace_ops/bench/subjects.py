@@ -78,7 +78,7 @@ class Subject:
         return float(psutil.Process(self.pid).memory_info().rss) / (1 << 20)
 
     def ask_admin(self, path: str) -> bytes:
-        """Returns what the admin endpoint of a Millrace answers to a GET request; ServiceUnreachableError."""
+        """Returns what the admin endpoint of a Millrace answers to a GET request; raises ServiceUnreachableError."""
         address = (self.data_dir / "admin.address").read_text(encoding="utf-8").strip()
         advice = "has the broker ended?"
         return get_bytes(f"http://{address}/{path}", timeout_s=ADMIN_TIMEOUT_S, advice=advice)
@@ -119,7 +119,10 @@ def apache_kafka(
     properties: Mapping[str, str] | None = None,
     listeners: Mapping[str, str] | None = None,
 ) -> Iterator[Subject]:
-    """Yields an Apache Kafka of the peer's version, with further listeners; SetupError where its jars are missing."""
+    """Yields an Apache Kafka of the peer's version, with further listeners.
+
+    Raises SetupError where its jars are missing.
+    """
     version = VERSIONS[peer]
     kafka = replace(find_kafka(version), java_flags=KAFKA_FLAGS)
     given = KAFKA_PROPERTIES | dict(properties or {})

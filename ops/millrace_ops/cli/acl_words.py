@@ -69,7 +69,7 @@ def resources(
 def operations(
     kinds: Iterable[ResourceType], names: Sequence[str], *, producer: bool, consumer: bool
 ) -> dict[ResourceType, list[AclOperation]]:
-    """Returns the operations on each type of resource. InvalidConfigError where a type gets none."""
+    """Returns the operations on each type of resource. Raises InvalidConfigError where a type gets none."""
     found: dict[ResourceType, list[AclOperation]] = {}
     for kind in kinds:
         roles = [role for role, is_meant in ((PRODUCER, producer), (CONSUMER, consumer)) if is_meant]

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 def open_cluster(bootstrap: str, client_config: str | None, *, timeout_s: float = 30.0) -> Cluster:
-    """Returns the cluster at an address; InvalidConfigError where its file, or the environment, can't be used."""
+    """Returns the cluster at an address.
+
+    Raises InvalidConfigError where its file, or the environment, can't be used.
+    """
     from millrace.client import Cluster
     from millrace.security.client_config import read_client_security
 

@@ -31,7 +31,7 @@ class Console:
 
     @cached_property
     def decoder(self) -> Decoder | None:
-        """Returns what decodes values by the schema registry; None without one. Raises SetupError and SchemaError."""
+        """Returns what decodes values by the schema registry; None without one. Raises SetupError or SchemaError."""
         if not self.settings.schema_registry:
             return None
         require("decoding by a schema registry", "pipelines")

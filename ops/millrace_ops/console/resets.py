@@ -37,7 +37,7 @@ class Move(NamedTuple):
 
 
 def plan_reset(cluster: Cluster, group: str, topic: str, target: str, value: str) -> list[Move]:
-    """Returns the moves of a topic's partitions; InvalidRequestError for a target that makes no sense."""
+    """Returns the moves of a topic's partitions; raises InvalidRequestError for a target that makes no sense."""
     partitions = [(topic, one) for one in cluster.metadata([topic]).topic(topic).partitions]
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidRequestError(f"{topic} has more than {MAX_PARTITIONS} partitions: use `millrace offsets reset`")
@@ -50,7 +50,7 @@ def plan_reset(cluster: Cluster, group: str, topic: str, target: str, value: str
 
 
 def carry_out(cluster: Cluster, group: str, moves: Sequence[Move]) -> None:
-    """Commits what was planned; InvalidRequestError where the group has members, or has changed since."""
+    """Commits what was planned; raises InvalidRequestError where the group has members, or has changed since."""
     groups = Groups(cluster)
     if groups.describe(group).members:
         raise InvalidRequestError(
@@ -73,7 +73,7 @@ def to_form(moves: Sequence[Move]) -> str:
 
 
 def from_form(text: str) -> list[Move]:
-    """Returns the plan that a form carries. InvalidRequestError for anything else."""
+    """Returns the plan that a form carries. Raises InvalidRequestError for anything else."""
     try:
         rows = json.loads(text)
         moves = [Move(*row) for row in rows]

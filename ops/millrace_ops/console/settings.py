@@ -33,5 +33,5 @@ class ConsoleSettings:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
-        """Returns the settings of a line. TypeError for one that has other fields."""
+        """Returns the settings of a line. Raises TypeError for one that has other fields."""
         return cls(**json.loads(line))

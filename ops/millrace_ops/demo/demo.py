@@ -76,7 +76,10 @@ def run_demo(
 
 
 def make_fresh_directory(directory: str) -> None:
-    """Empties the folder of an earlier demo, or creates one; SetupError for a folder that holds anything else."""
+    """Empties the folder of an earlier demo, or creates one.
+
+    Raises SetupError for a folder that holds anything else.
+    """
     marker = os.path.join(directory, MARKER)
     if os.path.isdir(directory) and os.listdir(directory) and not os.path.exists(marker):
         raise SetupError(f"{directory} is not empty and not of an earlier demo; choose another with --dir")
@@ -169,7 +172,7 @@ class _Demo:
         return Outcome(table, counted, ledger, self._delays, self._figures, self._steps.seconds)
 
     def _run_in_dagster(self, assets: list[str], step: Step) -> RunState:
-        """Launches a run and follows it to its end; PlatformError where it does not succeed in time."""
+        """Launches a run and follows it to its end; raises PlatformError where it does not succeed in time."""
         api = DagsterApi(self._platform.addresses.dagster or "")
         deadline_ms = self._clock.monotonic_ms() + int(RUN_TIMEOUT_S * 1000)
         run = api.run(api.launch(assets))

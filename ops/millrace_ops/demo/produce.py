@@ -33,7 +33,10 @@ def librdkafka_security(client_config: str) -> dict[str, str]:
 
 
 def create_topic(client: Mapping[str, str], topic: str, partitions: int, config: dict[str, str]) -> None:
-    """Creates a topic, where `client` has the brokers' addresses and their security; PlatformError if it is refused."""
+    """Creates a topic, where `client` has the brokers' addresses and their security.
+
+    Raises PlatformError if it is refused.
+    """
     new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
     admin = AdminClient({**client, "log_level": LOG_WARNINGS})
     try:

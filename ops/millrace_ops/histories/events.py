@@ -118,7 +118,10 @@ class Operation:
 
 
 def read_history(lines: Iterable[str | bytes]) -> list[Operation]:
-    """Reads the operations of a history in the order of their beginnings; HistoryError names an invalid line."""
+    """Reads the operations of a history in the order of their beginnings.
+
+    Raises HistoryError, which names an invalid line.
+    """
     reader = _Reader()
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -72,8 +72,8 @@ class Damage(NamedTuple):
 def find_partitions(fs: FileSystem, directory: str, topic: str) -> list[LegacyPartition]:
     """Returns the partitions of a topic, by number, in a log directory, or the one that the directory itself is.
 
-    A partition's directory may have any name; its number is what follows the last underscore, or 0. LogError where
-    there is no such partition.
+    A partition's directory may have any name; its number is what follows the last underscore, or 0. Raises LogError
+    where there is no such partition.
     """
     directory = directory.rstrip("/") or "/"
     names = fs.listdir(directory)
@@ -127,7 +127,7 @@ class _Reader:
         self._chunk = b""
 
     def take(self, position: int, length: int) -> memoryview:
-        """Returns `length` bytes at `position`; CorruptRecordError where the file ends before."""
+        """Returns `length` bytes at `position`; raises CorruptRecordError where the file ends before."""
         start = position - self._position
         if start < 0 or start + length > len(self._chunk):
             self._chunk = self._fs.pread(self._fd, max(length, CHUNK_BYTES), position)

@@ -40,7 +40,10 @@ class BrokerPlace(NamedTuple):
 
 
 def broker_places(count: int, listen: str, admin: str, advertised: str | None) -> list[BrokerPlace]:
-    """Returns the places of `count` brokers, from those of the first; SetupError where the ports don't suffice."""
+    """Returns the places of `count` brokers, from those of the first.
+
+    Raises SetupError where the ports don't suffice.
+    """
     if count == 1:
         return [BrokerPlace(1, "broker", "broker", listen, admin, advertised)]
     return [

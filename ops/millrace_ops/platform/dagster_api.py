@@ -111,7 +111,10 @@ class DagsterApi:
         self._timeout_s = timeout_s
 
     def is_ready(self) -> bool:
-        """Returns whether the code location is loaded and the daemons beat; PlatformError where it can't be loaded."""
+        """Returns whether the code location is loaded and the daemons beat.
+
+        Raises PlatformError where it can't be loaded.
+        """
         try:
             answer = self.query(HEALTH, timeout_s=TIMEOUT_S)
         except ServiceUnreachableError:
@@ -121,13 +124,18 @@ class DagsterApi:
         return is_loaded(answer) and not daemon_problem(answer)
 
     def health(self) -> DagsterHealth:
-        """Returns what is wrong with the code server and the daemon; ServiceUnreachableError without a webserver."""
+        """Returns what is wrong with the code server and the daemon.
+
+        Raises ServiceUnreachableError without a webserver.
+        """
         answer = self.query(HEALTH, timeout_s=HEALTH_TIMEOUT_S)
         loading = "" if is_loaded(answer) else "the definitions are being loaded"
         return DagsterHealth(load_error(answer) or loading, daemon_problem(answer))
 
     def launch(self, assets: Sequence[str]) -> str:
-        """Queues a run that materializes assets, with their checks; returns its id. PlatformError if it is refused.
+        """Queues a run that materializes assets, with their checks; returns its id.
+
+        Raises PlatformError if it is refused.
 
         `assets` are keys such as `millrace/table/flights`.
         """
@@ -152,7 +160,7 @@ class DagsterApi:
         return parse_run(run_id, self.query(RUN, {"runId": run_id}))
 
     def query(self, query: str, variables: dict[str, Json] | None = None, *, timeout_s: float | None = None) -> Answer:
-        """Returns the data of the answer to a query; PlatformError where the webserver refuses it."""
+        """Returns the data of the answer to a query; raises PlatformError where the webserver refuses it."""
         url = f"{self.url}/graphql"
         body: Json = {"query": query, "variables": variables or {}}
         advice = "is Dagster's webserver up? Its log is webserver.log"
@@ -187,7 +195,7 @@ def _thread_problem(status: Answer) -> str:
 
 
 def parse_run(run_id: str, answer: Answer) -> RunState:
-    """Returns the state in the answer to the query of a run; PlatformError where there is no such run."""
+    """Returns the state in the answer to the query of a run; raises PlatformError where there is no such run."""
     run = answer["runOrError"]
     if run["__typename"] != "Run":
         raise PlatformError(f"Dagster does not know the run {run_id}")

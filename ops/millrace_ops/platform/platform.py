@@ -252,7 +252,10 @@ class Platform:
         return fd
 
     def _hardened(self, places: Sequence[BrokerPlace]) -> Hardening | None:
-        """Returns the platform's hardening, None without; SetupError if it was hardened before and is not to be now."""
+        """Returns the platform's hardening, None without.
+
+        Raises SetupError if it was hardened before and is not to be now.
+        """
         options = self._options
         if not options.secure:
             if is_hardened(self.path("secrets"), self._fs):

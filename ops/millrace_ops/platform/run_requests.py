@@ -48,6 +48,6 @@ def read_line(connection: socket.socket) -> bytes:
 
 
 def parse_request(line: bytes) -> tuple[Request, str]:
-    """Returns the request of a line and the id of its run; ValueError where it is none."""
+    """Returns the request of a line and the id of its run; raises ValueError where it is none."""
     request, run_id = line.decode("ascii").split()
     return Request(request), run_id

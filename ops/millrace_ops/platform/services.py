@@ -30,7 +30,7 @@ RUNS_STOP_TIMEOUT_S = 2.0  # so that the whole platform ends within ten seconds;
 
 
 def zookeeper_service(directory: str, port: int, settings: str = "", java_flags: Sequence[str] = ()) -> Service:
-    """Returns the service of a ZooKeeper on the loopback interface; SetupError where Java is missing."""
+    """Returns the service of a ZooKeeper on the loopback interface; raises SetupError where Java is missing."""
     place = Path(directory)
     return Service(
         name="zookeeper",

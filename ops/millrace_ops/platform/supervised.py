@@ -68,7 +68,10 @@ class SupervisedChild:
         return self._was_ready
 
     def look_after(self) -> None:
-        """Starts the child again if it has ended and the pause is over; PlatformError if it is not to be restarted."""
+        """Starts the child again if it has ended and the pause is over.
+
+        Raises PlatformError if it is not to be restarted.
+        """
         now_ms = self._clock.monotonic_ms()
         status = self.child.exit_status()
         if self._is_ended:

@@ -55,7 +55,10 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def start(self, *services: Service) -> list[ChildProcess]:
-        """Starts services together and returns when all are ready; PlatformError where one does not get ready."""
+        """Starts services together and returns when all are ready.
+
+        Raises PlatformError where one does not get ready.
+        """
         group: list[SupervisedChild] = []
         self._groups.append(group)
         for service in services:
@@ -69,7 +72,7 @@ class Supervisor:
         return next((one.problem for one in self._children() if one.service.name == name), "")
 
     def complete(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Runs a command to its end; PlatformError where that is no success."""
+        """Runs a command to its end; raises PlatformError where that is no success."""
         child = ChildProcess(name, command, environment, os.path.join(self._log_dir, f"{name}.log"))
         try:
             while (status := child.exit_status()) is None:

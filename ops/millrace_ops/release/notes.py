@@ -21,7 +21,7 @@ UNRELEASED = "Unreleased"
 
 
 def notes_of(version: str, changelog: str) -> str:
-    """Returns what the changelog says of a version; SetupError where that is nothing, or lacks its date."""
+    """Returns what the changelog says of a version; raises SetupError where that is nothing, or lacks its date."""
     headings = list(HEADING.finditer(changelog))
     for one, following in zip(headings, [*headings[1:], None], strict=True):
         if one["version"] == version:

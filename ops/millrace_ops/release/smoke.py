@@ -46,7 +46,7 @@ class Steps:
 
 
 def try_wheel(wheel: Path, directory: Path, steps: Steps, pip_options: Sequence[str] = ()) -> None:
-    """Installs a wheel below a directory and uses it; SetupError where that fails."""
+    """Installs a wheel below a directory and uses it; raises SetupError where that fails."""
     programs = directory / "environment" / "bin"
     with steps.step("an empty environment"):
         venv.create(programs.parent, with_pip=True, symlinks=True)
@@ -93,7 +93,7 @@ def _address(broker: subprocess.Popen[str]) -> str:
 
 
 def _run(command: Sequence[str | Path], programs: Path, text: str = "") -> str:
-    """Returns what a command prints; SetupError where it fails."""
+    """Returns what a command prints; raises SetupError where it fails."""
     result = subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, env=_environment(programs), check=False
     )

@@ -117,7 +117,7 @@ class AdoptionPlan(NamedTuple):
 
 
 def plan_adoption(wanted: Wanted, held: Held) -> AdoptionPlan:
-    """Returns the plan; AdoptionRefusedError says what speaks against it."""
+    """Returns the plan; raises AdoptionRefusedError, which says what speaks against it."""
     topic_id = _chosen_id(wanted, held)
     replicas = [one for one in held.replicas if one.topic_id == topic_id]
     logs: dict[int, list[StrayReplica]] = defaultdict(list)

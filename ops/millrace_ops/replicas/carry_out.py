@@ -50,7 +50,10 @@ class ProgressListener(Protocol):
 
 
 def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition, str]:
-    """Sets the throttle, begins the moves that are not under way, and returns why some were refused; BrokerError."""
+    """Sets the throttle, begins the moves that are not under way, and returns why some were refused.
+
+    Raises BrokerError.
+    """
     if throttle is not None:
         begin_throttle(cluster, plan.moves, throttle, cluster.metadata([]).brokers)
     refused: dict[Partition, str] = {}

@@ -66,11 +66,11 @@ class AdminEndpoint(NamedTuple):
         return self._understood(answer, lambda fields: _report(topic, fields))
 
     def skip_producer_ids(self, first_free: int) -> None:
-        """Has the broker give higher producer ids only. Raises as `report`."""
+        """Has the broker give higher producer ids only. Raises what `report` raises."""
         self._exchange("POST", "/strays/producer-ids", {"first_free_producer_id": first_free})
 
     def adopt(self, body: Mapping[str, object]) -> None:
-        """Has the broker add a topic to the cluster's metadata. Raises as `report`."""
+        """Has the broker add a topic to the cluster's metadata. Raises what `report` raises."""
         self._exchange("POST", "/strays/adopt", body)
 
     def _exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> Any:

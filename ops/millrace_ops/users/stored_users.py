@@ -60,7 +60,7 @@ class StoredUsers:
         self._change(user_entity(user), partial(altered, changes=upsertions))
 
     def delete(self, user: str, mechanisms: Sequence[str]) -> None:
-        """Removes credentials of a user. ResourceNotFoundError where one of them is not there; then all stay."""
+        """Removes credentials of a user. Raises ResourceNotFoundError where one of them is not there; then all stay."""
         deletions = [Deletion(user, SCRAM_NUMBERS[one]) for one in mechanisms]
         self._change(user_entity(user), partial(altered, changes=deletions))
 

@@ -79,7 +79,7 @@ def _tags(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def webhook_url(value: str) -> str:
-    """Returns the address of a webhook as it is; ValueError, which does not show it, where it is no http(s) URL.
+    """Returns the address of a webhook as it is; raises ValueError, which hides it, where it is no http(s) URL.
 
     A template of the file, `{{ env.NAME }}`, passes here, and is checked again once it is resolved.
     """

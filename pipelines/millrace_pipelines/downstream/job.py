@@ -70,7 +70,10 @@ class MicroBatchJob:
         return f"{self.process.__module__}:{self.process.__qualname__}"
 
     def rows_of(self, partition: int, before: pa.Table, messages: Sequence[Message]) -> pa.Table:
-        """Returns what `process` makes of a partition's records; JobError where it fails or its columns are others."""
+        """Returns what `process` makes of a partition's records.
+
+        Raises JobError where it fails or its columns are others.
+        """
         place = f"{self.name}: {self.topic}-{partition}, offsets {messages[0].offset} to {messages[-1].offset}"
         try:
             rows = self.process(before, messages)
@@ -125,7 +128,7 @@ def micro_batch_job(
 
 
 def find_job(reference: str) -> MicroBatchJob:
-    """Returns the job at `MODULE:ATTRIBUTE`; JobError where there is none."""
+    """Returns the job at `MODULE:ATTRIBUTE`; raises JobError where there is none."""
     module, _, attribute = reference.partition(":")
     try:
         found: object = getattr(import_module(module), attribute)

@@ -166,7 +166,10 @@ class Output:
         return Committed(rewrite(self.location, self._fs, make, self._access), spans)
 
     def pass_over(self, spans: Iterable[Span]) -> None:
-        """Advances past offsets without a record for the job; StaleLedgerError where another commits these first."""
+        """Advances past offsets without a record for the job.
+
+        Raises StaleLedgerError where another commits these first.
+        """
         spans = tuple(spans)
         if spans:
             Table.load_to_write(self.location, self._fs, self._clock).commit(
@@ -177,7 +180,7 @@ class Output:
             )
 
     def _begin(self, table: Table, starts: Mapping[int, int]) -> None:
-        """Gives partitions their first offsets; StaleLedgerError where another process does so first."""
+        """Gives partitions their first offsets; raises StaleLedgerError where another process does so first."""
         if starts:
             lineage = {"kind": "downstream-start", "topic": self._job.topic, "partitions": sorted(starts)}
             expected, transactions = dict.fromkeys(map(self._app_id, starts)), self._transactions(starts)
@@ -278,7 +281,7 @@ class _Batch:
 
 
 def output_rows(location: str) -> pa.Table:
-    """Returns all rows of an output's newest version; TableNotFoundError where there is none."""
+    """Returns all rows of an output's newest version; raises TableNotFoundError where there is none."""
     return Table.load(location, OsFileSystem()).dataset().to_table()
 
 

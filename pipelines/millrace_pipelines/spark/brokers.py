@@ -111,8 +111,8 @@ class Brokers:
     def newest_log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         """Returns what `log_offsets` does, by the newest leaders that any broker knows; `epoch_end` asks these, too.
 
-        A broker that the others can't reach may take itself for a leader that it is no longer. ClientError where one of
-        the brokers can't answer, as it could know of a newer leader.
+        A broker that the others can't reach may take itself for a leader that it is no longer. Raises ClientError where
+        one of the brokers can't answer, as it could know of a newer leader.
         """
         cluster = self._connected()
         metadata = cluster.newest_metadata([topic])
@@ -174,7 +174,7 @@ class Brokers:
         )
 
     def batches(self, topic: str, partition: int, offset: int, *, accept_missing_offsets: bool) -> list[FetchedBatch]:
-        """Fetches batches as `fetch` does; MissingOffsetsError where a log that is not compacted lacks some."""
+        """Fetches batches as `fetch` does; raises MissingOffsetsError where a log that is not compacted lacks some."""
         consumer = SimpleConsumer(self._connected(), accept_missing_offsets=accept_missing_offsets)
         return list(consumer.batches(topic, partition, self.fetch(topic, partition, offset)))
 
@@ -213,7 +213,10 @@ def is_topic_compacted(source: TopicSource) -> bool:
 
 
 def describe_topic(source: TopicSource) -> TopicDescription:
-    """Returns a topic's id, partitions and leader epochs; UnknownTopicError where the cluster has no such topic."""
+    """Returns a topic's id, partitions and leader epochs.
+
+    Raises UnknownTopicError where the cluster has no such topic.
+    """
     with brokers_of(source) as brokers:
         return brokers.describe(source.topic)
 

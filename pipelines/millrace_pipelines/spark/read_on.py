@@ -42,7 +42,7 @@ def read_range_on(source: TopicSource, partition: int, from_offset: int, until_o
 
 
 def _checked(brokers: Brokers, topic: str, partition: int, blocks: list[ReadBlock]) -> list[ReadBlock]:
-    """Returns an answer's blocks; MissingOffsetsError where the log has something in their gaps."""
+    """Returns an answer's blocks; raises MissingOffsetsError where the log has something in their gaps."""
     for gap in _gaps(block.absent for block in blocks):
         brokers.check_gap(topic, partition, gap)
     return blocks

@@ -96,7 +96,7 @@ class AbsentOffsets:
 
 
 def is_compacted(cluster: Cluster, topic: str) -> bool:
-    """Returns whether compaction removes records of the topic now; UnknownTopicError, BrokerError."""
+    """Returns whether compaction removes records of the topic now; raises UnknownTopicError or BrokerError."""
     described = Configs(cluster).describe_topics([topic], [CLEANUP_POLICY])[topic]
     policy = described.get(CLEANUP_POLICY)
     return policy is not None and COMPACT in (policy.value or "").split(",")

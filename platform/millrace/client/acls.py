@@ -48,7 +48,10 @@ def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
 
 
 def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
-    """Creates bindings that don't exist yet; BrokerError for the first that is refused: others may be created."""
+    """Creates bindings that don't exist yet.
+
+    Raises BrokerError for the first that is refused: others may be created.
+    """
     fields: CreateAclsRequestFields = {
         "creations": [
             {
@@ -74,7 +77,10 @@ def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
 
 
 def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
-    """Deletes the bindings that filters find, and returns them, sorted; BrokerError for the first that is refused."""
+    """Deletes the bindings that filters find, and returns them, sorted.
+
+    Raises BrokerError for the first that is refused.
+    """
     fields: DeleteAclsRequestFields = {"filters": [_filter(one) for one in wanted]}
 
     def action(connection: Connection) -> list[AclBinding]:

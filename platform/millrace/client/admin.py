@@ -66,7 +66,7 @@ class Admin:
         self._await(name, _is_led)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records; UnknownTopicError where there is none."""
+        """Deletes a topic and its records; raises UnknownTopicError where there is none."""
         fields: DeleteTopicsRequestFields = {"topic_names": [name], "timeout": self._cluster.timeout_ms}
 
         def action(connection: Connection) -> None:
@@ -79,7 +79,7 @@ class Admin:
     def create_partitions(self, name: str, count: int) -> None:
         """Extends a topic to `count` partitions.
 
-        UnknownTopicError; InvalidPartitionsError where the topic has as many already.
+        Raises UnknownTopicError; raises InvalidPartitionsError where the topic has as many already.
         """
         fields: CreatePartitionsRequestFields = {
             "topics": [{"name": name, "count": count, "assignments": None}],

@@ -37,7 +37,8 @@ class Ask(NamedTuple):
 def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask, Any, float | None]:
     """Yields what to ask, and returns the seconds after which to authenticate again; None for never.
 
-    UnsupportedSaslMechanismError, IllegalSaslStateError, SaslAuthenticationError; `peer` is the broker in their words.
+    Raises UnsupportedSaslMechanismError, IllegalSaslStateError or SaslAuthenticationError; `peer` is the broker in
+    their words.
     """
     offered = yield Ask(SASL_HANDSHAKE, {"mechanism": mechanism.name})
     if offered.error_code == ErrorCode.ILLEGAL_SASL_STATE:

@@ -97,15 +97,16 @@ class Cluster:
     def metadata(self, topics: Sequence[str] | None = None, *, create_missing: bool = False) -> ClusterMetadata:
         """Asks one broker for these topics, or for all. `create_missing` lets it create topics, if it is set up to.
 
-        BrokerUnreachableError, at once, where none of the known brokers answers; JustStartedError where those that
-        answer have just started, and still know nothing after `timeout_s`.
+        Raises BrokerUnreachableError, at once, where none of the known brokers answers; raises JustStartedError where
+        those that answer have just started, and still know nothing after `timeout_s`.
         """
         return retrying(self.timeout_s, is_passing)(lambda: self._ask_metadata(topics, create_missing))
 
     def newest_metadata(self, topics: Sequence[str]) -> ClusterMetadata:
         """Asks all live brokers for these topics, and believes the newest leader epoch of each partition.
 
-        `on_leader` goes to these leaders from then on. BrokerUnreachableError where one of the brokers does not answer.
+        `on_leader` goes to these leaders from then on. Raises BrokerUnreachableError where one of the brokers does not
+        answer.
         """
         fields = _metadata_fields(topics, create_missing=False)
         metadata = newest_of(self.on_each_broker(lambda connection: metadata_of(connection.request(METADATA, fields))))
@@ -118,7 +119,7 @@ class Cluster:
     def partition_count(self, topic: str, *, create_missing: bool = False) -> int:
         """Returns how many partitions a topic has, and waits for the topic for a while.
 
-        UnknownTopicError, BrokerError, BrokerUnreachableError.
+        Raises UnknownTopicError, BrokerError or BrokerUnreachableError.
         """
 
         def attempt() -> int:
@@ -127,7 +128,10 @@ class Cluster:
         return retrying(self.timeout_s, is_passing)(attempt)
 
     def leader_connection(self, topic: str, partition: int, *, create_missing: bool = False) -> Connection:
-        """Returns a connection to the partition's leader; UnknownTopicError, BrokerError, BrokerUnreachableError."""
+        """Returns a connection to the partition's leader.
+
+        Raises UnknownTopicError, BrokerError or BrokerUnreachableError.
+        """
         return self.connection_to(self._leader(topic, partition, create_missing))
 
     def on_leader(
@@ -156,7 +160,7 @@ class Cluster:
         return retrying(self.timeout_s, again, forget)(attempt)
 
     def broker_connection(self, broker_id: str) -> Connection:
-        """Returns a connection to a live broker; BrokerError where none has this id."""
+        """Returns a connection to a live broker; raises BrokerError where none has this id."""
         for one, broker in self.metadata([]).brokers.items():
             if str(one) == broker_id:
                 return self.connection_to(broker.address)
@@ -257,7 +261,7 @@ class Cluster:
         return next(self._answers(action))
 
     def _answers(self, action: Callable[[Connection], Result]) -> Iterator[Result]:
-        """Yields what one broker after the other answers; BrokerUnreachableError at the end where none has."""
+        """Yields what one broker after the other answers; raises BrokerUnreachableError at the end where none has."""
         failures: dict[Address, str] = {}
         asked: set[Address] = set()
         while left := [one for one in (*self._connections, *self._bootstrap, *self._brokers) if one not in asked]:
@@ -272,7 +276,7 @@ class Cluster:
             raise BrokerUnreachableError("; ".join(failures.values()))
 
     def connection_to(self, address: Address) -> Connection:
-        """Returns the connection to a broker, opened where it is not; BrokerUnreachableError."""
+        """Returns the connection to a broker, opened where it is not; raises BrokerUnreachableError."""
         connection = self._connections.pop(address, None)
         if connection is None or not connection.is_usable:
             if connection is not None:

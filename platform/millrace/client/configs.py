@@ -58,11 +58,11 @@ class Configs:
         self._cluster = cluster
 
     def describe(self, kind: ResourceKind, name: str) -> list[Property]:
-        """Returns every property by name; UnknownTopicError, BrokerError."""
+        """Returns every property by name; raises UnknownTopicError or BrokerError."""
         return self._describe(kind, [name], None)[name]
 
     def describe_topics(self, names: Sequence[str], properties: Sequence[str]) -> dict[str, dict[str, Property]]:
-        """Returns these properties of each topic, by one request; UnknownTopicError, BrokerError."""
+        """Returns these properties of each topic, by one request; raises UnknownTopicError or BrokerError."""
         found = self._describe(ResourceKind.TOPIC, names, properties) if names else {}
         return {topic: {one.name: one for one in described} for topic, described in found.items()}
 
@@ -86,7 +86,7 @@ class Configs:
         return self._run(kind, names[0], action)
 
     def change(self, kind: ResourceKind, name: str, values: Mapping[str, str], unset: Iterable[str] = ()) -> None:
-        """Sets properties, and unsets others; InvalidConfigError, UnknownTopicError, BrokerError."""
+        """Sets properties, and unsets others; raises InvalidConfigError, UnknownTopicError or BrokerError."""
         operations: list[AlterableConfigFields] = [
             {"name": key, "config_operation": SET, "value": value} for key, value in values.items()
         ]

@@ -104,9 +104,9 @@ class Unanswered(NamedTuple, Generic[Message]):
 
 
 class Connection:
-    """A connection, made at once; BrokerUnreachableError where nothing answers within `timeout_s`.
+    """A connection, made at once; raises BrokerUnreachableError where nothing answers within `timeout_s`.
 
-    TlsError and SaslAuthenticationError where one of both sides does not prove who it is.
+    Raises TlsError or SaslAuthenticationError where one of both sides does not prove who it is.
     """
 
     def __init__(
@@ -157,7 +157,10 @@ class Connection:
         return not poll.poll(0)
 
     def version(self, api_key: ApiKey) -> int:
-        """Returns the highest version of an API that both sides know; UnsupportedVersionError where there is none."""
+        """Returns the highest version of an API that both sides know.
+
+        Raises UnsupportedVersionError where there is none.
+        """
         ours, theirs = CLIENT_VERSIONS[api_key], self._broker_versions.get(api_key)
         if theirs is None:
             raise UnsupportedVersionError(f"the broker at {self.address} does not serve {api_key.name}")
@@ -172,8 +175,8 @@ class Connection:
     def request(self, api: Called[MessageFields, Message], fields: MessageFields, *, wait_s: float = 0.0) -> Message:
         """Sends a message and returns the decoded answer. `wait_s` is how long the broker was asked to hold it.
 
-        Raises AnswerLostError where the answer does not come: whether the request was carried out is not known.
-        InvalidRequestError for a value that its field does not hold, before anything is sent.
+        Raises AnswerLostError where the answer does not come: whether the request was carried out is not known. Raises
+        InvalidRequestError for a value that its field does not hold, before anything is sent. Raises
         MalformedRequestError for an answer that can't be decoded; nothing more is read from that broker.
         """
         return self.finish(self.begin(api, fields), wait_s)

@@ -129,7 +129,7 @@ class DelegationTokens:
         return sorted(map(_information, answer.tokens), key=lambda one: (one.issue_ms, one.token_id))
 
     def find(self, token_id: str) -> TokenInformation:
-        """Returns a token; DelegationTokenNotFoundError where there is none that this client's user may see."""
+        """Returns a token; raises DelegationTokenNotFoundError where there is none that this client's user may see."""
         for one in self.list():
             if one.token_id == token_id:
                 return one
@@ -137,7 +137,7 @@ class DelegationTokens:
 
 
 def parse_principal(text: str) -> TokenPrincipal:
-    """Returns the principal in `User:alice`. InvalidRequestError."""
+    """Returns the principal in `User:alice`. Raises InvalidRequestError."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
         raise InvalidRequestError(f"{text!r}: a principal has the form User:NAME")

@@ -60,8 +60,8 @@ class FetchedData(NamedTuple):
     def batches(self, *, goes_on: bool = False) -> Iterator[FetchedBatch]:
         """Yields each whole batch; a tail that is cut short is left out.
 
-        Control and aborted batches have no records. CorruptRecordError where the offsets of batches do not rise from
-        the one that was asked for; `goes_on` says that a batch that was read before ends there.
+        Control and aborted batches have no records. Raises CorruptRecordError where the offsets of batches do not rise
+        from the one that was asked for; `goes_on` says that a batch that was read before ends there.
         """
         filter_ = AbortedTransactions(self.aborted)
         view, expected = memoryview(self.records), self.asked_offset
@@ -75,7 +75,7 @@ class FetchedData(NamedTuple):
             raise _named(self.subject, error) from error
 
     def messages(self, from_offset: int = 0) -> Iterator[Record]:
-        """Yields the records from an offset on, batch by batch; RecordError for damaged ones."""
+        """Yields the records from an offset on, batch by batch; raises RecordError for damaged ones."""
         for batch in self.batches():
             for record in batch.records():
                 if record.offset >= from_offset:

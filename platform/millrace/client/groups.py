@@ -91,7 +91,7 @@ class Groups:
         return [group for groups in self._cluster.on_each_broker(action) for group in groups]
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Returns a group and its members; BrokerError with GROUP_ID_NOT_FOUND where there is no such group."""
+        """Returns a group and its members; raises BrokerError with GROUP_ID_NOT_FOUND where there is no such group."""
 
         def action(connection: Connection) -> GroupDescription:
             found = _consumer_group(connection, group_id)
@@ -130,7 +130,10 @@ class Groups:
         return self._cluster.on_coordinator(group_id, action)
 
     def commit(self, group_id: str, offsets: Mapping[Partition, GroupOffset]) -> None:
-        """Commits offsets of a group that has no members; BrokerError where it has some, or does not take them."""
+        """Commits offsets of a group that has no members.
+
+        Raises BrokerError where it has some, or does not take them.
+        """
         by_topic: dict[str, list[OffsetCommitRequestPartitionFields]] = {}
         for (topic, partition), (offset, metadata) in offsets.items():
             wanted: OffsetCommitRequestPartitionFields = {
@@ -154,7 +157,7 @@ class Groups:
         self._cluster.on_coordinator(group_id, action)
 
     def delete(self, group_id: str) -> None:
-        """Deletes a group without members, and its offsets; BrokerError where that is not possible."""
+        """Deletes a group without members, and its offsets; raises BrokerError where that is not possible."""
 
         def action(connection: Connection) -> None:
             fields: DeleteGroupsRequestFields = {"groups_names": [group_id]}

@@ -50,7 +50,10 @@ class LogDir:
 
 
 def describe_log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Partition] | None = None) -> list[LogDir]:
-    """Returns a broker's data directories with these partitions, or with all; BrokerError, UnsupportedVersionError."""
+    """Returns a broker's data directories with these partitions, or with all.
+
+    Raises BrokerError or UnsupportedVersionError.
+    """
     fields: DescribeLogDirsRequestFields = {"topics": None if partitions is None else _topics(partitions)}
     answer = cluster.broker_connection(str(broker_id)).request(DESCRIBE_LOG_DIRS, fields)
     check(answer.error_code, f"data directories of broker {broker_id}")

@@ -85,7 +85,7 @@ class ClusterMetadata:
         )
 
     def topic(self, name: str) -> TopicMetadata:
-        """Returns a topic that can be used; AbsentTopicError, InvalidTopicError, or the BrokerError of its code."""
+        """Returns a topic that can be used; raises AbsentTopicError, InvalidTopicError or a BrokerError."""
         if self.lacks([name]):
             raise AbsentTopicError(f"topic {name} does not exist")
         topic = self.topics[name]
@@ -93,7 +93,10 @@ class ClusterMetadata:
         return topic
 
     def leader(self, topic: str, partition: int) -> BrokerMetadata:
-        """Returns the leader of a partition; AbsentTopicError without the partition, BrokerError without a leader."""
+        """Returns the leader of a partition.
+
+        Raises AbsentTopicError without the partition, BrokerError without a leader.
+        """
         partitions = self.topic(topic).partitions
         if partition not in partitions:
             raise AbsentTopicError(f"topic {topic} has no partition {partition}; it has {len(partitions)}")

@@ -39,7 +39,7 @@ class Quotas:
         self._cluster = cluster
 
     def describe(self) -> list[EntityQuotas]:
-        """Returns all entities that have quotas. BrokerError."""
+        """Returns all entities that have quotas. Raises BrokerError."""
         fields: DescribeClientQuotasRequestFields = {"components": (), "strict": False}
 
         def action(connection: Connection) -> list[EntityQuotas]:
@@ -56,7 +56,7 @@ class Quotas:
         return self._cluster.on_controller(action)
 
     def alter(self, entity: Entity, values: Mapping[str, float], unset: Iterable[str] = ()) -> None:
-        """Sets quotas of an entity, and unsets others. InvalidRequestError, BrokerError."""
+        """Sets quotas of an entity, and unsets others. Raises InvalidRequestError or BrokerError."""
         operations: list[OpDataFields] = [
             {"key": key, "value": value, "remove": False} for key, value in values.items()
         ]

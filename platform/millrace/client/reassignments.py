@@ -55,7 +55,7 @@ class Reassignments:
         self._cluster = cluster
 
     def list(self) -> dict[Partition, Reassignment]:
-        """Returns every reassignment under way; UnsupportedVersionError of a cluster before Apache Kafka 2.4."""
+        """Returns every reassignment under way; raises UnsupportedVersionError of a cluster before Apache Kafka 2.4."""
         fields: ListPartitionReassignmentsRequestFields = {"topics": None, "timeout": self._cluster.timeout_ms}
 
         def action(connection: Connection) -> dict[Partition, Reassignment]:

@@ -183,8 +183,8 @@ class SimpleConsumer:
     ) -> Iterator[Record]:
         """Yields the records from an offset up to the current end of the log; to rewind, call it again.
 
-        `offset` may be EARLIEST or LATEST; OffsetOutOfRangeError for one that the log does not have. Control batches
-        are passed over, and with READ_COMMITTED what was aborted; RecordError where a batch is damaged or missing.
+        `offset` may be EARLIEST or LATEST. Control batches are passed over, and with READ_COMMITTED what was aborted.
+        Raises OffsetOutOfRangeError for an offset beyond the log, RecordError where a batch is damaged or missing.
         """
         end = self.latest(topic, partition, isolation) if until_offset is None else until_offset
         if offset < 0:
@@ -242,7 +242,7 @@ class SimpleConsumer:
         *,
         goes_on: bool = False,
     ) -> Iterator[FetchedBatch]:
-        """Yields the batches of a fetch; MissingOffsetsError where one is missing before them, below `until_offset`.
+        """Yields the batches of a fetch; raises MissingOffsetsError if one before them, below `until_offset`, is gone.
 
         `goes_on` says that a batch that was read before ends where this fetch begins.
         """
@@ -257,7 +257,7 @@ class SimpleConsumer:
     ) -> bool:
         """Returns whether an empty answer says that compaction has left nothing from its offset to `until_offset`.
 
-        It is False where the log does not reach so far; MissingOffsetsError where compaction does not explain it.
+        It is False where the log does not reach so far; raises MissingOffsetsError if compaction does not explain it.
         """
         if fetched.records or fetched.end_offset(isolation) < until_offset:
             return False
@@ -289,8 +289,8 @@ class SimpleConsumer:
     ) -> None:
         """Commits offsets by (topic, partition) for a group that has no members.
 
-        Raises the error of a partition that can't be committed, after all others were; UnsupportedVersionError where
-        the cluster keeps none in ZooKeeper.
+        Raises the error of a partition that can't be committed, after all others were; raises UnsupportedVersionError
+        where the cluster keeps none in ZooKeeper.
         """
         for (topic, partition), offset in offsets.items():
             if offset < 0:
@@ -307,7 +307,7 @@ class SimpleConsumer:
         *,
         storage: OffsetStorage | str = OffsetStorage.KAFKA,
     ) -> dict[tuple[str, int], int | None]:
-        """Returns a group's committed offset of each partition, None where it has none; raises as `commit_offsets`."""
+        """Returns a group's committed offsets, None for a partition without; raises what `commit_offsets` raises."""
         wanted = list(partitions)
         if OffsetStorage(storage) is OffsetStorage.ZOOKEEPER:
             found = fetch_from_zookeeper(self._cluster, group_id, wanted)

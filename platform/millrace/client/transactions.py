@@ -42,7 +42,10 @@ class TransactionDescription(NamedTuple):
 
 
 def list_transactions(cluster: Cluster) -> list[TransactionListing]:
-    """Returns every transactional id of every coordinator, sorted; UnsupportedVersionError before Apache Kafka 3.0."""
+    """Returns every transactional id of every coordinator, sorted.
+
+    Raises UnsupportedVersionError before Apache Kafka 3.0.
+    """
     fields: ListTransactionsRequestFields = {"state_filters": (), "producer_id_filters": ()}
 
     def action(connection: Connection) -> list[TransactionListing]:

@@ -27,7 +27,7 @@ class Users:
         self._cluster = cluster
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Returns, by user, the iterations of each mechanism by which the user can log in. BrokerError."""
+        """Returns, by user, the iterations of each mechanism by which the user can log in. Raises BrokerError."""
         fields: DescribeUserScramCredentialsRequestFields = {"users": None}
 
         def action(connection: Connection) -> dict[str, dict[str, int]]:
@@ -43,7 +43,7 @@ class Users:
         return self._cluster.on_controller(action)
 
     def set_password(self, user: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
-        """Gives a user a password for these mechanisms; others stay as they are. BrokerError says why it can't."""
+        """Gives a user a password for these mechanisms; others stay as they are. Raises BrokerError."""
         upsertions: list[ScramCredentialUpsertionFields] = []
         for mechanism in mechanisms:
             salt = new_salt()
@@ -59,7 +59,7 @@ class Users:
         self._alter(user, {"deletions": (), "upsertions": upsertions})
 
     def delete(self, user: str, mechanisms: Sequence[str]) -> None:
-        """Removes credentials of a user. BrokerError where one of them is not there; then all stay."""
+        """Removes credentials of a user. Raises BrokerError where one of them is not there; then all stay."""
         deletions: list[ScramCredentialDeletionFields] = [
             {"name": user, "mechanism": SCRAM_NUMBERS[one]} for one in mechanisms
         ]

@@ -43,7 +43,7 @@ def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_
 def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partition, int]) -> None:
     """Commits offsets by OffsetCommit v0: all that can be, then the first partition's error is raised.
 
-    UnsupportedVersionError where the broker does not serve that version.
+    Raises UnsupportedVersionError where the broker does not serve that version.
     """
     request = encode_offset_commit_request(group_id, offsets)
     answered = decode_offset_commit_response(_exchange(cluster, ApiKey.OFFSET_COMMIT, request))
@@ -52,7 +52,7 @@ def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partit
 
 
 def fetch_from_zookeeper(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Returns the offsets of those partitions that have one, by OffsetFetch v0; UnsupportedVersionError."""
+    """Returns the offsets of those partitions that have one, by OffsetFetch v0; raises UnsupportedVersionError."""
     request = encode_offset_fetch_request(group_id, partitions)
     found = {}
     for one in decode_offset_fetch_response(_exchange(cluster, ApiKey.OFFSET_FETCH, request)):

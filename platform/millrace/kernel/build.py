@@ -42,7 +42,10 @@ def native_path(directory: Path = DIRECTORY) -> Path:
 
 
 def build(target: Path | None = None, flags: Sequence[str] = ()) -> Path:
-    """Compiles into `target`, by default its usual place, and returns the path; NoCompilerError where that fails."""
+    """Compiles into `target`, by default its usual place, and returns the path.
+
+    Raises NoCompilerError where that fails.
+    """
     target = target or native_path()
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:

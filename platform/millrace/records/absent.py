@@ -23,7 +23,7 @@ NO_INTERVALS: Intervals = np.zeros((0, 2), np.int64)
 
 
 def intervals_of(offsets: npt.NDArray[np.int64]) -> Intervals:
-    """Returns the intervals that offsets make; CorruptRecordError where they do not rise."""
+    """Returns the intervals that offsets make; raises CorruptRecordError where they do not rise."""
     if not len(offsets):
         return NO_INTERVALS
     steps = np.diff(offsets)

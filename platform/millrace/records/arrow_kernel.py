@@ -26,14 +26,14 @@ NO_WRAPPER = -1
 
 
 def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; CorruptRecordError."""
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises CorruptRecordError."""
     return _record_batch(
         native.decode_batches([kernel_batch(body.header, body.data) for body in bodies], from_offset, until_offset)
     )
 
 
 def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for damage."""
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises RecordError for damage."""
     message_sets = [_message_set(body) for body in bodies]
     return _record_batch(native.decode_message_sets(message_sets, from_offset, until_offset))
 

@@ -42,7 +42,7 @@ class _Spans(NamedTuple):
 
 
 def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; CorruptRecordError."""
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises CorruptRecordError."""
     block = b"".join(body.data for body in bodies)
     begins, ends = _record_bounds(block, bodies)
     data = np.frombuffer(block, np.uint8)
@@ -134,7 +134,7 @@ def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
 
 
 def _offsets(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Integers:
-    """Returns base offsets plus deltas; CorruptRecordError where one is outside its batch or leaves 64 bits."""
+    """Returns base offsets plus deltas; raises CorruptRecordError where one is outside its batch or leaves 64 bits."""
     last_deltas = np.repeat([body.header.last_offset_delta for body in bodies], counts)
     bases = np.repeat([body.header.base_offset for body in bodies], counts)
     if bool(((deltas < 0) | (deltas > last_deltas)).any()):

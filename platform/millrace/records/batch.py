@@ -188,7 +188,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yields (position, header) of each whole batch; a tail that is cut short ends the walk.
 
-    CRCs are not checked. Raises as `read_header` does.
+    CRCs are not checked. Raises what `read_header` raises.
     """
     end = len(buffer)
     while end - position >= HEADER_BYTES:

@@ -75,7 +75,10 @@ class _Gathered:
         return bool(self._data or self._records_left) or self._last_delta < 0
 
     def has_whole_records(self) -> bool:
-        """Returns whether there is enough for a body; CorruptRecordError where the header counts no more records."""
+        """Returns whether there is enough for a body.
+
+        Raises CorruptRecordError where the header counts no more records.
+        """
         if len(self._data) < self._wanted_bytes:
             return False
         if not self._records_left:
@@ -138,7 +141,7 @@ def _whole_records(data: Buffer, most: int) -> _Whole:
 
 
 def _first_record_bytes(data: Buffer) -> int:
-    """Returns the size of the first record, or 0 where its length is cut short; CorruptRecordError for none."""
+    """Returns the size of the first record, or 0 where its length is cut short; raises CorruptRecordError for none."""
     if len(data) < MAX_VARLONG_BYTES:
         return 0
     length, fields_at = decode_varint(data, 0)

@@ -31,8 +31,8 @@ class AbortedTransactions:
     def has_aborted(self, header: BatchHeader, batch: memoryview) -> bool:
         """Returns whether to pass over the batch, of which `batch` is exactly the bytes; False for a marker.
 
-        It must be asked for every batch, also for those that are of no interest. RecordError for a marker that can't be
-        read.
+        It must be asked for every batch, also for those that are of no interest. Raises RecordError for a marker that
+        can't be read.
         """
         while self._coming and self._coming[0][1] <= header.last_offset:
             self._aborting.add(self._coming.popleft()[0])

@@ -61,7 +61,7 @@ _CODECS = {int(codec): codec for codec in Codec}  # a third of the cost of the e
 
 
 def codec_of(codec_id: int) -> Codec:
-    """Returns the codec of an id; UnsupportedCodecError for one that the format does not define."""
+    """Returns the codec of an id; raises UnsupportedCodecError for one that the format does not define."""
     try:
         return _CODECS[codec_id]
     except KeyError:

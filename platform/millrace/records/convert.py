@@ -44,7 +44,7 @@ def up_convert(
         message_set: any number of whole entries.
         first_offset: number the records from here, as a broker does with what is produced; None keeps their offsets.
         batch_bytes: where a batch of messages without a codec ends.
-        limit_bytes: of all that the wrappers hold; RecordTooLargeError above.
+        limit_bytes: of all that the wrappers hold; above it RecordTooLargeError is raised.
     """
     batches: list[bytes] = []
     next_offset = first_offset
@@ -72,7 +72,7 @@ def down_convert(
         magic: the format to write.
         from_offset: records below it are left out.
         max_bytes: batches that would exceed it are left out, except the first one.
-        limit_bytes: of what one batch holds decompressed; RecordTooLargeError above.
+        limit_bytes: of what one batch holds decompressed; above it RecordTooLargeError is raised.
     """
     view = memoryview(batches)
     entries: list[bytes] = []

@@ -131,7 +131,7 @@ def _size(view: memoryview, position: int) -> int:
 
 
 def _entry(view: memoryview, position: int, rules: Rules) -> Entry | None:
-    """Returns what lies at a position; None at the end, and where the last one is cut short. RecordError."""
+    """Returns what lies at a position; None at the end, and where the last one is cut short. Raises RecordError."""
     left = len(view) - position
     if left <= MAGIC_POSITION or (view[position + MAGIC_POSITION] == MAGIC_V2 and left < HEADER_BYTES):
         return None

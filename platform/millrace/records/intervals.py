@@ -39,7 +39,9 @@ class Extent(NamedTuple):
 def rising(
     batches: Iterable[tuple[int, BatchHeader]], asked_offset: int, *, goes_on: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields what `walk` does; CorruptRecordError for a batch that ends before it can, or begins before the last end.
+    """Yields what `walk` does.
+
+    Raises CorruptRecordError for a batch that ends before it can, or begins before the last end.
 
     Args:
         batches: The batches of one answer.

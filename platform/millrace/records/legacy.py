@@ -92,7 +92,10 @@ def walk_bodies(buffer: Buffer) -> Iterator[LegacyMessage]:
 def encode_messages(
     payloads: Iterable[Buffer], *, magic: int = MAGIC_WITH_ATTRIBUTES, codec: Codec = Codec.NONE
 ) -> bytes:
-    """Returns a message for each payload, or one wrapper with all of them; UnsupportedCodecError for newer codecs."""
+    """Returns a message for each payload, or one wrapper with all of them.
+
+    Raises UnsupportedCodecError for newer codecs.
+    """
     messages = b"".join(_encode(payload, magic, Codec.NONE) for payload in payloads)
     if codec is Codec.NONE:
         return messages

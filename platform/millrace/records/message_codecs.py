@@ -36,7 +36,7 @@ LZ4_CONTENT_SIZE_BYTES = 8
 
 
 def compress_block(codec: Codec, data: Buffer, magic: int) -> bytes:
-    """Returns one block as clients of that message format read it; UnsupportedCodecError for zstd."""
+    """Returns one block as clients of that message format read it; raises UnsupportedCodecError for zstd."""
     match codec:
         case Codec.SNAPPY:
             return _xerial(memoryview(data))

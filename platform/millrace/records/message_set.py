@@ -58,7 +58,7 @@ class Message(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Attributes bits 0-2; UnsupportedCodecError for one that is not defined."""
+        """Attributes bits 0-2; raises UnsupportedCodecError for one that is not defined."""
         return codec_of(self.attributes & CODEC_MASK)
 
     @property
@@ -70,7 +70,7 @@ class Message(NamedTuple):
 def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
     """Yields (position, message) of each whole entry, its CRC checked; a tail that is cut short ends the walk.
 
-    Raises CorruptRecordError, or UnsupportedMagicError for another format.
+    Raises CorruptRecordError or UnsupportedMagicError for another format.
     """
     for position, entry in walk_entries(buffer):
         yield position, read_message(entry, position)
@@ -138,8 +138,8 @@ def encode_message_set(
 ) -> bytes:
     """Returns a set of at least one record: an entry for each, or one wrapper if there is a codec.
 
-    What the format has no place for is left out: headers, and in v0 timestamps. InvalidRecordError for numbers beyond
-    their fields, UnsupportedCodecError for zstd.
+    What the format has no place for is left out: headers, and in v0 timestamps. Raises InvalidRecordError for numbers
+    beyond their fields, UnsupportedCodecError for zstd.
     """
     time_flag = TIMESTAMP_TYPE_FLAG if log_append_time and magic == MAGIC_V1 else 0
     is_relative = codec is not Codec.NONE and magic == MAGIC_V1
@@ -198,7 +198,7 @@ def _integer(form: struct.Struct, message: memoryview, at: int) -> int:
 
 
 def inner_records(wrapper: Message, block: Buffer) -> list[Record]:
-    """Returns the records of a wrapper, of which `block` is what `unwrap` returns; RecordError for damage."""
+    """Returns the records of a wrapper, of which `block` is what `unwrap` returns; raises RecordError for damage."""
     messages = [message for _, message in walk_messages(block)]
     rest_bytes = len(block) - sum(message.size_bytes for message in messages)
     if not messages or rest_bytes:

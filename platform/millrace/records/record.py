@@ -96,8 +96,8 @@ def encode_batch(
 def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
     """Returns a batch of these records, perhaps none, with the place, offsets, producer and attributes of the header.
 
-    Length, record count, CRC and times are computed; but a delete horizon stays, as does the largest timestamp of
-    a batch of log append time or without records. InvalidRecordError for records that the header can't hold.
+    Length, record count, CRC and times are computed; but a delete horizon stays, as does the largest timestamp of a
+    batch of log append time or without records. Raises InvalidRecordError for records that the header can't hold.
     """
     placed = tuple((record.offset - header.base_offset, record) for record in records)
     for delta, record in placed:
@@ -117,7 +117,7 @@ def decode_records(buffer: Buffer) -> Iterator[Record]:
 
 
 def decode_batch(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
-    """Returns the records of one batch, of which `batch` is exactly the bytes; RecordError for damage."""
+    """Returns the records of one batch, of which `batch` is exactly the bytes; raises RecordError for damage."""
     return decode_body(header, decompress_body(header, batch))
 
 
@@ -127,7 +127,7 @@ def decompress_body(header: BatchHeader, batch: memoryview, limit_bytes: int = D
 
 
 def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
-    """Yields the records of a batch from their bytes; CorruptRecordError for what can't be read."""
+    """Yields the records of a batch from their bytes; raises CorruptRecordError for what can't be read."""
     position, offset_delta = 0, -1
     for _ in range(header.record_count):
         record, position = _decode_record(header, body, position, offset_delta)
@@ -145,7 +145,10 @@ def records_of(header: BatchHeader, body: Buffer) -> list[Record]:
 
 
 def read_records(batch: memoryview) -> list[Record]:
-    """Returns the records of a batch, of which `batch` is exactly the bytes; its CRC is not checked. RecordError."""
+    """Returns the records of a batch, of which `batch` is exactly the bytes; its CRC is not checked.
+
+    Raises RecordError.
+    """
     header = read_header(batch)
     return records_of(header, decompress_body(header, batch))
 
@@ -188,7 +191,10 @@ def _encode(header: BatchHeader, placed: Sequence[tuple[int, NewRecord | Record]
 
 
 def _times(header: BatchHeader, timestamps: Sequence[int]) -> tuple[int, int]:
-    """Returns the (base, largest) timestamp of a batch; InvalidRecordError where they differ by more than 64 bits."""
+    """Returns the (base, largest) timestamp of a batch.
+
+    Raises InvalidRecordError where they differ by more than 64 bits.
+    """
     keeps_largest = header.is_log_append_time or not timestamps
     largest = header.max_timestamp if keeps_largest else max(timestamps)
     base = header.delete_horizon_ms
@@ -249,7 +255,7 @@ def _decode_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None
 
 
 def decode_headers(body: bytes | memoryview, position: int) -> tuple[tuple[RawHeader, ...], int]:
-    """Returns (headers, position after them), from the header count on; CorruptRecordError for damage."""
+    """Returns (headers, position after them), from the header count on; raises CorruptRecordError for damage."""
     count, position = decode_varint(body, position)
     if count < 0 or count > len(body):
         raise CorruptRecordError(f"header count {count} can't be")

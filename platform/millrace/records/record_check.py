@@ -50,13 +50,13 @@ class RecordCheck(Protocol):
     """The check of one batch's records."""
 
     def feed(self, chunk: Buffer, /) -> None:
-        """Goes through the next bytes. InvalidRecordError."""
+        """Goes through the next bytes. Raises InvalidRecordError."""
         ...
 
     def end(self) -> tuple[int, Refused]:
         """Returns the largest time, and the index of each refused record with its time, or None if it has no key.
 
-        The time is -1 at least; at most 10,000 records are named. InvalidRecordError where bytes are missing.
+        The time is -1 at least; at most 10,000 records are named. Raises InvalidRecordError where bytes are missing.
         """
         ...
 
@@ -68,7 +68,9 @@ def new_record_check(header: BatchHeader, rules: RecordRules = NO_RULES) -> Reco
 
 
 def check_in_place(batches: Buffer, position: int, header: BatchHeader) -> int:
-    """Returns the largest time of a batch without a codec, of whose records nothing more is asked. InvalidRecordError.
+    """Returns the largest time of a batch without a codec, of whose records nothing more is asked.
+
+    Raises InvalidRecordError.
 
     The batch's bytes from `position` on are there.
     """
@@ -108,14 +110,14 @@ class PlainRecordCheck:
         next(self._steps)
 
     def feed(self, chunk: Buffer, /) -> None:
-        """Goes through the next bytes. InvalidRecordError."""
+        """Goes through the next bytes. Raises InvalidRecordError."""
         self._before += len(self._data)
         self._data, self._at = bytes(chunk), 0
         if self._data:
             next(self._steps)
 
     def end(self) -> tuple[int, Refused]:
-        """Returns as `RecordCheck.end` does."""
+        """Returns what `RecordCheck.end` returns."""
         if self._index != self._record_count:
             self._at = len(self._data)
             raise self._wrong("the bytes end before the last record that the header counts")

@@ -1,8 +1,8 @@
 """The offsets and times of a batch's records, without the records, in memory that does not grow with what they hold.
 
 A batch of some kilobytes can hold millions of records, or one of half a gigabyte. So it is decompressed chunk by chunk,
-with a pause at each (`millrace.turns`), and what is neither offset nor time is passed over. CorruptRecordError for what
-can't be read so.
+with a pause at each (`millrace.turns`), and what is neither offset nor time is passed over. Raises CorruptRecordError
+for what can't be read so.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Returns (value, position after it); CorruptRecordError when it is cut short or longer than 64 bits."""
+    """Returns (value, position after it); raises CorruptRecordError when it is cut short or longer than 64 bits."""
     result = shift = 0
     for count in range(MAX_VARLONG_BYTES):
         try:

@@ -34,7 +34,7 @@ class _Named(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns the member with this name, in either form and any case; ValueError where there is none."""
+        """Returns the member with this name, in either form and any case; raises ValueError where there is none."""
         wanted = text.strip().replace("_", "").lower()
         for one in cls:
             if one.name.replace("_", "").lower() == wanted:

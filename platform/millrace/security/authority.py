@@ -54,7 +54,7 @@ class Authority(NamedTuple):
 
     @classmethod
     def from_pem(cls, text: str) -> Self:
-        """Returns the authority whose `key_store` this text is; InvalidConfigError where it can't be read."""
+        """Returns the authority whose `key_store` this text is; raises InvalidConfigError where it can't be read."""
         try:
             key = load_pem_private_key(text.encode(), None)
             certificate = x509.load_pem_x509_certificate(text.encode())

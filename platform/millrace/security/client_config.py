@@ -35,7 +35,7 @@ class SecuritySource:
     options: tuple[tuple[str, str], ...] = ()
 
     def read(self) -> ClientSecurity:
-        """Returns the security by this process's files and environment; raises as `read_client_security`."""
+        """Returns the security by this process's files and environment; raises what `read_client_security` raises."""
         return read_client_security(self.client_config, dict(self.options))
 
 
@@ -44,7 +44,9 @@ def read_client_security(
     options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ClientSecurity:
-    """Returns the security that file, environment and options ask for together; InvalidConfigError names the place.
+    """Returns the security that file, environment and options ask for together.
+
+    Raises InvalidConfigError, which names the place.
 
     Args:
         client_config: the path of a file, or `env:NAME`; None or "" for the file that MILLRACE_CLIENT_CONFIG names.

@@ -86,7 +86,9 @@ def is_of_security(name: str) -> bool:
 
 
 def canonical(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties of security under Kafka's own names, checked; PropertyError names the one that is wrong.
+    """Returns the properties of security under Kafka's own names, checked.
+
+    Raises PropertyError, which names the one that is wrong.
 
     It checks that the files of certificates and keys can be read, and does not parse them.
     """

@@ -81,7 +81,8 @@ class ClientSecurity:
     def secure(self, connected: socket.socket, host: str) -> socket.socket:
         """Returns the socket over which to talk to a host: after the TLS handshake, or as it is.
 
-        TlsError where the host does not prove its identity, or refuses this client; OSError where the connection fails.
+        Raises TlsError where the host does not prove its identity, or refuses this client; raises OSError where the
+        connection fails.
         """
         if self.context is None:
             return connected

@@ -44,7 +44,7 @@ def files_of(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def read_key_store(properties: Mapping[str, str]) -> KeyAndChain | None:
-    """Returns the key and its certificates; None where no property names them. InvalidConfigError."""
+    """Returns the key and its certificates; None where no property names them. Raises InvalidConfigError."""
     password = properties.get(KEY_PASSWORD) or None
     key, chain = f"{KEY_STORE}.key", f"{KEY_STORE}.certificate.chain"
     if properties.get(key) or properties.get(chain):
@@ -64,7 +64,7 @@ def read_key_store(properties: Mapping[str, str]) -> KeyAndChain | None:
 
 
 def read_trust_store(properties: Mapping[str, str]) -> Sequence[x509.Certificate] | None:
-    """Returns the trusted certificates; None where no property names them. InvalidConfigError."""
+    """Returns the trusted certificates; None where no property names them. Raises InvalidConfigError."""
     name = f"{TRUST_STORE}.certificates"
     if properties.get(name):
         _check_is_pem(TRUST_STORE, properties, name)

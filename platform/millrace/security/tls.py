@@ -31,7 +31,7 @@ NEWEST = {"TLS": "TLSv1.3", "TLSv1.2": "TLSv1.2", "TLSv1.3": "TLSv1.3"}
 
 
 def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns the context of a listener. InvalidConfigError names the property and the file."""
+    """Returns the context of a listener. Raises InvalidConfigError, which names property and file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_protocol(context, properties)
     material = read_key_store(properties)
@@ -50,7 +50,7 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns the context of a client. InvalidConfigError names the property and the file."""
+    """Returns the context of a client. Raises InvalidConfigError, which names property and file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_protocol(context, properties)
     algorithm = properties.get(IDENTIFICATION, "https").strip().lower()

@@ -55,7 +55,7 @@ class Direction(Enum):
 
 
 def decode(api_key: int, version: int, direction: Direction, body: memoryview | bytes) -> Any:
-    """Returns the message in `body`; MalformedRequestError where the bytes are no such message."""
+    """Returns the message in `body`; raises MalformedRequestError where the bytes are no such message."""
     return decoder(api_key, version, direction)(body)
 
 
@@ -87,7 +87,7 @@ def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> 
 
 
 def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
-    """Returns the bytes of a client's request; InvalidRequestError for a value that its field can't hold."""
+    """Returns the bytes of a client's request; raises InvalidRequestError for a value that its field can't hold."""
     try:
         return encode(api_key, version, Direction.REQUEST, fields)
     except UnicodeEncodeError as error:

@@ -72,7 +72,10 @@ class FrameBuffer:
         return self._scratch_view[start : start + at_most_bytes]
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Takes in `count` bytes, and yields each whole body. FrameSizeError for a size above the limit or below 0."""
+        """Takes in `count` bytes, and yields each whole body.
+
+        Raises FrameSizeError for a size above the limit or below 0.
+        """
         if self._partial_size:
             return self._received_partial(count)
         end = len(self._size_prefix) + self._left_bytes + count

@@ -38,7 +38,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """Parses the header of a frame, also of an unknown API. MalformedRequestError where it is cut short."""
+    """Parses the header of a frame, also of an unknown API. Raises MalformedRequestError where it is cut short."""
     try:
         api_key, api_version, correlation_id, client_id_length = FIXED.unpack_from(frame)
     except struct.error:

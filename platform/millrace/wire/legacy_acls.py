@@ -64,7 +64,7 @@ class DeleteAclsRequest(NamedTuple):
 
 
 def decode_describe_acls(body: memoryview | bytes) -> FilterAsked:
-    """Returns the request; MalformedRequestError where the bytes are none, as from the other decoders."""
+    """Returns the request; raises MalformedRequestError where the bytes are none, as from the other decoders."""
     return _filter(Decoder(body, error=MalformedRequestError))
 
 

@@ -40,7 +40,7 @@ class EpochEnd(NamedTuple):
 
 
 def decode_epoch_request(version: int, body: memoryview | bytes) -> list[tuple[str, list[EpochWanted]]]:
-    """Returns (topic, partitions) for each topic; MalformedRequestError where the bytes are no such message."""
+    """Returns (topic, partitions) for each topic; raises MalformedRequestError where the bytes are no such message."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     if version >= 3:
         read.int32()

@@ -79,7 +79,7 @@ def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None
 
 @lru_cache(maxsize=PLACES_MAX)
 def produce_place(version: int, place: bytes) -> ProducePlace:
-    """Returns the meaning of a place's bytes; MalformedRequestError where the topic's name is not UTF-8."""
+    """Returns the meaning of a place's bytes; raises MalformedRequestError where the topic's name is not UTF-8."""
     name, topic_id = "", NO_TOPIC_ID
     try:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:

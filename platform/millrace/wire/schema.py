@@ -233,7 +233,10 @@ def _known(step: _Step, body: Buffer, place: tuple[int, int, int], left: list[in
 
 
 def read_varint(body: Buffer, position: int) -> tuple[int, int]:
-    """Returns (number, position behind it); ValueError where it is too long, IndexError where it is cut short."""
+    """Returns (number, position behind it).
+
+    Raises ValueError where it is too long, IndexError where it is cut short.
+    """
     value = 0
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
         byte = body[position]

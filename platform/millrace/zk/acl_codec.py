@@ -57,7 +57,7 @@ def acl_fields(acls: Iterable[Acl]) -> list[dict[str, str]]:
 
 
 def acls_of(fields: Iterable[Mapping[str, str]]) -> frozenset[Acl]:
-    """Returns the entries in JSON as `acl_fields` writes it; ValueError or KeyError for other JSON."""
+    """Returns the entries in JSON as `acl_fields` writes it; raises ValueError or KeyError for other JSON."""
     return frozenset(
         Acl(
             _principal(one["principal"]),

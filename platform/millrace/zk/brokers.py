@@ -14,8 +14,8 @@ def read_brokers(
 ) -> tuple[Address, ...]:
     """Returns where clients of a security protocol reach the live brokers, by the order of their ids as text.
 
-    With `watch` the session reports the next broker that comes or goes. A broker without a listener of that protocol
-    is left out; ZooKeeperError where none of the brokers has one, and for a registration that can't be read.
+    With `watch` the session reports the next broker that comes or goes. A broker without a listener of that protocol is
+    left out; raises ZooKeeperError where none of the brokers has one, and for a registration that can't be read.
     """
     ids = sorted(session.children(paths.BROKER_IDS, watch=watch))
     nodes = session.get_many([f"{paths.BROKER_IDS}/{one}" for one in ids])

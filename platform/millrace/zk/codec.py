@@ -241,7 +241,7 @@ def dump(fields: Mapping[str, object]) -> bytes:
 
 
 def decoded(data: bytes, what: str, build: Callable[[Any], T]) -> T:
-    """Returns what `build` makes of a document; ZooKeeperError, which says `what` it should be, where it can't."""
+    """Returns what `build` makes of a document; raises ZooKeeperError, which names `what` it should be."""
     try:
         return build(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -36,7 +36,7 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
         self._context = security.tls
 
     def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> socket.socket:
-        """Returns a connection whose handshake is done; OSError where it fails, with the reason."""
+        """Returns a connection whose handshake is done; raises OSError where it fails, with the reason."""
         plain = socket.create_connection(address, timeout / CONNECTS_PER_TIMEOUT)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -83,7 +83,7 @@ class Connects:
 
 
 def new_client(connect: str, timeout_s: float, security: ZooKeeperSecurity) -> KazooClient:
-    """Returns a client that is not started; InvalidConfigError for a `connect` that names no servers."""
+    """Returns a client that is not started; raises InvalidConfigError for a `connect` that names no servers."""
     login = security.login
     try:
         return KazooClient(

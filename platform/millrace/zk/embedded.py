@@ -110,7 +110,7 @@ class EmbeddedZooKeeper:
 
     @property
     def pid(self) -> int:
-        """The server's process id; SetupError while it does not run."""
+        """The server's process id; raises SetupError while it does not run."""
         if self._process is None:
             raise SetupError("ZooKeeper is not running")
         return self._process.pid
@@ -121,7 +121,7 @@ class EmbeddedZooKeeper:
         return self.directory / "zookeeper.log"
 
     def start(self) -> None:
-        """Returns once it serves; SetupError where Java or the jars are missing or the port is taken."""
+        """Returns once it serves; raises SetupError where Java or the jars are missing or the port is taken."""
         if self._process is not None:
             return
         attempts = 1 if self.port else PORT_ATTEMPTS
@@ -213,7 +213,7 @@ class EmbeddedEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
-        """Starts all at once, as none serves before most of them run; SetupError as for one server."""
+        """Starts all at once, as none serves before most of them run; raises SetupError as for one server."""
         with ThreadPoolExecutor(len(self.servers)) as pool:
             list(pool.map(EmbeddedZooKeeper.start, self.servers))
 
@@ -223,7 +223,7 @@ class EmbeddedEnsemble:
             server.stop()
 
     def leader(self) -> EmbeddedZooKeeper:
-        """Returns the server that leads; SetupError while none does."""
+        """Returns the server that leads; raises SetupError while none does."""
         for server in self.servers:
             if mode_of(LOOPBACK, server.port) == "leader":
                 return server

@@ -38,7 +38,10 @@ class Login:
 
 
 def read_login(file: str) -> Login:
-    """Returns the login in the section Client of a JAAS file; InvalidConfigError names the file, and no secret."""
+    """Returns the login in the section Client of a JAAS file.
+
+    Raises InvalidConfigError, which names the file, and no secret.
+    """
     try:
         with Path(file).open(encoding="utf-8") as content:
             return parse_login(content.read(MAX_FILE_BYTES))
@@ -48,7 +51,7 @@ def read_login(file: str) -> Login:
 
 
 def parse_login(text: str) -> Login:
-    """Returns the login in the section Client of a JAAS file's text; ValueError without a secret in it."""
+    """Returns the login in the section Client of a JAAS file's text; raises ValueError without a secret in it."""
     module, options = _client_entry(list(_tokens(text)))
     if module != DIGEST_MODULE:
         raise ValueError(f"the section {SECTION} has the login module {module}, and only {DIGEST_MODULE} is served")

@@ -42,7 +42,7 @@ class ZooKeeperSecurity:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Returns what the properties ask for, with the files that they name read. InvalidConfigError."""
+        """Returns what the properties ask for, with the files that they name read. Raises InvalidConfigError."""
         config = ZooKeeperSecurityConfig.from_properties(properties)
         return cls(
             tls_context(config) if config.zookeeper_ssl_client_enable else None,

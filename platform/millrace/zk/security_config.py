@@ -60,7 +60,7 @@ class ZooKeeperSecurityConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Parses those of the given properties that are declared here. InvalidConfigError."""
+        """Parses those of the given properties that are declared here. Raises InvalidConfigError."""
         known, _ = split_security(properties)
         config = build(cls, ZOOKEEPER_SECURITY.parse(known))
         _check(config)

@@ -102,7 +102,7 @@ class _Registration:
 class ZooKeeperSession:
     """One client of one ensemble. Thread-safe; every call may raise ZooKeeperError.
 
-    InvalidConfigError for a `connect` that names no servers.
+    Raises InvalidConfigError for a `connect` that names no servers.
 
     Args:
         connect: `HOST:PORT[,HOST:PORT…][/chroot]`; the chroot is made if it is not there.
@@ -144,7 +144,7 @@ class ZooKeeperSession:
         return identity
 
     def start(self) -> None:
-        """Connects; ZooKeeperError where nothing answers in time, with the reason of the last failure."""
+        """Connects; raises ZooKeeperError where nothing answers in time, with the reason of the last failure."""
         if not self._client.start_async().wait(self._connection_timeout_s):
             self.close()
             if self._connects.login_refused:

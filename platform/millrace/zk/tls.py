@@ -22,7 +22,10 @@ PEM_ENDINGS = (".pem", ".crt")
 
 
 def tls_context(config: ZooKeeperSecurityConfig) -> ssl.SSLContext:
-    """Returns the context; InvalidConfigError names the property and the file, and has no secret in it."""
+    """Returns the context.
+
+    Raises InvalidConfigError, which names the property and the file, and has no secret in it.
+    """
     # Few processes speak TLS to ZooKeeper, and what reads certificates takes a tenth of a second to load.
     from millrace.security.tls import client_context  # noqa: PLC0415
 

@@ -34,7 +34,7 @@ class ConsoleProcess:
         self._starting = asyncio.Lock()
 
     async def socket(self) -> str:
-        """Returns the path of the socket of the running process. SetupError where it does not start."""
+        """Returns the path of the socket of the running process. Raises SetupError where it does not start."""
         async with self._starting:
             if self._process is None or self._process.returncode is not None:
                 await self._start()

@@ -122,7 +122,7 @@ def _begins_with_one(name: str, prefixes: frozenset[str]) -> bool:
 
 
 def super_users(text: str) -> frozenset[Principal]:
-    """Returns the principals in `super.users`, which are separated by semicolons. InvalidConfigError."""
+    """Returns the principals in `super.users`, which are separated by semicolons. Raises InvalidConfigError."""
     return frozenset(_principal(one.strip()) for one in _split(text))
 
 

@@ -29,7 +29,7 @@ NEEDS = ("authorize", "authorize_by_resource_type", "take")
 
 
 def configured_authorizer(config: BrokerConfig, properties: Mapping[str, str]) -> Authorizer | None:
-    """Returns the authorizer; None for a broker without access control. InvalidConfigError."""
+    """Returns the authorizer; None for a broker without access control. Raises InvalidConfigError."""
     name = config.authorizer_class_name.strip()
     if name in ACLS:
         return AclAuthorizer(super_users(config.super_users), allows_if_no_acl=config.allow_everyone_if_no_acl_found)

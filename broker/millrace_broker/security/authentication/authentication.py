@@ -86,7 +86,7 @@ class Authentication:
         return self.state is State.COMPLETE and self._ends_ms is None
 
     def admit(self, api_key: int, version: int) -> None:
-        """Takes note of a request before it is read; IllegalSaslStateError for one that may not come now."""
+        """Takes note of a request before it is read; raises IllegalSaslStateError for one that may not come now."""
         if self.state is State.COMPLETE:
             is_over = self._ends_ms is not None and self._clock.monotonic_ms() >= self._ends_ms
             if is_over and api_key != ApiKey.SASL_HANDSHAKE:
@@ -100,7 +100,8 @@ class Authentication:
     def handshake(self, version: int, mechanism: str) -> None:
         """Takes the mechanism that a client chooses.
 
-        IllegalSaslStateError where it may not authenticate now, UnsupportedSaslMechanismError where it is not offered.
+        Raises IllegalSaslStateError where it may not authenticate now, UnsupportedSaslMechanismError where it is not
+        offered.
         """
         now_ms = self._clock.monotonic_ms()
         if self.state is State.COMPLETE:
@@ -116,7 +117,10 @@ class Authentication:
         self.state = State.TOKENS if version >= FIRST_VERSION_WITH_HEADERS else State.BARE_TOKENS
 
     def authenticate(self, token: bytes) -> Challenge:
-        """Takes a token; SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come."""
+        """Takes a token.
+
+        Raises SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come.
+        """
         mechanism = self._mechanism
         if mechanism is None or self.state not in (State.TOKENS, State.BARE_TOKENS):
             raise IllegalSaslStateError("a token is not expected now")

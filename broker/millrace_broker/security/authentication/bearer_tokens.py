@@ -51,7 +51,10 @@ def token_check(rules: TokenRules, keys: Keys, clock: Clock) -> Callable[[str], 
 
 
 def check_token(token: str, rules: TokenRules, keys: Keys, now_ms: int) -> Authenticated:
-    """Returns the user of a token, and when it expires; SaslAuthenticationError says what is wrong with it."""
+    """Returns the user of a token, and when it expires.
+
+    Raises SaslAuthenticationError, which says what is wrong with it.
+    """
     try:
         header = jwt.get_unverified_header(token)
         claims = _unsigned(token, header) if rules.keys_url is None else _signed(token, header, rules, keys)

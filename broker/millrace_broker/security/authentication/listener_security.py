@@ -38,7 +38,10 @@ class ListenerSecurity:
 
 
 def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerSecurity:
-    """Returns what holds for a listener with SASL; InvalidConfigError names the property that is missing or wrong."""
+    """Returns what holds for a listener with SASL.
+
+    Raises InvalidConfigError, which names the property that is missing or wrong.
+    """
     config = sasl_config(properties)
     mechanisms = _mechanisms(config)
     logins = {one: _login(listener, one, properties) for one in mechanisms if one in (PLAIN, OAUTHBEARER)}
@@ -59,7 +62,10 @@ def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerS
 
 
 def sasl_config(properties: Mapping[str, str], mechanism: str = "") -> SaslConfig:
-    """Returns the properties that hold for a mechanism, or for all of them. InvalidConfigError for a bad value."""
+    """Returns the properties that hold for a mechanism, or for all of them.
+
+    Raises InvalidConfigError for a bad value.
+    """
     values: dict[str, Value] = {}
     for name, key in SASL_CONFIG.keys.items():
         text = properties.get(f"{mechanism.lower()}.{name}", properties.get(name))

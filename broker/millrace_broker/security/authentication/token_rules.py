@@ -45,7 +45,7 @@ class TokenRules:
 
 
 def token_rules(config: SaslConfig, options: Mapping[str, str]) -> TokenRules:
-    """Returns the rules; InvalidConfigError where a property is missing or wrong."""
+    """Returns the rules; raises InvalidConfigError where a property is missing or wrong."""
     handler, keys_url = config.sasl_server_callback_handler_class, config.sasl_oauthbearer_jwks_endpoint_url
     if handler == UNSECURED_HANDLER:
         return _unsecured(options)

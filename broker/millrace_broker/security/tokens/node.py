@@ -36,7 +36,7 @@ def encode_token(token: DelegationToken) -> bytes:
 
 
 def decode_token(data: bytes) -> DelegationToken:
-    """Returns the token in a node; ZooKeeperError for another document."""
+    """Returns the token in a node; raises ZooKeeperError for another document."""
     return decoded(data, "delegation token", _token)
 
 

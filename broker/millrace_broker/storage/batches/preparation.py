@@ -50,13 +50,13 @@ class Prepared:
 
 
 def prepare(batches: Buffer, config: LogConfig, now_ms: int) -> Steps[Prepared]:
-    """Returns the batches as they are to be appended; RecordError for the first rule that is broken."""
+    """Returns the batches as they are to be appended; raises RecordError for the first rule that is broken."""
     view = memoryview(batches)
     return (yield from prepare_found(view, validate_produced(view, config.max_message_bytes), config, now_ms))
 
 
 def prepare_found(view: memoryview, found: Batches, config: LogConfig, now_ms: int) -> Steps[Prepared]:
-    """Returns batches whose headers are valid as they are to be appended; RecordError."""
+    """Returns batches whose headers are valid as they are to be appended; raises RecordError."""
     rules, codec = rules_of(config, now_ms), codec_of_topic(config)
     parts: list[Buffer] = []
     for position, header in found:

@@ -31,7 +31,10 @@ class RecordSlice(NamedTuple):
 
 
 def record_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
-    """Yields each record of a batch's body. CorruptRecordError where count, offsets or lengths are not the header's."""
+    """Yields each record of a batch's body.
+
+    Raises CorruptRecordError where count, offsets or lengths are not the header's.
+    """
     position, before, last = 0, -1, header.last_offset_delta
     try:
         for _ in range(header.record_count):

@@ -77,7 +77,7 @@ def segment_bounds(end: int, base_offset: int, lowest: int = 0) -> Bounds:
 
 
 def examine(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> Iterator[ValidBatch | Damage]:
-    """Yields everything in the file from a position on, in order and without a gap. OSError passes, no other error."""
+    """Yields everything in the file from a position on, in order and without a gap. Raises OSError, no other error."""
     while position < bounds.end:
         try:
             found = batch_at(fs, fd, position, bounds)
@@ -93,7 +93,7 @@ def examine(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> Iterator[
 
 
 def batch_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch:
-    """Reads the valid batch that begins at `position`; CorruptRecordError says why there is none."""
+    """Reads the valid batch that begins at `position`; raises CorruptRecordError, which says why there is none."""
     head = fs.pread(fd, min(HEADER_BYTES, bounds.end - position), position)
     if len(head) < _MESSAGE.size:
         raise CorruptRecordError(f"{len(head)} bytes are too few for a batch")
@@ -134,7 +134,7 @@ def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
 
 
 def batch_behind(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
-    """Returns the first batch of format v2 behind damage at `position`; None without one. OSError passes."""
+    """Returns the first batch of format v2 behind damage at `position`; None without one. Raises OSError."""
     head = fs.pread(fd, _OFFSET_AND_LENGTH.size, position)
     if len(head) == _OFFSET_AND_LENGTH.size:
         end = position + LOG_OVERHEAD_BYTES + _OFFSET_AND_LENGTH.unpack(head)[1]
@@ -156,7 +156,7 @@ def batch_behind(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> Vali
 
 
 def valid_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
-    """Returns the valid batch of format v2 that begins at `position`; None without one. OSError passes."""
+    """Returns the valid batch of format v2 that begins at `position`; None without one. Raises OSError."""
     head = fs.pread(fd, min(HEADER_BYTES, max(bounds.end - position, 0)), position)
     if len(head) < HEADER_BYTES or head[MAGIC_POSITION] != MAGIC_V2:
         return None

@@ -79,7 +79,10 @@ def scan_headers(
 
 
 def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) -> FoundBatch | None:
-    """Finds the first batch whose last offset is not below `offset`; None without one. Raises as `scan_headers`."""
+    """Finds the first batch whose last offset is not below `offset`; None without one.
+
+    Raises what `scan_headers` raises.
+    """
     for at, size_bytes, base_offset, last_offset_delta, chunk, chunk_position in _extents(fs, fd, position, end):
         next_offset = base_offset + last_offset_delta + 1
         if next_offset > offset:
@@ -91,7 +94,10 @@ def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) ->
 
 
 def first_behind(fs: FileSystem, fd: int, position: int, end: int, limit: int) -> tuple[int, int] | None:
-    """Returns (position, base offset) of the first batch that ends behind `limit`. Raises as `scan_headers`."""
+    """Returns (position, base offset) of the first batch that ends behind `limit`.
+
+    Raises what `scan_headers` raises.
+    """
     for at, size_bytes, base_offset, _, _, _ in _extents(fs, fd, position, end):
         if at + size_bytes > limit:
             return at, base_offset
@@ -122,7 +128,7 @@ def _extents(fs: FileSystem, fd: int, position: int, end: int) -> Iterator[tuple
 
 
 def offset_at(fs: FileSystem, fd: int, position: int) -> int:
-    """Returns the base offset of the batch at a position. OSError passes."""
+    """Returns the base offset of the batch at a position. Raises OSError."""
     return int(OFFSET.unpack(fs.pread(fd, OFFSET.size, position))[0])
 
 
@@ -157,7 +163,7 @@ def walk_batches(fs: FileSystem, fd: int, end: int, position: int = 0) -> Iterat
 
 
 def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
-    """Reads as much as is read at a time, at least a header. CorruptRecordError where the file is shorter."""
+    """Reads as much as is read at a time, at least a header. Raises CorruptRecordError where the file is shorter."""
     if end - position < HEADER_BYTES:
         raise CorruptRecordError(f"{end - position} bytes are too few for a batch")
     wanted = min(BATCHES_CHUNK_BYTES, end - position)

@@ -90,7 +90,7 @@ def cleaned(
     is_void: bool = False,
     paced: Pace = iter,
 ) -> Buffer | None:
-    """Returns what is left of a batch, None for nothing; RecordError for one whose records can't be read.
+    """Returns what is left of a batch, None for nothing; raises RecordError for one whose records can't be read.
 
     `is_void` says that no reader needs anything in it: it belongs to an aborted transaction, or is the marker of one of
     which nothing is left. `paced` yields the records, and may make breaks between them.

@@ -53,7 +53,7 @@ def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, a
 ) -> int:
     """Puts the keys of the dirty records into the map; returns the offset after the last one put.
 
-    It ends early where the map is full. RecordError for a damaged batch; OSError passes.
+    It ends early where the map is full. Raises RecordError for a damaged batch, or OSError.
     """
     next_offset = first_dirty_offset
     for segment in segments:
@@ -107,8 +107,8 @@ class SegmentRewriter:
     def rewrite(self, group: Sequence[LogSegment], throttle: Throttle) -> LogSegment:
         """Returns the new segment, complete and synced under its `.cleaned` names.
 
-        Raises RecordError for a damaged batch, StorageError, CompactionStoppedError; OSError passes. Then nothing of it
-        is left.
+        Raises RecordError for a damaged batch, StorageError, CompactionStoppedError or OSError.
+        Nothing of the new segment is left then.
         """
         new = LogSegment(self._fs, self._directory, group[0].base_offset, self._config, CLEANED_FILE_SUFFIX)
         try:
@@ -172,7 +172,7 @@ def discard(fs: FileSystem, segment: LogSegment) -> None:
 
 
 def remove_stale(fs: FileSystem, directory: str) -> None:
-    """Removes what an earlier pass of this process could not remove. OSError passes."""
+    """Removes what an earlier pass of this process could not remove. Raises OSError."""
     for name in fs.listdir(directory):
         if name.endswith(CLEANED_FILE_SUFFIX):
             fs.unlink(os.path.join(directory, name))
@@ -183,8 +183,8 @@ def _batches(
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yields each batch from a batch's position on, read in portions that the throttle counts.
 
-    CorruptRecordError for a batch whose CRC is wrong, or whose offsets, which the CRC does not cover, don't rise within
-    those of the segment.
+    Raises CorruptRecordError for a batch whose CRC is wrong, or whose offsets, which the CRC does not cover, don't rise
+    within those of the segment.
     """
     end, chunk, start = segment.size_bytes, memoryview(b""), position
     least_offset = segment.base_offset
@@ -207,7 +207,10 @@ def _batches(
 
 
 def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, throttle: Throttle) -> memoryview:
-    """Reads up to `length` bytes of a segment, at least a header. CorruptRecordError where its log was truncated."""
+    """Reads up to `length` bytes of a segment, at least a header.
+
+    Raises CorruptRecordError where its log was truncated.
+    """
     length = max(min(length, segment.size_bytes - position), HEADER_BYTES)
     throttle.take(length)
     data = fs.pread(segment.fd, length, position)

@@ -145,7 +145,7 @@ class LogCleaner:
         return reports
 
     def plan(self, topics: Collection[str] | None = None, *, force: bool = False) -> list[CompactionReport]:
-        """Reports, the dirtiest log first, what `run` would rewrite, and changes nothing. StorageError."""
+        """Reports, the dirtiest log first, what `run` would rewrite, and changes nothing. Raises StorageError."""
         choices = self._choices(lambda key: topics is None or key.topic in topics, force=force)
         return [
             _report(
@@ -171,7 +171,10 @@ class LogCleaner:
         self._config = config
 
     def follow(self, old: Log, new: Log) -> None:
-        """Follows a log that was moved to another folder and is as clean there; on a worker thread. StorageError."""
+        """Follows a log that was moved to another folder and is as clean there; on a worker thread.
+
+        Raises StorageError.
+        """
         with self._offsets_lock:
             known = self._first_dirty.get(old.topic_partition)
             if known is not None and known[0] is old:
@@ -329,7 +332,7 @@ class LogCleaner:
                 self._write_checkpoints(log)
 
     def _truncated(self, log: Log) -> None:
-        """Lets what is appended behind a truncation be dirty; on the log's own thread. StorageError."""
+        """Lets what is appended behind a truncation be dirty; on the log's own thread. Raises StorageError."""
         with self._offsets_lock:
             known = self._first_dirty.get(log.topic_partition)
             if known is not None and known[0] is log and known[1] > log.log_end_offset:

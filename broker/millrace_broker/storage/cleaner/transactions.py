@@ -33,7 +33,7 @@ class CleanedTransactions:
         self._needed: list[AbortedTransaction] = []
 
     def is_void(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Takes the next batch; returns whether no reader needs it. CorruptRecordError, InvalidRecordError."""
+        """Takes the next batch; returns whether no reader needs it. Raises CorruptRecordError or InvalidRecordError."""
         while self._coming and self._coming[0].first_offset <= header.last_offset:
             aborted = self._coming.popleft()
             self._aborting[aborted.producer_id] = aborted

@@ -58,7 +58,7 @@ class DataDir:
     def open(self, *, cluster_id: str, broker_id: int) -> None:
         """Locks the folder, making it if need be, checks whose it is, and reads its marker and checkpoints.
 
-        Nothing in an existing folder is changed yet: `begin` comes before the first change. Raises StorageError,
+        Nothing in an existing folder is changed yet: `begin` comes before the first change. Raises StorageError or
         DataDirInUseError where another broker holds the folder, and InconsistentClusterIdError.
         """
         with storage_errors(self.path):
@@ -75,7 +75,10 @@ class DataDir:
             self.is_clean = self._fs.exists(marker)
 
     def begin(self) -> None:
-        """Removes the marker: from now on the folder may be changed, and a crash means recovery. StorageError."""
+        """Removes the marker: from now on the folder may be changed, and a crash means recovery.
+
+        Raises StorageError.
+        """
         if self.is_clean:
             marker = self._join(CLEAN_SHUTDOWN)
             with storage_errors(marker):
@@ -120,11 +123,11 @@ class DataDir:
         return frozenset(self._unopened or ())
 
     def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Yields each partition and its folder, deleted ones left out. StorageError."""
+        """Yields each partition and its folder, deleted ones left out. Raises StorageError."""
         return self._parsed_names(parse_partition_dir)
 
     def copies(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Yields each partition and the folder that its log is, or was, being copied to. StorageError."""
+        """Yields each partition and the folder that its log is, or was, being copied to. Raises StorageError."""
         return self._parsed_names(parse_future_dir)
 
     def _parsed_names(self, parse: Callable[[str], TopicPartition | None]) -> Iterator[tuple[TopicPartition, str]]:
@@ -136,7 +139,7 @@ class DataDir:
                 yield topic_partition, self._join(name)
 
     def remove_deleted_dirs(self) -> int:
-        """Removes the folders of partitions that were deleted before; returns how many. StorageError."""
+        """Removes the folders of partitions that were deleted before; returns how many. Raises StorageError."""
         with storage_errors(self.path):
             names = [name for name in self._fs.listdir(self.path) if name.endswith(DELETED_DIR_SUFFIX)]
             for name in names:
@@ -144,14 +147,14 @@ class DataDir:
         return len(names)
 
     def write_checkpoints(self, recovery_points: Offsets, log_start_offsets: Offsets) -> None:
-        """Replaces both checkpoints; StorageError."""
+        """Replaces both checkpoints; raises StorageError."""
         write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
         self.recovery_points = recovery_points
         write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
         self.log_start_offsets = log_start_offsets
 
     def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Removes partitions that are about to be made from the checkpoints; StorageError.
+        """Removes partitions that are about to be made from the checkpoints; raises StorageError.
 
         The entries are about older logs of those names; after a crash they would be taken for the new ones.
         """
@@ -163,12 +166,12 @@ class DataDir:
             )
 
     def write_high_watermarks(self, high_watermarks: Offsets) -> None:
-        """Replaces `replication-offset-checkpoint`; StorageError."""
+        """Replaces `replication-offset-checkpoint`; raises StorageError."""
         write_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT), high_watermarks)
         self.high_watermarks = high_watermarks
 
     def mark_clean(self) -> None:
-        """Writes the marker that says that everything in the folder is synced. StorageError."""
+        """Writes the marker that says that everything in the folder is synced. Raises StorageError."""
         marker = self._join(CLEAN_SHUTDOWN)
         with storage_errors(marker):
             write_file_durably(self._fs, marker, CLEAN_SHUTDOWN_CONTENT)
@@ -211,7 +214,7 @@ def _in_use(path: str) -> DataDirInUseError:
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """Removes a partition's folder, which holds files only, if it is there. OSError passes."""
+    """Removes a partition's folder, which holds files only, if it is there. Raises OSError."""
     if not fs.exists(path):
         return
     for name in fs.listdir(path):

@@ -49,8 +49,8 @@ class DataDirs:
     def choose(self, topic_partition: TopicPartition, planned: Mapping[str, int] | None = None) -> DataDir:
         """Returns the folder in which a new log is to be made.
 
-        `planned` counts, by the folder's path, logs that are about to be made. StorageError where no folder is online,
-        the preferred one is not, or one that is offline may hold the log.
+        `planned` counts, by the folder's path, logs that are about to be made. Raises StorageError where no folder is
+        online, the preferred one is not, or one that is offline may hold the log.
         """
         for data_dir in self.all:
             if data_dir.may_hold_unopened(topic_partition):

@@ -25,7 +25,7 @@ class DeletedDirs:
         self._waiting.append((self._clock.monotonic_ms() + delay_ms, path))
 
     def remove_due(self) -> int:
-        """Removes the folders whose delay is over; returns how many. StorageError."""
+        """Removes the folders whose delay is over; returns how many. Raises StorageError."""
         removed = 0
         while (path := self._next_due()) is not None:
             with storage_errors(path):

@@ -47,17 +47,20 @@ class LogCheckpoints:
             yield
 
     def write_all(self, data_dirs: Collection[DataDir]) -> None:
-        """Writes recovery points and log start offsets. StorageError after all folders were tried."""
+        """Writes recovery points and log start offsets. Raises StorageError after all folders were tried."""
         self.each_online_dir(self.write, data_dirs)
 
     def write(self, data_dir: DataDir) -> None:
-        """Writes recovery points and log start offsets of a folder's logs. The caller holds its lock. StorageError."""
+        """Writes recovery points and log start offsets of a folder's logs. The caller holds its lock.
+
+        Raises StorageError.
+        """
         self._write(data_dir, self._table.in_dir(data_dir))
 
     def write_with_arriving(self, data_dir: DataDir, topic_partition: TopicPartition) -> None:
         """Writes all that is known of a log into the checkpoints of the folder that it is about to move to.
 
-        The caller holds its lock. StorageError.
+        The caller holds its lock. Raises StorageError.
         """
         self._write(data_dir, {**self._table.in_dir(data_dir), topic_partition: self._table.logs[topic_partition]})
         watermark = self.high_watermark(topic_partition)
@@ -65,7 +68,9 @@ class LogCheckpoints:
 
     @contextmanager
     def lowered(self, offsets: Mapping[TopicPartition, int]) -> Iterator[None]:
-        """Writes checkpoints that say nothing above `offsets` of logs that are about to be cut there. StorageError.
+        """Writes checkpoints that say nothing above `offsets` of logs that are about to be cut there.
+
+        Raises StorageError.
 
         No others are written within the context. What a checkpoint calls synced, a start never cuts, though it may have
         been written after the truncation; what lies below a log start offset, a start drops.
@@ -100,7 +105,7 @@ class LogCheckpoints:
     ) -> None:
         """Writes high watermarks, where one has moved; those of logs that are not named stay.
 
-        StorageError after all folders were tried.
+        Raises StorageError after all folders were tried.
         """
 
         def write(data_dir: DataDir) -> None:
@@ -112,7 +117,7 @@ class LogCheckpoints:
         self.each_online_dir(write, data_dirs)
 
     def each_online_dir(self, work: Callable[[DataDir], None], data_dirs: Collection[DataDir]) -> None:
-        """Does `work` for each of the folders that is online, under its lock; StorageError after all were tried.
+        """Does `work` for each of the folders that is online, under its lock; raises StorageError after all were tried.
 
         A folder that is not there any more goes offline: appends to its open files would succeed, and be lost.
         """

@@ -32,7 +32,7 @@ class LogFactory:
         self._configs = configs
 
     def open(self, data_dir: DataDir, topic_partition: TopicPartition, directory: str) -> LogEntry:
-        """Opens a log that is found in a data folder, with the broker's default settings. StorageError."""
+        """Opens a log that is found in a data folder, with the broker's default settings. Raises StorageError."""
         log = Log(
             self._fs,
             self._clock,
@@ -61,7 +61,7 @@ class LogFactory:
             return None
 
     def make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[LogEntry]:
-        """Makes the folders of logs, durably, and then yields each log. InvalidConfigError, StorageError."""
+        """Makes the folders of logs, durably, and then yields each log. Raises InvalidConfigError or StorageError."""
         places = [
             (each, self._configs.of(each), os.path.join(data_dir.path, str(each.topic_partition))) for each in wanted
         ]
@@ -73,7 +73,7 @@ class LogFactory:
             yield LogEntry(topic_partition, log, topic_id)
 
     def open_copy(self, log: Log, directory: str, data_dir: DataDir) -> Log:
-        """Opens the copy of a log, which holds all that the log does. StorageError."""
+        """Opens the copy of a log, which holds all that the log does. Raises StorageError."""
         return Log(
             self._fs,
             self._clock,

@@ -44,7 +44,7 @@ class LogTable:
         return {key: log for key, log in self.logs.items() if os.path.dirname(log.directory) == data_dir.path}
 
     def add(self, entries: Sequence[LogEntry]) -> None:
-        """Adds logs that are new here. StorageError where a partition is there twice, and nothing is added."""
+        """Adds logs that are new here. Raises StorageError where a partition is there twice, and nothing is added."""
         logs: dict[TopicPartition, Log] = {}
         for topic_partition, log, _ in entries:
             known = logs.setdefault(topic_partition, log)

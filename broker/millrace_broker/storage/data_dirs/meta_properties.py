@@ -43,7 +43,7 @@ def is_damaged_id(found: uuid.UUID, expected: uuid.UUID) -> bool:
 
 
 def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id: int) -> None:
-    """Writes `meta.properties` into a fresh folder, or checks the one that is there. StorageError.
+    """Writes `meta.properties` into a fresh folder, or checks the one that is there. Raises StorageError.
 
     Raises InconsistentClusterIdError where the folder belongs to another cluster or broker.
     """
@@ -82,7 +82,7 @@ def read_cluster_id(fs: FileSystem, directory: str) -> str | None:
 def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
     """Returns the id of the topic that a partition's folder belongs to; None where none was written.
 
-    StorageError, DamagedMetadataError.
+    Raises StorageError or DamagedMetadataError.
     """
     path = os.path.join(directory, PARTITION_METADATA)
     with storage_errors(path):
@@ -100,7 +100,7 @@ def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
 
 
 def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
-    """Writes the id of the topic that a partition's folder belongs to. StorageError."""
+    """Writes the id of the topic that a partition's folder belongs to. Raises StorageError."""
     path = os.path.join(directory, PARTITION_METADATA)
     with storage_errors(path):
         write_file_durably(fs, path, _partition_metadata(topic_id))

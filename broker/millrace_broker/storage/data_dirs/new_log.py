@@ -33,12 +33,12 @@ class LogConfigs:
     """The settings of logs: a topic's properties over the broker's."""
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
-        """Takes the broker's properties; those that are not a log's are left alone. InvalidConfigError."""
+        """Takes the broker's properties; those that are not a log's are left alone. Raises InvalidConfigError."""
         self._last: tuple[Mapping[str, str], LogConfig] | None = None
         self.set_defaults(defaults)
 
     def set_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Takes other broker properties. InvalidConfigError, and nothing has changed."""
+        """Takes other broker properties. Where InvalidConfigError is raised, nothing has changed."""
         self.default = LogConfig.from_properties(defaults, {})
         self._defaults = defaults
         self._last = None

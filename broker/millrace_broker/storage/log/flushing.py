@@ -77,12 +77,15 @@ class Flushing:
         return self._segments.health.reason is not None
 
     def reconfigure(self, flush_messages: int) -> None:
-        """Takes another `flush.messages`; what is more than that is owed at once. StorageError without a lane."""
+        """Takes another `flush.messages`; what is more than that is owed at once.
+
+        Raises StorageError without a lane.
+        """
         self._flush_messages = flush_messages
         self._set_commit_limit()
 
     def commit_synced(self, *, commits_synced: bool) -> None:
-        """Says whether only what is synced counts as committed. StorageError without a lane."""
+        """Says whether only what is synced counts as committed. Raises StorageError without a lane."""
         self.commits_synced = commits_synced
         self._set_commit_limit()
 
@@ -109,16 +112,19 @@ class Flushing:
         return max(self.recovery_point, self._segments.start_offset)
 
     def put_if_owed(self) -> None:
-        """Puts the log into the lane where `commit_limit` records are not synced. StorageError without a lane."""
+        """Puts the log into the lane where `commit_limit` records are not synced.
+
+        Raises StorageError without a lane.
+        """
         if self._are_too_many(self._segments.end_offset, self.commit_limit):
             self._lane.put(self)
 
     def flush_soon(self) -> None:
-        """Puts the log into the lane. StorageError without a lane."""
+        """Puts the log into the lane. Raises StorageError without a lane."""
         self._lane.put(self)
 
     def sync(self) -> None:
-        """Flushes what is appended so far, if it was not flushed yet. StorageError."""
+        """Flushes what is appended so far, if it was not flushed yet. Raises StorageError."""
         if self.recovery_point < self._segments.end_offset:
             self.flush()
 
@@ -130,7 +136,7 @@ class Flushing:
         return now_ms - self._last_flush_ms >= flush_ms or recovery_point < segments.now.active.base_offset
 
     def flush(self) -> None:
-        """Syncs all that is appended so far; a closed log has nothing to flush. StorageError."""
+        """Syncs all that is appended so far; a closed log has nothing to flush. Raises StorageError."""
         with self.lock:
             if not self._segments.is_closed:
                 started_s = self._clock.monotonic_s()
@@ -143,7 +149,7 @@ class Flushing:
             raise StorageError(f"{self._segments.directory}: the disk has no room for indexes or leader epochs")
 
     def finish(self) -> None:
-        """Syncs and seals the whole log, which is about to be closed; the caller holds `lock`. StorageError."""
+        """Syncs and seals the whole log, which is about to be closed; the caller holds `lock`. Raises StorageError."""
         segments, active = self._segments, self._segments.now.active
         active.finish()
         with storage_errors(segments.directory):

@@ -60,7 +60,7 @@ class LeaderEpochs:
     )  # fmt: skip
 
     def __init__(self, fs: FileSystem, directory: str, batches: Batches) -> None:
-        """Reads the file, or else the headers of the log's `batches`. StorageError."""
+        """Reads the file, or else the headers of the log's `batches`. Raises StorageError."""
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         self._file_lock = Lock()
@@ -99,7 +99,7 @@ class LeaderEpochs:
         self.newest_found = max(self.newest_found, self.latest)
 
     def announce(self, epoch: int, start_offset: int) -> None:
-        """Writes an epoch that is about to begin, if it has to be in the file first. StorageError."""
+        """Writes an epoch that is about to begin, if it has to be in the file first. Raises StorageError."""
         if self.is_written_first:
             self._replace(self._with(epoch, start_offset))
 
@@ -141,7 +141,7 @@ class LeaderEpochs:
             self._replace_if_possible(kept)
 
     def catch_up(self) -> None:
-        """Writes the file if it could not be written when epochs were dropped. StorageError.
+        """Writes the file if it could not be written when epochs were dropped. Raises StorageError.
 
         This comes before an append in an epoch that the file has: the log may grow past the start of a dropped one.
         """
@@ -165,7 +165,7 @@ class LeaderEpochs:
             self._lacks_from = None
 
     def _write(self, entries: list[tuple[int, int]]) -> None:
-        """Writes the file; OSError passes. The caller holds the lock."""
+        """Writes the file; raises OSError. The caller holds the lock."""
         write_file_durably(self._fs, self._path, encode_lines(f"{epoch} {offset}" for epoch, offset in entries))
         self.is_behind = False
 
@@ -194,7 +194,7 @@ def _parse(path: str, lines: list[list[str]]) -> list[tuple[int, int]]:
 
 
 def _check(path: str, entries: Sequence[Entry], batches: Batches) -> None:
-    """Raises DamagedCheckpointError where an entry can't be true of the batches. StorageError."""
+    """Raises DamagedCheckpointError where an entry can't be true of the batches. Raises StorageError."""
     for number, (epoch, start) in enumerate(entries):
         before = entries[number - 1] if number else None
         end = entries[number + 1][1] if number + 1 < len(entries) else MAX_LONG

@@ -89,7 +89,7 @@ class Log:
         health: DirHealth | None = None,
         lane: SyncLane | None = None,
     ) -> None:
-        """Opens the log of an existing folder, recovering it unless the shutdown was clean; StorageError.
+        """Opens the log of an existing folder, recovering it unless the shutdown was clean; raises StorageError.
 
         The offsets are those of the data folder's checkpoints; `may_end_early` is as in `Promises`.
         Without a lane the log syncs at once what has to be synced.
@@ -120,7 +120,7 @@ class Log:
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 
     def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
-        """Reads what is known beside the batches (leaders, producers), and connects the parts. StorageError."""
+        """Reads what is known beside the batches (leaders, producers), and connects the parts. Raises StorageError."""
         fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
         recovery_point = min(recovery_point, segments.end_offset)
         self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers_from)
@@ -240,7 +240,7 @@ class Log:
     def reconfigure(self, config: LogConfig) -> None:
         """Takes other settings from the next append on; an open segment keeps its index sizes.
 
-        StorageError where there is no lane, and a sync that is owed now fails.
+        Raises StorageError where there is no lane, and a sync that is owed now fails.
         """
         self.config = config
         self._writer.reconfigure(config)
@@ -248,7 +248,7 @@ class Log:
         self._flushing.reconfigure(config.flush_messages)
 
     def commit_synced(self, *, commits_synced: bool) -> None:
-        """Says whether only what is synced counts as committed, as no other replica has it. StorageError: as above."""
+        """Says whether only what is synced counts as committed, as no other replica has it. Raises StorageError."""
         self._flushing.commit_synced(commits_synced=commits_synced)
 
     def append(
@@ -288,7 +288,7 @@ class Log:
     # Truncating. The checkpoints are lowered first: `LogManager.truncate_to` does both.
 
     def end_if_truncated(self, offset: int) -> int:
-        """Returns where the log would end after `truncate_to`, which cuts off whole batches. StorageError."""
+        """Returns where the log would end after `truncate_to`, which cuts off whole batches. Raises StorageError."""
         return self._truncation.end_at(offset)
 
     def truncate_to(self, offset: int) -> bool:
@@ -323,7 +323,7 @@ class Log:
         return self._flushing.is_due(now_ms, self.config.flush_ms)
 
     def flush_soon(self) -> None:
-        """Has the lane flush the log. StorageError where there is no lane, and the flush fails."""
+        """Has the lane flush the log. Raises StorageError where there is no lane, and the flush fails."""
         self._flushing.flush_soon()
 
     # Reading.
@@ -359,7 +359,7 @@ class Log:
         return self._reader.newest_timestamp_ms()
 
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
-        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do. StorageError."""
+        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do. Raises StorageError."""
         end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
         return self._reader.offsets_before(timestamp_ms, max_count, end_offset, self._clock.now_ms())
 
@@ -370,7 +370,7 @@ class Log:
         return max(self.producers.last_stable_offset(high_watermark), self._segments.start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Returns the aborted transactions that reach into the offsets from start up to end; StorageError."""
+        """Returns the aborted transactions that reach into the offsets from start up to end; raises StorageError."""
         return self._reader.aborted_transactions(start_offset, end_offset)
 
     def expire_producers(self) -> int:
@@ -380,7 +380,7 @@ class Log:
     # Retention and compaction.
 
     def raise_log_start_offset(self, offset: int) -> None:
-        """Lets the log start at `offset`, if it is above the start; OffsetOutOfRangeError above the high watermark."""
+        """Moves the log start up to `offset`; raises OffsetOutOfRangeError above the high watermark."""
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(f"{self.topic_partition}: offset {offset} is above {self.high_watermark}")
         self._segments.start_offset = max(self._segments.start_offset, offset)
@@ -406,7 +406,7 @@ class Log:
         return report
 
     def remove_deleted(self) -> int:
-        """Renames the files of deleted segments, removes those whose delay is over; returns how many. StorageError."""
+        """Renames files of deleted segments, and removes old ones; returns how many. Raises StorageError."""
         return self._segments.remove_deleted()
 
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
@@ -418,7 +418,7 @@ class Log:
         self._segments.release_replaced()
 
     def verify(self, *, dry_run: bool = False) -> VerifyReport:
-        """Reads every batch that is in the log now and checks bytes, offsets and indexes; StorageError.
+        """Reads every batch that is in the log now and checks bytes, offsets and indexes; raises StorageError.
 
         A dry run reads none, and says how much there is to read. A truncation meanwhile has it begin again.
         """
@@ -440,11 +440,11 @@ class Log:
         return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
 
     def set_damage_aside(self, offset: int) -> None:
-        """Sets aside the first damaged batch from an offset on. CorruptRecordError without one, StorageError."""
+        """Sets aside the first damaged batch from an offset on. Raises CorruptRecordError without one, StorageError."""
         self._reader.set_damage_aside(offset)
 
     def name_damage(self) -> None:
-        """Writes what was found to be damaged since the log was opened into `damaged-ranges`. StorageError."""
+        """Writes what was found to be damaged since the log was opened into `damaged-ranges`. Raises StorageError."""
         with storage_errors(self.directory):
             self._named_damage = name_damage(self._fs, self.directory, self._segments.now, self._named_damage)
 
@@ -474,7 +474,7 @@ class Log:
             take(self._segments.now)
 
     def close(self) -> None:
-        """Flushes, and gives the files back; closing again does nothing. StorageError where the flush fails."""
+        """Flushes, and gives the files back; closing again does nothing. Raises StorageError where the flush fails."""
         self.release_replaced()
         with self._segments.names_lock, self._flushing.lock:
             if self._segments.is_closed:

@@ -43,14 +43,14 @@ class LogReader:
         self._segments = segments
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> bytes:
-        """Returns the bytes of whole batches, as `Log.read`."""
+        """Returns the bytes of whole batches, as `Log.read` does."""
         found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
         return b"" if found is None else _read(found)
 
     def read_or_find(
         self, offset: int, max_bytes: int, up_to_offset: int, read_at_once_bytes: int, *, at_least_one: bool
     ) -> bytes | LogSlice:
-        """Returns the bytes of whole batches, or where they are in the file, as `Log.read_or_find`."""
+        """Returns the bytes of whole batches, or where they are in the file, as `Log.read_or_find` does."""
         found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
         if found is None:
             return b""
@@ -83,7 +83,7 @@ class LogReader:
         return None
 
     def set_damage_aside(self, offset: int) -> None:
-        """Sets aside the first damaged batch from that of an offset on, as `Log.set_damage_aside`."""
+        """Sets aside the first damaged batch from that of an offset on, as `Log.set_damage_aside` does."""
         segments = self._segments.now
         segment = segments[segments.floor_index(offset)]
         with storage_errors(segment.path):
@@ -91,7 +91,7 @@ class LogReader:
                 raise CorruptRecordError(f"{segment.path}: no damaged batch behind offset {offset}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Returns (timestamp, offset) of the first record that is not older, as `Log.offset_for_timestamp`."""
+        """Returns (timestamp, offset) of the first record that is not older, as `Log.offset_for_timestamp` does."""
         with storage_errors(self._segments.directory):
             return self._first_not_older(self._segments.now, timestamp_ms, self._segments.start_offset)
 
@@ -111,7 +111,7 @@ class LogReader:
         return None
 
     def newest_timestamp_ms(self) -> int:
-        """Returns the largest timestamp of segments that have records to read, as `Log.newest_timestamp_ms`."""
+        """Returns the largest timestamp of segments that have records to read, as `Log.newest_timestamp_ms` does."""
         start_offset = self._segments.start_offset
         return max(
             (segment.max_timestamp for segment in self._segments.now if segment.next_offset > start_offset),
@@ -119,7 +119,7 @@ class LogReader:
         )
 
     def offsets_before(self, timestamp_ms: int, max_count: int, up_to_offset: int, now_ms: int) -> list[int]:
-        """Returns offsets at which a reader may begin, newest first, as `Log.offsets_before`. StorageError."""
+        """Returns offsets at which a reader may begin, newest first, as `Log.offsets_before`. Raises StorageError."""
         segments, start_offset = self._segments.now, self._segments.start_offset
         with storage_errors(self._segments.directory):
             starts = [(max(segment.base_offset, start_offset), segment.largest_timestamp) for segment in segments]
@@ -128,7 +128,7 @@ class LogReader:
         return offsets_before(starts, timestamp_ms, max_count, up_to_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Returns the aborted transactions that reach into the offsets from start up to end; StorageError."""
+        """Returns the aborted transactions that reach into the offsets from start up to end; raises StorageError."""
         segments = self._segments.now
         with storage_errors(self._segments.directory):
             indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])

@@ -99,7 +99,7 @@ class LogSegments:
             raise StorageError(f"{self.directory}: the log is closed")
 
     def begin(self, base_offset: int, rolling: Rolling) -> LogSegment:
-        """Adds a new active segment and finishes the one that was; nothing is synced. OSError leaves all as it was."""
+        """Adds a new active segment and finishes the one before; nothing is synced. An OSError changes nothing."""
         segment = self._made(base_offset, rolling.config, rolling.begin)
         self.now.active.finish()
         with self._now_lock:
@@ -108,7 +108,7 @@ class LogSegments:
         return segment
 
     def restart(self, kept: Sequence[LogSegment], base_offset: int, rolling: Rolling) -> LogSegment:
-        """Goes on, after a truncation, with the segments that are left and a new active one. OSError passes."""
+        """Goes on, after a truncation, with the segments that are left and a new active one. Raises OSError."""
         segment = self._made(base_offset, rolling.config, rolling.resume)
         with self._now_lock:
             self.now = SegmentSequence((*kept, segment))
@@ -134,7 +134,7 @@ class LogSegments:
                 yield from (header for header in headers if header.next_offset > offset)
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields the headers from the batch that holds an offset on, in a segment up to damage. StorageError."""
+        """Yields the headers from the batch that holds an offset on, in a segment up to damage. Raises StorageError."""
         for segment in self.now[self.now.floor_index(offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
                 yield from _headers_in(segment, offset)
@@ -157,7 +157,7 @@ class LogSegments:
         segment.release()
 
     def rename_dropped(self) -> None:
-        """Renames the files of the segments that were taken out, the oldest first; any thread. StorageError.
+        """Renames the files of the segments that were taken out, the oldest first; any thread. Raises StorageError.
 
         The names are synced before the next one goes, so a crash leaves no gap. What fails is tried again.
         """
@@ -174,9 +174,9 @@ class LogSegments:
         """Puts a compacted segment in the place of those that it was made of, and returns whether it did.
 
         Nothing is changed where one of them is no longer here, the log takes no writes, or there were more
-        `truncations` meanwhile: the values for which older ones were dropped may have been cut off. StorageError takes
-        the data folder offline: only opening it again tells which of them the disk has in place. The old ones stay open
-        until the log's own thread, which may be reading one, calls `release_replaced`.
+        `truncations` meanwhile: the values for which older ones were dropped may have been cut off. A StorageError
+        takes the data folder offline: only opening it again tells which of them the disk has in place. The old ones
+        stay open until the log's own thread, which may be reading one, calls `release_replaced`.
         """
         with self.names_lock:
             if self.is_closed or self.health.reason is not None or self.truncations != truncations:
@@ -205,7 +205,7 @@ class LogSegments:
     def empty_replaced(self, end_offset: int) -> None:
         """Empties the files of replaced segments that reach above an offset, as readers may still hold them.
 
-        The caller holds `names_lock`. OSError passes.
+        The caller holds `names_lock`. Raises OSError.
         """
         released = (each() for each in self._released)
         for segment in (*self._replaced, *released):
@@ -216,7 +216,10 @@ class LogSegments:
                     segment.release()
 
     def remove_deleted(self) -> int:
-        """Renames what was dropped, and removes the files whose delay is over; returns how many. StorageError."""
+        """Renames what was dropped, and removes the files whose delay is over; returns how many.
+
+        Raises StorageError.
+        """
         self.rename_dropped()
         removed = 0
         while (path := self._next_due()) is not None:

@@ -24,7 +24,7 @@ class LogSlice:
     __slots__ = ("_position", "_segment", "_size_bytes")
 
     def __init__(self, segment: LogSegment, position: int, size_bytes: int) -> None:
-        """Retains the segment; StorageError where it is closed already."""
+        """Retains the segment; raises StorageError where it is closed already."""
         self._segment: LogSegment | None = None
         if not segment.retain():
             raise StorageError(f"{segment.path}: the segment is closed")
@@ -40,7 +40,10 @@ class LogSlice:
             self._segment.release()
 
     def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """Returns the bytes, or `size_bytes` of them from `start` on; StorageError, also where they were cut off."""
+        """Returns the bytes, or `size_bytes` of them from `start` on.
+
+        Raises StorageError, also where they were cut off.
+        """
         assert self._segment is not None
         length = self._size_bytes - start if size_bytes is None else min(size_bytes, self._size_bytes - start)
         with storage_errors(self._segment.path):
@@ -53,7 +56,7 @@ class LogSlice:
     def file(self) -> Iterator[tuple[int, int]]:
         """Lends (descriptor, position) for `sendfile`, within the context, which sends fewer bytes where the file ends.
 
-        StorageError.
+        Raises StorageError.
         """
         assert self._segment is not None
         with storage_errors(self._segment.path), self._segment.descriptor() as fd:

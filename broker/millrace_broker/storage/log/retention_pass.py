@@ -25,7 +25,7 @@ def apply_retention(
     now_ms: int,
     dry_run: bool,
 ) -> RetentionReport:
-    """Deletes the segments that `config` lets go, below `up_to_offset` only; a dry run names them. StorageError.
+    """Deletes the segments that `config` lets go, below `up_to_offset` only; a dry run names them. Raises StorageError.
 
     The caller holds `names_lock`. A log that is closed keeps what it has.
     """

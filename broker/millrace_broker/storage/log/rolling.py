@@ -45,7 +45,7 @@ class Rolling:
         self.segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
 
     def resume(self, segment: LogSegment) -> None:
-        """Goes on with the active segment found at the start; on a full disk without its room. OSError passes."""
+        """Goes on with the active segment found at the start; on a full disk without its room. Raises OSError."""
         try:
             self.begin(segment)
         except OSError as error:
@@ -53,7 +53,7 @@ class Rolling:
                 raise
 
     def begin(self, segment: LogSegment) -> None:
-        """Makes a new segment the active one; its room is taken if `preallocate` says so. OSError passes."""
+        """Makes a new segment the active one; its room is taken if `preallocate` says so. Raises OSError."""
         if self.config.preallocate:
             segment.reserve(self.config.segment_bytes)
         self._begun_at_ms = self._clock.now_ms()

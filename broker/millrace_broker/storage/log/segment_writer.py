@@ -53,7 +53,7 @@ class SegmentWriter:
         )
 
     def write(self, placement: Placement, leader_epoch: int, base_offset: int) -> None:
-        """Writes what was placed from `base_offset` on, and moves the log's end. StorageError."""
+        """Writes what was placed from `base_offset` on, and moves the log's end. Raises StorageError."""
         segments, epochs = self._segments, self._epochs
         begins_epoch = leader_epoch not in (epochs.latest, NO_LEADER_EPOCH)
         if begins_epoch:
@@ -78,7 +78,10 @@ class SegmentWriter:
         segments.end_offset = segment.next_offset
 
     def roll(self) -> LogSegment:
-        """Finishes the active segment and begins the next at the log's end; nothing is synced here. StorageError."""
+        """Finishes the active segment and begins the next at the log's end; nothing is synced here.
+
+        Raises StorageError.
+        """
         segments = self._segments
         try:
             self._producers.take_snapshot(segments.end_offset)
@@ -89,7 +92,7 @@ class SegmentWriter:
         return self._active
 
     def restart(self, kept: Sequence[LogSegment], base_offset: int) -> None:
-        """Goes on in a new segment behind those that a truncation has left. OSError passes."""
+        """Goes on in a new segment behind those that a truncation has left. Raises OSError."""
         self._active = self._segments.restart(kept, base_offset, self._rolling)
 
     def _undo_write(self, segment: LogSegment) -> None:

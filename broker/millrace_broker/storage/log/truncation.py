@@ -64,7 +64,7 @@ class Truncation:
         self._flushing = flushing
 
     def truncate_to(self, offset: int) -> bool:
-        """Cuts off what is not wholly below `offset`; returns false where that is nothing. Raises as `Log`."""
+        """Cuts off what is not wholly below `offset`; returns false where that is nothing. Raises what `Log` raises."""
         segments = self._segments
         with segments.names_lock, self._flushing.lock:
             segments.check_writable(by_holder=True)
@@ -90,7 +90,7 @@ class Truncation:
         return True
 
     def end_at(self, offset: int) -> int:
-        """Returns where the log ends once it is cut at an offset below its end. StorageError."""
+        """Returns where the log ends once it is cut at an offset below its end. Raises StorageError."""
         segments = self._segments
         segments.check_writable(by_holder=True)
         holder = segments.now[segments.now.floor_index(offset)]
@@ -98,7 +98,10 @@ class Truncation:
         return offset if end_offset < segments.start_offset else end_offset
 
     def start_at(self, offset: int, log_start_offset: int) -> None:
-        """Removes everything; the log goes on, empty, at `offset`. Raises as `Log.truncate_fully_and_start_at`."""
+        """Removes everything; the log goes on, empty, at `offset`.
+
+        Raises what `Log.truncate_fully_and_start_at` raises.
+        """
         with self._segments.names_lock, self._flushing.lock:
             self._segments.check_writable(by_holder=True)
             _check_offset(offset)

@@ -73,7 +73,7 @@ class LogManager:
         cluster_id: str,
         broker_id: int,
     ) -> None:
-        """Takes the broker's properties as `defaults`, and uses those that are a log's. InvalidConfigError."""
+        """Takes the broker's properties as `defaults`, and uses those that are a log's. Raises InvalidConfigError."""
         self._fs = fs
         self._clock = clock
         self._configs = LogConfigs(defaults)
@@ -183,8 +183,8 @@ class LogManager:
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, topic_config: Mapping[str, str]) -> Log:
         """Makes a partition's log in the folder that `dirs` chooses, or gives an existing log its settings.
 
-        Until then an existing log has the broker's defaults, and retention leaves it alone. InconsistentTopicIdError
-        where the log belongs to another topic of this name, InvalidConfigError, StorageError.
+        Until then an existing log has the broker's defaults, and retention leaves it alone. Raises
+        InconsistentTopicIdError where the log belongs to another topic of this name, InvalidConfigError, StorageError.
 
         A property that means nothing here is passed over: a topic that came from Kafka may have some, and is served.
         """
@@ -234,7 +234,7 @@ class LogManager:
     def delete(self, *topic_partitions: TopicPartition) -> None:
         """Takes partitions, those that are there, out of sight; their files go by `remove_deleted`.
 
-        StorageError after all were tried; a log whose folder can't be renamed stays, closed.
+        Raises StorageError after all were tried; a log whose folder can't be renamed stays, closed.
         """
         self._take_away(topic_partitions, self._delete)
 
@@ -272,7 +272,7 @@ class LogManager:
     def truncate_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Cuts off what these logs hold above the offsets, as `Log.truncate_to`, once the checkpoints say no more.
 
-        StorageError after all were tried.
+        Raises StorageError after all were tried.
         """
         logs = self._table.logs
         wanted = {key: offset for key, offset in offsets.items() if offset < logs[key].log_end_offset}
@@ -287,7 +287,10 @@ class LogManager:
         self.when_truncated(log)
 
     def truncate_fully_and_start_at(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Removes all that a log holds, as the `Log` does, once the checkpoints promise nothing of it. StorageError."""
+        """Removes all that a log holds, as the `Log` does, once the checkpoints promise nothing of it.
+
+        Raises StorageError.
+        """
         log = self._table.logs[topic_partition]
         with self.checkpoints.lowered({topic_partition: min(offset, log.log_start_offset)}):
             log.truncate_fully_and_start_at(offset)
@@ -299,7 +302,7 @@ class LogManager:
         """Applies every log's retention settings, one log with each step, and yields its report.
 
         Only logs of `topics`, None for all. Logs whose settings are unknown are left out, and those of folders that are
-        offline. StorageError after all were tried.
+        offline. Raises StorageError after all were tried.
         """
         online = {data_dir.path for data_dir in self.dirs.all if data_dir.is_online}
         logs = (log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online)
@@ -317,20 +320,20 @@ class LogManager:
     def remove_deleted(self) -> int:
         """Removes files and folders whose `file.delete.delay.ms` is over; returns how many.
 
-        StorageError after all were tried.
+        Raises StorageError after all were tried.
         """
         self.moves.rename_dropped()
         works = [*(log.remove_deleted for log in self._table.logs.values()), self._deleted.remove_due]
         return sum(each_tried(works, lambda work: work(), "removal of deleted files"))
 
     def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> list[VerifyReport]:
-        """Checks every byte of every log of `topics`, None for all; StorageError."""
+        """Checks every byte of every log of `topics`, None for all; raises StorageError."""
         return [log.verify(dry_run=dry_run) for log in _of(topics, self._table.logs)]
 
     def flush_due(self) -> None:
         """Has the lanes sync the logs whose `flush.ms` has passed or that were rolled.
 
-        StorageError, where there are no lanes, after all were tried.
+        Raises StorageError, where there are no lanes, after all were tried.
         """
         now_ms = self._clock.monotonic_ms()
         # Thousands of logs may be idle, and the first comparison tells which.
@@ -339,13 +342,19 @@ class LogManager:
         deque(each_tried(due, Log.flush_soon, "flush"), maxlen=0)
 
     def checkpoint(self, data_dir: DataDir | None = None) -> None:
-        """Writes recovery points and log start offsets, of all folders without one; StorageError after all of them."""
+        """Writes recovery points and log start offsets, of all folders without one.
+
+        Raises StorageError after all of them.
+        """
         self.checkpoints.write_all(self._only(data_dir))
 
     def checkpoint_high_watermarks(
         self, high_watermarks: Mapping[TopicPartition, int], data_dir: DataDir | None = None
     ) -> None:
-        """Writes high watermarks; those of logs that are not named stay. StorageError; folders as in `checkpoint`."""
+        """Writes high watermarks; those of logs that are not named stay.
+
+        Raises StorageError; folders as in `checkpoint`.
+        """
         self.checkpoints.write_high_watermarks(high_watermarks, self._only(data_dir))
 
     def _only(self, data_dir: DataDir | None) -> Sequence[DataDir]:
@@ -356,10 +365,10 @@ class LogManager:
     def close(self, *, epochs_are_raised: bool = True) -> None:
         """Flushes and closes all logs, writes checkpoints and the clean markers, unlocks.
 
-        StorageError after all were tried. A folder in which something failed gets no marker: the next start recovers
-        it. A folder that had no marker at the start gets one only if the leader epochs of its partitions have been
-        raised since (`epochs_are_raised`): otherwise the next start has to raise them. A folder that this broker does
-        not hold, as after a start that was refused, is not touched.
+        Raises StorageError after all were tried. A folder in which something failed gets no marker: the next start
+        recovers it. A folder that had no marker at the start gets one only if the leader epochs of its partitions have
+        been raised since (`epochs_are_raised`): otherwise the next start has to raise them. A folder that this broker
+        does not hold, as after a start that was refused, is not touched.
         """
         with ExitStack() as always:
             for data_dir in self.dirs.all:

@@ -62,7 +62,7 @@ def swap(fs: FileSystem, topic_partition: TopicPartition, source: DataDir, targe
 
 
 def drop_copy(fs: FileSystem, topic_partition: TopicPartition, data_dir: DataDir, copy: str) -> str:
-    """Renames a copy to `-delete` and returns that path, to be removed. StorageError takes the folder offline."""
+    """Renames a copy to `-delete` and returns that path, to be removed. A StorageError takes the folder offline."""
     deleted = os.path.join(data_dir.path, deleted_dir_name(topic_partition, uuid.uuid4()))
     with data_dir.health.guard(copy):
         fs.rename(copy, deleted)  # or else the next start drops it

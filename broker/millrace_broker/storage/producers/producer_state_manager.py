@@ -105,7 +105,10 @@ class ProducerStateManager:
         return None if duplicate is None else _place_of(duplicate)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
-        """Returns the kept batch that a produced one repeats, if any. ProducerError unless a new one follows on."""
+        """Returns the kept batch that a produced one repeats, if any.
+
+        Raises ProducerError unless a new one follows on.
+        """
         entry = self._entry(header.producer_id)
         duplicate = find_duplicate(entry, header)
         if duplicate is None:
@@ -179,7 +182,7 @@ class ProducerStateManager:
     ) -> None:
         """Notes that a batch with a producer id was appended at its own offset; a leader has checked it before.
 
-        `batch` is looked at only if it is a control batch. RecordError for a marker that can't be read.
+        `batch` is looked at only if it is a control batch. Raises RecordError for a marker that can't be read.
         """
         if not header.is_control:
             self.append(header, header.base_offset)
@@ -236,7 +239,7 @@ class ProducerStateManager:
         return os.path.join(self._directory, segment_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX))
 
     def take_snapshot(self, offset: int) -> bool:
-        """Writes the state at the log's end, unless it is there; returns whether it did. OSError passes.
+        """Writes the state at the log's end, unless it is there; returns whether it did. Raises OSError.
 
         `sync_snapshots` makes it durable.
         """
@@ -254,7 +257,7 @@ class ProducerStateManager:
         return True
 
     def sync_snapshots(self) -> None:
-        """Blocks until the snapshots' bytes are on the disk; their names are synced with the folder. OSError passes."""
+        """Blocks until the snapshots' bytes are on the disk; their names are synced with the folder. Raises OSError."""
         while self._unsynced:
             fd = self._unsynced.pop(0)
             try:
@@ -270,7 +273,7 @@ class ProducerStateManager:
     # Opening.
 
     def load(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
-        """Loads the newest snapshot that can be used, and replays the segments from there on. OSError passes.
+        """Loads the newest snapshot that can be used, and replays the segments from there on. Raises OSError.
 
         The transaction index of a segment that was recovered is rebuilt, for which the state at its base is needed. So
         later snapshots can't be used, unless the segment holds no batch with a producer id.
@@ -285,7 +288,9 @@ class ProducerStateManager:
                 self._replay(segment, start)
 
     def truncate(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
-        """Forgets what was written at `log_end_offset` or above, which the segments hold no more. OSError passes.
+        """Forgets what was written at `log_end_offset` or above, which the segments hold no more.
+
+        Raises OSError.
 
         A transaction whose marker was cut off is open again. Snapshots above that offset are deleted durably.
         """
@@ -303,7 +308,7 @@ class ProducerStateManager:
         self._completed = list(completed.values())
 
     def forget_all(self, log_end_offset: int) -> None:
-        """Forgets all producers and deletes their snapshots, as the log begins again at an offset. OSError passes."""
+        """Forgets all producers and deletes their snapshots, as the log begins again at an offset. Raises OSError."""
         self._clear()
         self._remove(self._found())
         self._snapshot_offset = log_end_offset

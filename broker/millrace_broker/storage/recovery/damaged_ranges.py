@@ -33,7 +33,7 @@ Damage = Mapping[int, tuple[DamagedRange, ...]]
 
 
 def read_damage(fs: FileSystem, directory: str) -> Damage:
-    """Returns what the file names, nothing without a file. CorruptRecordError; OSError passes."""
+    """Returns what the file names, nothing without a file. Raises CorruptRecordError or OSError."""
     path = os.path.join(directory, DAMAGED_RANGES)
     try:
         return _parse(read_lines(fs, path))
@@ -42,7 +42,7 @@ def read_damage(fs: FileSystem, directory: str) -> Damage:
 
 
 def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], named: Damage) -> Damage:
-    """Writes the damage of a log's segments into the file, unless it is what is named there. OSError passes."""
+    """Writes the damage of a log's segments into the file, unless it is what is named there. Raises OSError."""
     damage = {segment.base_offset: segment.damage for segment in segments if segment.damage}
     if damage != named:
         write_damage(fs, directory, damage)
@@ -50,7 +50,7 @@ def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], 
 
 
 def write_damage(fs: FileSystem, directory: str, damage: Damage) -> None:
-    """Replaces the file, or removes it where nothing is damaged. OSError passes."""
+    """Replaces the file, or removes it where nothing is damaged. Raises OSError."""
     lines = [_line(base, one) for base, ranges in sorted(damage.items()) for one in ranges]
     write_lines(fs, os.path.join(directory, DAMAGED_RANGES), lines)
 

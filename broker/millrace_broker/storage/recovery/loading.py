@@ -128,7 +128,7 @@ class LoadedLog:
 def load_log(fs: FileSystem, directory: str, config: LogConfig, promises: Promises) -> LoadedLog:
     """Opens all segments of a folder; a folder without any gets an empty one at the log start offset.
 
-    OSError passes, and then no file stays open.
+    Raises OSError, and then no file stays open.
     """
     loaded = LoadedLog(was_clean=promises.was_clean)
     with ExitStack() as undo:

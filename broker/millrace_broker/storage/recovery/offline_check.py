@@ -70,7 +70,7 @@ class _OffsetIndexCheck:
 
 
 def check_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) -> SegmentReport:
-    """Walks a segment's file and matches its indexes with it; StorageError where it can't be read."""
+    """Walks a segment's file and matches its indexes with it; raises StorageError where it can't be read."""
     base_offset = next_offset = base_offset_of(path)
     batches = 0
     with storage_errors(path):
@@ -99,7 +99,7 @@ def check_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) ->
 
 
 def parts_of(fs: FileSystem, path: str, context: SegmentContext) -> Iterator[ValidBatch | DamagedRange]:
-    """Yields the valid batches of a segment, and what is damaged or missing, in order. OSError passes."""
+    """Yields the valid batches of a segment, and what is damaged or missing, in order. Raises OSError."""
     fd = fs.open(path)
     try:
         yield from _Parts(fs, fd, base_offset_of(path), context)
@@ -154,7 +154,7 @@ class _Parts:
 
 
 def base_offset_of(path: str) -> int:
-    """Returns the base offset in a segment's file name. StorageError."""
+    """Returns the base offset in a segment's file name. Raises StorageError."""
     parsed = parse_segment_file_name(os.path.basename(path))
     if parsed is None:
         raise StorageError(f"{path}: not a segment's file")

@@ -39,7 +39,10 @@ from millrace_broker.storage.segments.repaired import batches_end, is_repaired
 
 
 def find_segments(fs: FileSystem, path: str) -> list[str]:
-    """Returns the `.log` files of a data folder, of a partition's, or `path` itself; StorageError without any."""
+    """Returns the `.log` files of a data folder, of a partition's, or `path` itself.
+
+    Raises StorageError without any.
+    """
     with storage_errors(path):
         if parsed := parse_segment_file_name(os.path.basename(path)):
             if parsed[1] != LOG_SUFFIX:
@@ -55,7 +58,10 @@ def find_segments(fs: FileSystem, path: str) -> list[str]:
 
 @contextmanager
 def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
-    """Locks the data folders of these files, so that no broker opens them; StorageError where one has them open."""
+    """Locks the data folders of these files, so that no broker opens them.
+
+    Raises StorageError where one has them open.
+    """
     folders = sorted({os.path.dirname(os.path.dirname(os.path.abspath(log))) for log in logs})
     fds: list[int] = []
     try:
@@ -72,7 +78,10 @@ def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
 
 
 def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
-    """Returns what is known of each segment of a folder, an absolute path, by that of its `.log`. StorageError."""
+    """Returns what is known of each segment of a folder, an absolute path, by that of its `.log`.
+
+    Raises StorageError.
+    """
     with storage_errors(folder):
         logs, named, repaired = logs_in(fs, folder), named_damage(fs, folder), read_repaired(fs, folder)
         may_end_early = may_have_gaps(fs, folder) or _offset_in(fs, folder, CLEANER_OFFSET_CHECKPOINT) is not None
@@ -96,7 +105,7 @@ def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
 
 
 def check_logs(fs: FileSystem, logs: Sequence[str]) -> list[SegmentReport]:
-    """Checks segments, each by what its folder says of it. StorageError."""
+    """Checks segments, each by what its folder says of it. Raises StorageError."""
     known: dict[str, SegmentContext] = {}
     for path in map(os.path.abspath, logs):
         if path not in known:
@@ -105,7 +114,7 @@ def check_logs(fs: FileSystem, logs: Sequence[str]) -> list[SegmentReport]:
 
 
 def named_damage(fs: FileSystem, folder: str) -> damaged_ranges.Damage:
-    """Returns what `damaged-ranges` names; nothing where it can't be read. OSError passes."""
+    """Returns what `damaged-ranges` names; nothing where it can't be read. Raises OSError."""
     try:
         return damaged_ranges.read_damage(fs, folder)
     except CorruptRecordError:
@@ -113,7 +122,7 @@ def named_damage(fs: FileSystem, folder: str) -> damaged_ranges.Damage:
 
 
 def logs_in(fs: FileSystem, folder: str) -> list[str]:
-    """Returns the `.log` files of a folder, sorted. OSError passes."""
+    """Returns the `.log` files of a folder, sorted. Raises OSError."""
     parsed = {name: parse_segment_file_name(name) for name in sorted(fs.listdir(folder))}
     return [
         os.path.join(folder, name) for name, found in parsed.items() if found is not None and found[1] == LOG_SUFFIX
@@ -121,7 +130,7 @@ def logs_in(fs: FileSystem, folder: str) -> list[str]:
 
 
 def _offset_in(fs: FileSystem, folder: str, checkpoint: str) -> int | None:
-    """Returns what a checkpoint of the data folder says of the partition of a folder. StorageError."""
+    """Returns what a checkpoint of the data folder says of the partition of a folder. Raises StorageError."""
     partition = parse_partition_dir(os.path.basename(folder))
     path = os.path.join(os.path.dirname(folder), checkpoint)
     return None if partition is None else salvaged_offsets(fs, path).get(partition)

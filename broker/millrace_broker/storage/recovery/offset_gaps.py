@@ -18,12 +18,12 @@ CONTENT = b"version: 0\n"
 
 
 def may_have_gaps(fs: FileSystem, directory: str) -> bool:
-    """Returns whether the log of a folder may leave out offsets anywhere. OSError passes."""
+    """Returns whether the log of a folder may leave out offsets anywhere. Raises OSError."""
     return fs.exists(os.path.join(directory, OFFSET_GAPS))
 
 
 def allow_gaps(fs: FileSystem, directory: str) -> None:
-    """Makes the file, durably. StorageError."""
+    """Makes the file, durably. Raises StorageError."""
     path = os.path.join(directory, OFFSET_GAPS)
     with storage_errors(path):
         write_file_durably(fs, path, CONTENT)

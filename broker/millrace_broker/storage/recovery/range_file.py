@@ -20,7 +20,7 @@ _CRC = "crc32c: "
 
 
 def read_lines(fs: FileSystem, path: str) -> list[str]:
-    """Returns the lines between version and checksum, none without a file. CorruptRecordError; OSError passes."""
+    """Returns the lines between version and checksum, none without a file. Raises CorruptRecordError or OSError."""
     try:
         content = read_file(fs, path)
     except FileNotFoundError:
@@ -32,7 +32,7 @@ def read_lines(fs: FileSystem, path: str) -> list[str]:
 
 
 def write_lines(fs: FileSystem, path: str, lines: Sequence[str]) -> None:
-    """Replaces the file, or removes it where there are no lines. OSError passes.
+    """Replaces the file, or removes it where there are no lines. Raises OSError.
 
     The removal is not synced: whoever reads the file again compares it with the segments.
     """

@@ -69,7 +69,7 @@ class SegmentRepair:
 
 
 def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
-    """Repairs these segments, folder by folder; returns what was done. StorageError."""
+    """Repairs these segments, folder by folder; returns what was done. Raises StorageError."""
     with locked(fs, logs):
         by_folder: dict[str, list[str]] = defaultdict(list)
         for path in logs:
@@ -91,7 +91,9 @@ def _repair_in(fs: FileSystem, folder: str, logs: Sequence[str]) -> list[Segment
 
 
 def repair_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) -> SegmentRepair | None:
-    """Drops the damage from a segment's file, keeping a copy; returns None where nothing is damaged. StorageError.
+    """Drops the damage from a segment's file, keeping a copy; returns None where nothing is damaged.
+
+    Raises StorageError.
 
     Indexes that do not fit are removed too. The folder must be `locked`.
     """

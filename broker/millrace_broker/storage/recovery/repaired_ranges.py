@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_repaired(fs: FileSystem, directory: str) -> tuple[RepairedRange, ...]:
-    """Returns what the file names, nothing without a file, and where it is damaged. OSError passes."""
+    """Returns what the file names, nothing without a file, and where it is damaged. Raises OSError."""
     path = os.path.join(directory, REPAIRED_RANGES)
     try:
         return joined(_parse(line) for line in read_lines(fs, path))
@@ -40,14 +40,14 @@ def read_repaired(fs: FileSystem, directory: str) -> tuple[RepairedRange, ...]:
 
 
 def write_repaired(fs: FileSystem, directory: str, repaired: Iterable[RepairedRange]) -> None:
-    """Replaces the file by the ranges, durably, unless it names them. OSError passes."""
+    """Replaces the file by the ranges, durably, unless it names them. Raises OSError."""
     ranges = joined(repaired)
     if ranges != read_repaired(fs, directory):
         write_lines(fs, os.path.join(directory, REPAIRED_RANGES), [" ".join(map(str, one)) for one in ranges])
 
 
 def cut_repaired(fs: FileSystem, directory: str, end_offset: int) -> None:
-    """Gives up the ranges of a log that is about to be cut at an offset. OSError passes.
+    """Gives up the ranges of a log that is about to be cut at an offset. Raises OSError.
 
     Where none is left, the file's name is gone for good before the first batch that comes to be there counts as synced.
     """

@@ -70,7 +70,7 @@ class _SegmentCheck:
             self._find_index(position, "no batch begins there")
 
     def set_aside(self) -> None:
-        """Sets aside the damage that was found. OSError passes."""
+        """Sets aside the damage that was found. Raises OSError."""
         for offset in self._damaged_offsets:
             if covering(self._segment.damage, offset) is None:
                 set_aside_from(self._fs, self._segment, offset)
@@ -133,7 +133,9 @@ def verify_log(
     may_have_gaps: bool = False,
     dry_run: bool = False,
 ) -> VerifyReport:
-    """Checks the segments as they are at this moment; those that are deleted meanwhile are left out. OSError passes.
+    """Checks the segments as they are at this moment; those that are deleted meanwhile are left out.
+
+    Raises OSError.
 
     A dry run reads none of them.
     """

@@ -86,7 +86,7 @@ def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
 ) -> DamagedRange:
     """Returns the damaged range that begins at a position, where the offset `bounds.lowest` is expected.
 
-    OSError passes.
+    Raises OSError.
     """
     expected, end_offset = bounds.lowest, synced.end_offset
     if synced.is_end and end_offset is not None:

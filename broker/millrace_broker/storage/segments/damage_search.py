@@ -40,7 +40,7 @@ Outcome = TypeVar("Outcome")
 def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable[[], Outcome]) -> Outcome:
     """Returns what `work` returns once all damage that it meets behind the batch of an offset is set aside.
 
-    RecordError where no batch is damaged, DamagedRangeError; OSError passes.
+    Raises RecordError where no batch is damaged, DamagedRangeError or OSError.
     """
     while True:
         try:
@@ -60,7 +60,7 @@ def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable
 
 
 def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
-    """Sets aside what is no valid batch at a position, where an offset is expected. OSError passes."""
+    """Sets aside what is no valid batch at a position, where an offset is expected. Raises OSError."""
     trusted = _next_trusted(fs, segment, position, expected_offset)
     ends = [(segment.size_bytes, segment.next_offset)]
     ends += [] if trusted is None else [(trusted.position, trusted.base_offset)]

@@ -110,14 +110,14 @@ class IndexFile:
             column.extend(values)
 
     def withdraw(self) -> None:
-        """Empties the file, durably, and keeps the entries in memory as if none had been written. OSError passes."""
+        """Empties the file, durably, and keeps the entries in memory as if none had been written. Raises OSError."""
         self.grow()
         self._fs.truncate(self._fd, 0)
         self._file_bytes = self._written = 0
         self._fs.fsync(self._fd)
 
     def cut(self, value: int) -> None:
-        """Drops the entries whose value is `value` or above; the index then grows from those before. OSError passes."""
+        """Drops the entries whose value is `value` or above; the index then grows from those before. Raises OSError."""
         self.grow()
         assert self._columns is not None
         kept = bisect_left(self._columns[VALUE], value)
@@ -157,7 +157,7 @@ class IndexFile:
         return self._floor(VALUE, value)
 
     def write(self) -> None:
-        """Writes the entries that are only in memory to the file, all or none. OSError passes."""
+        """Writes the entries that are only in memory to the file, all or none. Raises OSError."""
         columns = self._columns
         if columns is None:
             return
@@ -174,7 +174,7 @@ class IndexFile:
         self._written, self._file_bytes = end, end * self.ENTRY.size
 
     def sync(self) -> None:
-        """Writes, and blocks until the file is on the disk. OSError passes."""
+        """Writes, and blocks until the file is on the disk. Raises OSError."""
         self.write()
         if not self._is_synced:
             self._is_synced = True
@@ -185,7 +185,7 @@ class IndexFile:
                 raise
 
     def seal(self) -> None:
-        """Writes, and frees the entries in memory, as nothing is appended any more. OSError passes."""
+        """Writes, and frees the entries in memory, as nothing is appended any more. Raises OSError."""
         self.write()
         self._last = self.last
         self._columns = None

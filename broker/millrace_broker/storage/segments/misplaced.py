@@ -19,7 +19,7 @@ from millrace_broker.storage.segments.segment import LogSegment
 
 
 def add_holes(fs: FileSystem, segment: LogSegment) -> tuple[DamagedRange, ...]:
-    """Sets aside the gaps whose offsets are in damaged bytes; returns them. OSError passes."""
+    """Sets aside the gaps whose offsets are in damaged bytes; returns them. Raises OSError."""
     misplaced = [batch for one in segment.damage for batch in _valid_in(fs, segment, one)]
     if not misplaced:
         return ()

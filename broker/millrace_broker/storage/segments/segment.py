@@ -116,7 +116,7 @@ class LogSegment:
     # Appending: the log's own thread, on the active segment.
 
     def write(self, buffers: Sequence[Buffer], size_bytes: int) -> int:
-        """Writes the bytes at the end and returns their position; `add` then tells the indexes. OSError passes."""
+        """Writes the bytes at the end and returns their position; `add` then tells the indexes. Raises OSError."""
         position = self.size_bytes
         self._fs.pwritev(self.fd, buffers, position)
         self._is_synced = False
@@ -124,12 +124,12 @@ class LogSegment:
         return position
 
     def reserve(self, size_bytes: int) -> None:
-        """Reserves disk space for a segment of this size; `seal` gives back what was not used. OSError passes."""
+        """Reserves disk space for a segment of this size; `seal` gives back what was not used. Raises OSError."""
         self._fs.reserve(self.fd, size_bytes)
         self._has_reserve = True
 
     def undo_write(self) -> None:
-        """Cuts off what a failed `write` may have left behind the known end. OSError passes."""
+        """Cuts off what a failed `write` may have left behind the known end. Raises OSError."""
         self._fs.truncate(self.fd, self.size_bytes)
 
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
@@ -207,7 +207,7 @@ class LogSegment:
     def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> Located | None:
         """Returns where the whole batches from the one that holds `offset` are, as `Log.read` reads them.
 
-        None where no batch below `end_offset` holds it; size 0 where the first one is too large. RecordError.
+        None where no batch below `end_offset` holds it; size 0 where the first one is too large. Raises RecordError.
         """
         end_position = self.position_of(end_offset)
         found = self.find(offset, end_position)
@@ -227,11 +227,11 @@ class LogSegment:
         return Located(start, end - start, chunk[start - chunk_position : end - chunk_position] if is_read else None)
 
     def read(self, located: Located) -> bytes:
-        """Returns the bytes of what was located. OSError passes."""
+        """Returns the bytes of what was located. Raises OSError."""
         return self.read_at(located.position, located.size_bytes) if located.data is None else located.data
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """Returns the bytes at a position. OSError passes."""
+        """Returns the bytes at a position. Raises OSError."""
         return self._fs.pread(self.fd, size_bytes, position)
 
     def descriptor(self) -> AbstractContextManager[int]:
@@ -239,7 +239,7 @@ class LogSegment:
         return self._fs.descriptor(self.fd)
 
     def find(self, offset: int, end_position: int | None = None) -> FoundBatch | None:
-        """Finds the first batch whose last offset is not below `offset`; None without one. RecordError.
+        """Finds the first batch whose last offset is not below `offset`; None without one. Raises RecordError.
 
         A batch must not reach over the next one. That is looked at where it is at hand, and where offsets are left out.
         """
@@ -269,7 +269,7 @@ class LogSegment:
         return floor[1] if floor is not None else 0
 
     def headers(self, position: int) -> Iterator[Placed]:
-        """Yields (position, header) of each batch from one on that is not known to be damaged. RecordError; OSError."""
+        """Yields (position, header) of each batch from one on, but damaged ones. Raises RecordError or OSError."""
         intact = intact_bytes(self.damage, position, self.size_bytes)
         return chain.from_iterable(scan_headers(self._fs, self.fd, start, end) for start, end in intact)
 
@@ -282,7 +282,7 @@ class LogSegment:
         return self.size_bytes if (found := self.find(offset)) is None else found.position
 
     def end_below(self, offset: int) -> tuple[int, int]:
-        """Returns (position, offset) at which the batches end that lie wholly below `offset`. Raises as `headers`."""
+        """Returns (position, offset) where the batches wholly below `offset` end; raises what `headers` raises."""
         floor = self.offset_index.floor(offset - 1 - self.base_offset)
         position, end_offset = (0 if floor is None else floor[1]), self.base_offset
         for at, header in self.headers(position):
@@ -313,7 +313,7 @@ class LogSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp; where no record has one, the time at which the file was last written. OSError passes.
+        """The largest timestamp; where no record has one, the time of the file. Raises OSError.
 
         Messages of clients before 0.10 have no timestamps. Kafka does the same (LogSegment.largestTimestamp).
         """
@@ -321,16 +321,16 @@ class LogSegment:
 
     @property
     def modified_ms(self) -> int:
-        """The time at which the file of the batches was last written. OSError passes."""
+        """The time at which the file of the batches was last written. Raises OSError."""
         return self._fs.modified_ms(self.fd)
 
     def set_modified_ms(self, time_ms: int) -> None:
-        """Sets the time at which the batches count as written; the next `sync` makes it durable. OSError passes."""
+        """Sets the time at which the batches count as written; the next `sync` makes it durable. Raises OSError."""
         self._fs.set_modified_ms(self.fd, time_ms)
         self._is_synced = False
 
     def begin(self) -> None:
-        """Begins to use files that were just created. OSError passes.
+        """Begins to use files that were just created. Raises OSError.
 
         There is nothing to walk, and nothing to sync before something is written. Files that turn out to hold something
         are recovered.
@@ -396,7 +396,7 @@ class LogSegment:
         """Walks all batches and rebuilds the indexes; returns (bytes behind the last valid batch, why).
 
         What was `synced` and is damaged is set aside. With `truncate` what is behind the last batch is cut off. Offsets
-        may be left out below `gaps_up_to_offset`, and in repaired ranges. OSError passes.
+        may be left out below `gaps_up_to_offset`, and in repaired ranges. Raises OSError.
         """
         self.offset_index.clear()
         self.time_index.clear()
@@ -475,11 +475,11 @@ class LogSegment:
         self.transaction_index.close()
 
     def file_paths(self) -> list[str]:
-        """Returns the paths of the files that are there, the `.log` first; OSError passes."""
+        """Returns the paths of the files that are there, the `.log` first; raises OSError."""
         return [path for path in map(self._file, SEGMENT_SUFFIXES) if self._fs.exists(path)]
 
     def change_suffix(self, file_suffix: str) -> None:
-        """Renames the files, the `.log` last: once it has its name, all of them have. OSError passes."""
+        """Renames the files, the `.log` last: once it has its name, all of them have. Raises OSError."""
         before = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
         self._file_suffix = file_suffix
         after = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]

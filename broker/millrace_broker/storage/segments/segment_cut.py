@@ -22,7 +22,9 @@ from millrace_broker.storage.segments.segment import LogSegment
 def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
     fs: FileSystem, directory: str, segment: LogSegment, position: int, end_offset: int, config: LogConfig
 ) -> LogSegment:
-    """Cuts a segment at a batch's end, and returns another over the same files, closed and synced. OSError passes.
+    """Cuts a segment at a batch's end, and returns another over the same files, closed and synced.
+
+    Raises OSError.
 
     The old one stays open for those who hold it, and ends where the file does. `position` and `end_offset` are those of
     `LogSegment.end_below`.

@@ -58,7 +58,7 @@ class SegmentSequence:
 
 
 def facts_of(segment: LogSegment) -> SegmentFacts:
-    """Returns what retention and compaction look at when they choose. StorageError."""
+    """Returns what retention and compaction look at when they choose. Raises StorageError."""
     with storage_errors(segment.path):
         return SegmentFacts(
             base_offset=segment.base_offset,

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogSegment) -> list[str]:
-    """Does steps 2 to 7 and returns the paths that are left to be removed. OSError leaves what a crash would leave."""
+    """Does steps 2 to 7 and returns the paths that are left to be removed. An OSError leaves what a crash leaves."""
     new.change_suffix(SWAP_FILE_SUFFIX)
     fs.fsync_dir(directory)
     deleted: list[str] = []

@@ -40,7 +40,7 @@ class WalkedFrom(NamedTuple):
 
 
 def valid_batches(fs: FileSystem, fd: int, place: WalkedFrom) -> Iterator[Placed]:
-    """Yields (position, header) of each batch; RecordError where one is not valid. OSError passes."""
+    """Yields (position, header) of each batch; raises RecordError where one is not valid. Raises OSError."""
     max_offset = place.segment_base + MAX_RELATIVE_OFFSET
     next_offset, epoch, is_second = place.next_offset, None, False
     for at, header, crc_holds in walk_batches(fs, fd, place.end, place.position):

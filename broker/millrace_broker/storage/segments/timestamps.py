@@ -1,7 +1,7 @@
 """Finding records of one segment by their timestamps (docs/logs.md).
 
-The header of a batch has the largest timestamp of its records, so batches without a candidate are not decompressed.
-A batch may hold millions of records, so this pauses at each (`millrace.turns`). OSError passes.
+The header of a batch has the largest timestamp of its records, so batches without a candidate are not decompressed. A
+batch may hold millions of records, so this pauses at each (`millrace.turns`). Raises OSError.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class TransactionIndex:
         self._is_synced = self._is_name_synced = True
 
     def entries(self) -> list[AbortedTransaction]:
-        """Returns all aborted transactions of the segment; OSError passes."""
+        """Returns all aborted transactions of the segment; raises OSError."""
         with self._lock:
             return self._in_file() + self._pending
 
@@ -67,7 +67,7 @@ class TransactionIndex:
             self._pending.append(transaction)
 
     def write(self) -> None:
-        """Writes what is only in memory to the file. OSError passes."""
+        """Writes what is only in memory to the file. Raises OSError."""
         with self._lock:
             if not self._pending:
                 return
@@ -81,7 +81,7 @@ class TransactionIndex:
             self._pending.clear()
 
     def sync(self) -> None:
-        """Writes, and blocks until file and name are on the disk. OSError passes."""
+        """Writes, and blocks until file and name are on the disk. Raises OSError."""
         self.write()
         if self._fd is not None and not self._is_synced:
             self._fs.fsync(self._fd)
@@ -93,8 +93,8 @@ class TransactionIndex:
     def replace(self, transactions: Sequence[AbortedTransaction]) -> bool:
         """Replaces the file's content by what a recovery has found; a crash leaves the old content or the new.
 
-        Returns false where the disk is full: there is no file then, and the entries wait in memory for `write`. OSError
-        passes.
+        Returns false where the disk is full: there is no file then, and the entries wait in memory for `write`.
+        Raises OSError.
         """
         data = _packed(transactions)
         found = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
@@ -132,7 +132,7 @@ class TransactionIndex:
 def find_aborted(indexes: Iterable[TransactionIndex], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """Returns the transactions that reach into the offsets from start up to end.
 
-    `indexes` are those of the segments from the one that holds the start on. OSError passes.
+    `indexes` are those of the segments from the one that holds the start on. Raises OSError.
     """
     found: list[AbortedTransaction] = []
     for index in indexes:

@@ -73,7 +73,7 @@ def read_folder(path: str) -> FolderFacts:
 
 
 def named_as_damaged(path: str) -> tuple[str, ...]:
-    """Returns the partitions in a data folder whose logs have damaged ranges, and how many. OSError passes."""
+    """Returns the partitions in a data folder whose logs have damaged ranges, and how many. Raises OSError."""
     fs = OsFileSystem()
     counts = {folder: sum(map(len, named_damage(fs, folder).values())) for folder in sorted(_partitions(path))}
     return tuple(f"{count} in {os.path.basename(folder)}" for folder, count in counts.items() if count)

@@ -63,7 +63,7 @@ def alerts_sensor(cluster: DeclaredCluster, url: str) -> dg.SensorDefinition:
 
 
 def tell(look: Look, seen: Seen, send: Callable[[Alert], None], clock: Callable[[], float]) -> Told:
-    """Sends what is new, and returns what was sent; ServiceUnreachableError where the first alert is not taken.
+    """Sends what is new, and returns what was sent; raises ServiceUnreachableError where the first alert is not taken.
 
     Args:
         look: The events since the last tick.

@@ -35,7 +35,7 @@ class Webhook:
     dagster_url: str
 
     def send(self, alert: Alert) -> None:
-        """Sends an alert; ServiceUnreachableError where it is not taken in TIMEOUT_S."""
+        """Sends an alert; raises ServiceUnreachableError where it is not taken in TIMEOUT_S."""
         body = message(alert, self.cluster, self.dagster_url)
         notify(self.url, body, timeout_s=TIMEOUT_S, advice="the field webhook or MILLRACE_WEBHOOK names it")
 

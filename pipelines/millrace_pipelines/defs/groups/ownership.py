@@ -23,7 +23,7 @@ PAUSE_S = 5.0
 
 
 def read_groups(zookeeper: str) -> list[GroupOwnership]:
-    """Reads all groups; ZooKeeperError where ZooKeeper does not answer."""
+    """Reads all groups; raises ZooKeeperError where ZooKeeper does not answer."""
     session = open_session(zookeeper)
     try:
         return [read_group_ownership(session, name) for name, _ in list_zookeeper_groups(session)]

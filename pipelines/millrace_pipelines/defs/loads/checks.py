@@ -78,7 +78,7 @@ def check_evaluations(
     checks: Iterable[Check],
     target: AssetCheckEvaluationTargetMaterializationData | None = None,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Makes checks of a table and yields their results as events; raises as `evaluate` does.
+    """Makes checks of a table and yields their results as events; raises what `evaluate` raises.
 
     Without `target` they belong to the materialization of the same run.
     """

@@ -78,7 +78,7 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
 def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
     """Returns what is shown of the commit of a version, and then of the table as it is.
 
-    Dagster keeps the order. Raises as `table_metadata` does.
+    Dagster keeps the order. Raises what `table_metadata` raises.
     """
     table = Table.load(location, fs)
     commit = read_commit(table, version)

@@ -55,7 +55,7 @@ class StreamOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Document) -> StreamOffset:
-        """Returns the offset of a document; CheckpointError where another source wrote it."""
+        """Returns the offset of a document; raises CheckpointError where another source wrote it."""
         try:
             ids = {topic: str(entry["id"]) for topic, entry in document.items()}
             progress = {

@@ -83,7 +83,7 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parses the options; SourceOptionError names the one that is unknown, missing, or can't be used."""
+    """Parses the options; raises SourceOptionError, which names the one that is unknown, missing, or can't be used."""
     properties, others = _properties(options)
     given = _known(others)
     topics, pattern = _topics(given)

@@ -32,7 +32,7 @@ class Position(NamedTuple):
 
 
 def parse_offsets(option: str, text: str) -> Position:
-    """Parses the value of an option of offsets; SourceOptionError names what can't be used."""
+    """Parses the value of an option of offsets; raises SourceOptionError, which names what can't be used."""
     if text.strip().lower() in LOGICAL:
         return Position(LOGICAL[text.strip().lower()])
     try:

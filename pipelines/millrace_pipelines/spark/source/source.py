@@ -52,7 +52,10 @@ class MillraceDataSource(DataSource):
 
 
 def columns_of(schema: StructType) -> pa.Schema:
-    """Returns the envelope's columns that a schema has, in its order; SourceOptionError names any other column."""
+    """Returns the envelope's columns that a schema has, in its order.
+
+    Raises SourceOptionError, which names any other column.
+    """
     columns = to_arrow_schema(schema, timezone="UTC")
     for column in columns:
         index = ENVELOPE_SCHEMA.get_field_index(column.name)

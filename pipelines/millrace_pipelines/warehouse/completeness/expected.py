@@ -115,7 +115,10 @@ class Expected:
         }
 
     def of(self, partition: int, from_offset: int, until_offset: int) -> Expectation:
-        """Returns what is expected of some offsets; WarehouseError where what a commit keeps changes meanwhile."""
+        """Returns what is expected of some offsets.
+
+        Raises WarehouseError where what a commit keeps changes meanwhile.
+        """
         expectation = Expectation(from_offset, until_offset)
         begins, ends = self._bounds.get(partition, np.zeros((0, 2), np.int64)).T
         for number in np.flatnonzero((begins < until_offset) & (ends > from_offset)):

@@ -41,12 +41,15 @@ def compression_properties(compression: Compression | None) -> dict[str, str]:
 
 
 def loaded_compression(properties: Mapping[str, str]) -> Compression:
-    """Returns the codec of the files that loads write, for a table's properties; WarehouseError for an unknown one."""
+    """Returns the codec of the files that loads write, for a table's properties.
+
+    Raises WarehouseError for an unknown one.
+    """
     return _chosen(properties, LOADED)
 
 
 def settled_compression(properties: Mapping[str, str]) -> Compression:
-    """Returns the codec of files that compaction or a rewrite makes; WarehouseError for an unknown one."""
+    """Returns the codec of files that compaction or a rewrite makes; raises WarehouseError for an unknown one."""
     return _chosen(properties, SETTLED)
 
 

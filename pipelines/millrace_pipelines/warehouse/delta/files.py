@@ -174,7 +174,7 @@ class DataFileWriter:
 
 
 def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem) -> DataFile:
-    """Writes a table of rows to one file; ValueError where it has none."""
+    """Writes a table of rows to one file; raises ValueError where it has none."""
     with DataFileWriter(location, load_id, 0, rows.schema, fs) as writer:
         writer.write(rows)
         file = writer.finish()

@@ -136,7 +136,7 @@ def _commits_after(copy: LedgerCopy, table: Snapshot) -> Iterator[Commit | None]
 
 
 def _without_commits(copy: LedgerCopy, table: Snapshot, gone: int) -> dict[str, int]:
-    """Returns what the log says of the copy's transactions; LedgerError where it has lost one of them."""
+    """Returns what the log says of the copy's transactions; raises LedgerError where it has lost one of them."""
     said = {app_id: table.transaction_in_log(app_id) for app_id in copy.transactions}
     if lost := [app_id for app_id, version in said.items() if version is None]:
         raise LedgerError(f"{table.location}: the log has lost {lost[0]}, and with it which offsets are loaded; the "

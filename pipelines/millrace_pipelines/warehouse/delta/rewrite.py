@@ -107,7 +107,7 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = A
 
 
 def commit_rewrite(table: Table, made: Rewrite) -> int:
-    """Commits a rewrite of exactly this version of a table; StaleLedgerError where another one came first."""
+    """Commits a rewrite of exactly this version of a table; raises StaleLedgerError where another one came first."""
     counted, counts = table.count_rewrites()
     try:
         return table.commit(

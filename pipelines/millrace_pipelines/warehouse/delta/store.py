@@ -156,7 +156,7 @@ class Store:
             self._disk.fsync_dir(os.path.dirname(folder))
 
     def create(self, name: str, content: bytes) -> None:
-        """Makes a small file of a folder durably, whole or not at all; FileExistsError where there is one."""
+        """Makes a small file of a folder durably, whole or not at all; raises FileExistsError where there is one."""
         assert self._disk is not None
         staged = f"{self.path(name)}{STAGED}{uuid.uuid4().int}"
         fd = self._disk.open(staged, create=True)
@@ -172,7 +172,7 @@ class Store:
         self._disk.fsync_dir(os.path.dirname(staged))
 
     def remove(self, name: str) -> None:
-        """Removes a file; FileNotFoundError where there is none."""
+        """Removes a file; raises FileNotFoundError where there is none."""
         self.filesystem.delete_file(self.path(name))
 
     def remove_durably(self, names: Iterable[str]) -> None:
@@ -195,7 +195,7 @@ class Store:
 
 
 def store_at(location: str, disk: FileSystem) -> Store:
-    """Returns the store of a table's location; WarehouseError for a kind of address that is not served."""
+    """Returns the store of a table's location; raises WarehouseError for a kind of address that is not served."""
     address = urlsplit(location)
     if len(address.scheme) < 2 or "://" not in location:
         path = os.path.abspath(location)

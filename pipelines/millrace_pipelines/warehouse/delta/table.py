@@ -294,7 +294,7 @@ class Table(Snapshot):
         transactions: Mapping[str, int],
         lineage: WrittenLineage,
     ) -> int:
-        """Sets properties and transactions in one commit; StaleLedgerError where another came first."""
+        """Sets properties and transactions in one commit; raises StaleLedgerError where another came first."""
         self.check_access(Access.APPEND)
         self.check_expected(expected)
 
@@ -309,7 +309,10 @@ class Table(Snapshot):
         return self._committed(write)
 
     def add_columns(self, columns: pa.Schema, *, lineage: WrittenLineage) -> int:
-        """Adds columns, and fields inside of structs, in one commit; StaleLedgerError where another came first."""
+        """Adds columns, and fields inside of structs, in one commit.
+
+        Raises StaleLedgerError where another came first.
+        """
         self.check_access(Access.APPEND)
 
         def write() -> None:

@@ -44,7 +44,10 @@ PEM_FILES = {CERTIFICATE_FILE: CHAIN, KEY_FILE: KEY}
 
 
 def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the options, none where nothing is secured; InvalidConfigError for what these options can't express."""
+    """Returns the options, none where nothing is secured.
+
+    Raises InvalidConfigError for what these options can't express.
+    """
     source.security.read()  # which checks them all
     client_config = source.security.client_config or environment.get(VARIABLE)
     if client_config and client_config.startswith(ENV):

@@ -75,7 +75,7 @@ def _family(name: str, text: str, values: Iterable[tuple[TableFacts, float | Non
 
 
 def write_textfile(path: str, collector: Collector) -> None:
-    """Replaces a file at once, so that no reader sees half of it. SetupError where it can't be written."""
+    """Replaces a file at once, so that no reader sees half of it. Raises SetupError where it can't be written."""
     registry = CollectorRegistry()
     registry.register(collector)
     try:

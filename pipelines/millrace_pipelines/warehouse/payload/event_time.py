@@ -137,7 +137,7 @@ def _moment(text: str) -> int:
 
 
 def duration_s(text: str) -> int:
-    """Returns the seconds of a duration such as 90s, 30m, 12h, 7d; SchemaError for another text."""
+    """Returns the seconds of a duration such as 90s, 30m, 12h, 7d; raises SchemaError for another text."""
     match = DURATION.fullmatch(text)
     if match is None:
         raise SchemaError(f"late_after: {text!r} is not a duration such as 90s, 30m, 12h or 7d")
@@ -145,7 +145,7 @@ def duration_s(text: str) -> int:
 
 
 def parse_event_time(declared: object) -> EventTime:
-    """Parses the declaration of a schema file; SchemaError says what can't be used."""
+    """Parses the declaration of a schema file; raises SchemaError, which says what can't be used."""
     if not isinstance(declared, dict) or not isinstance(declared.get("column"), str):
         raise SchemaError('event_time is an object {"column": …, "granularity": "day" or "hour"}')
     if unknown := declared.keys() - KEYS:

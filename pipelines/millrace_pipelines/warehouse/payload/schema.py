@@ -107,7 +107,10 @@ class PayloadSchema:
         return [self.named_version(fields) for fields in versions]
 
     def named_version(self, fields: Sequence[Field]) -> list[Field]:
-        """Returns the fields of one version under the names of their columns; SchemaError where these can't be."""
+        """Returns the fields of one version under the names of their columns.
+
+        Raises SchemaError where these can't be.
+        """
         return named_columns(fields, self.names, taken_names())
 
     def to_json(self) -> str:
@@ -142,7 +145,7 @@ def declared_schema(path: str | None, columns: Mapping[str, str]) -> PayloadSche
 
 
 def read_payload_schema(path: str, columns: Mapping[str, str] = MappingProxyType({})) -> PayloadSchema:
-    """Reads the declaration in a file; paths in it begin at its directory. SchemaError where it can't be used.
+    """Reads the declaration in a file; paths in it begin at its directory. Raises SchemaError where it can't be used.
 
     Args:
         path: The file.
@@ -158,7 +161,7 @@ def read_payload_schema(path: str, columns: Mapping[str, str] = MappingProxyType
 def parse_payload_schema(
     text: str, *, directory: str | None = None, columns: Mapping[str, str] = MappingProxyType({})
 ) -> PayloadSchema:
-    """Parses a declaration; SchemaError names what can't be used.
+    """Parses a declaration; raises SchemaError, which names what can't be used.
 
     Args:
         text: JSON.

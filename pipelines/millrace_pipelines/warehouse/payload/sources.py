@@ -44,7 +44,7 @@ def registry_at(address: str) -> SchemaRegistry:
 
 
 def plain_decoder(schema: PayloadSchema) -> Decoder:
-    """Returns the decoder of unframed values in Avro or Protobuf; SchemaError where the schema can't be used."""
+    """Returns the decoder of unframed values in Avro or Protobuf; raises SchemaError where the schema can't be used."""
     if schema.format is Format.AVRO:
         return avro_decoder(schema.text or "")
     return protobuf_decoder(_unpacked(schema.text or ""), schema.message)
@@ -66,7 +66,7 @@ def registered_decoder(schema: RegisteredSchema, path: tuple[int, ...] = (0,)) -
 
 @lru_cache(maxsize=MAX_CACHED)
 def compiled(schema: RegisteredSchema) -> bytes:
-    """Returns the descriptor set of a registered Protobuf schema; SchemaError where protoc refuses it."""
+    """Returns the descriptor set of a registered Protobuf schema; raises SchemaError where protoc refuses it."""
     return compile_proto(MAIN_PROTO, {MAIN_PROTO: schema.text, **dict(schema.references)})
 
 
@@ -89,7 +89,7 @@ def source_fields(schema: PayloadSchema, versions: Sequence[RegisteredSchema]) -
 
 
 def version_fields(schema: RegisteredSchema) -> list[Field]:
-    """Returns the fields of one version of a schema; SchemaError where one has no column type."""
+    """Returns the fields of one version of a schema; raises SchemaError where one has no column type."""
     if schema.format is Format.JSON:
         return json_schema_fields(schema.text)
     return _own_fields(registered_decoder(schema))

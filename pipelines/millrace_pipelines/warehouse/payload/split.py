@@ -55,7 +55,7 @@ class Splitter:
         self._taken: set[int] = set()
 
     def split(self, envelope: pa.Table) -> Split:
-        """Splits some records; RegistryError where their schema can't be asked for."""
+        """Splits some records; raises RegistryError where their schema can't be asked for."""
         is_known = np.isin(envelope.column("offset").to_numpy(), self._known)
         fresh = envelope.filter(pa.array(~is_known)) if is_known.any() else envelope
         unshown = list(_unshown(fresh))

@@ -55,7 +55,7 @@ def parse_fields(declared: object, *, depth: int = 0) -> list[Field]:
 
 
 def named_field(name: str, data_type: pa.DataType, nullable: bool) -> Field:
-    """Returns a field; SchemaError for a name that is no text, of which JSON's escapes can make one."""
+    """Returns a field; raises SchemaError for a name that is no text, of which JSON's escapes can make one."""
     try:
         return pa.field(name, data_type, nullable)
     except UnicodeEncodeError:
@@ -77,7 +77,7 @@ def _parse_field(number: int, entry: object, depth: int) -> Field:
 
 
 def parse_type(declared: object, depth: int = 0) -> pa.DataType:
-    """Returns the type of a declaration; SchemaError where it declares none."""
+    """Returns the type of a declaration; raises SchemaError where it declares none."""
     if isinstance(declared, str):
         return _parse_primitive(declared)
     kind = declared.get("type") if isinstance(declared, dict) else None

@@ -112,7 +112,7 @@ def _read(path: str, fs: FileSystem) -> FailedLoads | None:
 
 
 def _parsed(content: bytes) -> FailedLoads:
-    """Returns the failures that a file tells of; ValueError or another error of `json` for one that is damaged."""
+    """Returns the failures in a file; raises ValueError or another error of `json` where it is damaged."""
     found = FailedLoads(**json.loads(content))
     numbers = (found.times, found.first_ms, found.newest_ms)
     if not all(isinstance(one, int) for one in numbers) or not found.reason.isprintable():

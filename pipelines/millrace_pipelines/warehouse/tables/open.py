@@ -266,7 +266,7 @@ def own_schema(table: Table | None) -> PayloadSchema | None:
 
 
 def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> Wanted:
-    """Returns what a schema makes of a table, or of one that is to be created; raises as `look_at_tables` does."""
+    """Returns what a schema makes of a table, or of one that is to be created; raises what `look_at_tables` raises."""
     if table is not None:
         _check_partitions(schema, table)
     versions = versions_of(schema, topic)

@@ -103,7 +103,10 @@ class ConsumerConfig(ConsumerProperties):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Returns the settings; InvalidConfigError names what is unknown, missing, contradictory or out of range."""
+        """Returns the settings.
+
+        Raises InvalidConfigError, which names what is unknown, missing, contradictory or out of range.
+        """
         security = ClientSecurity.from_properties(properties)
         texts = under_one_name(properties.items(), SYNONYMS)
         values = TABLE.parse({name: text for name, text in texts.items() if not is_of_security(name)})

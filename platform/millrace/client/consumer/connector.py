@@ -56,7 +56,7 @@ def no_positions(_: Iterable[Partition]) -> Mapping[Partition, int]:
 
 
 class ConsumerConnector:
-    """One member of a group; InvalidConfigError for properties that are unknown, missing or out of range.
+    """One member of a group; raises InvalidConfigError for properties that are unknown, missing or out of range.
 
     Args:
         properties: Kafka's names for its high-level consumer (docs/clients.md has the table).
@@ -100,8 +100,8 @@ class ConsumerConnector:
 
         A partition feeds just one of the streams.
 
-        InvalidRequestError for a second call or a count outside 1 to 10,000; RebalanceFailedError, ZooKeeperError;
-        DamagedNodeError where ZooKeeper's node for an offset does not hold one.
+        Raises InvalidRequestError for a second call or a count outside 1 to 10,000; raises RebalanceFailedError or
+        ZooKeeperError; raises DamagedNodeError where ZooKeeper's node for an offset does not hold one.
         """
         check_counts(topic_counts)
         consumer = self._join(Registration(dict(topic_counts)))

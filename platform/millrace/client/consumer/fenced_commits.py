@@ -59,7 +59,10 @@ class FencedCommits:
         self._taken: dict[Partition, Taking] = {}
 
     def take(self, cluster: Cluster, partitions: Iterable[Partition]) -> None:
-        """Takes these partitions, so that commits of former takers are refused; BrokerError, BrokerUnreachableError."""
+        """Takes these partitions, so that commits of former takers are refused.
+
+        Raises BrokerError or BrokerUnreachableError.
+        """
         for partition in sorted(partitions):
             self._taken[partition] = self._take(cluster, partition)
 

@@ -48,7 +48,7 @@ class ZooKeeperGroup(NamedTuple):
 class GroupOffsets:
     """The offsets of one group; a context manager. The store is `kafka` or `zookeeper`.
 
-    InvalidConfigError for a name that no node of ZooKeeper can have.
+    Raises InvalidConfigError for a name that no node of ZooKeeper can have.
 
     Args:
         zookeeper: needed for offsets that lie there; without it members that register there are not seen.
@@ -102,7 +102,7 @@ class GroupOffsets:
         return self._group_id in self._zookeeper().children(paths.CONSUMERS)
 
     def write(self, store: str, offsets: Mapping[Partition, int], *, only_forward: bool = False) -> None:
-        """Sets offsets; with `only_forward` none is moved back. GroupHasMembersError."""
+        """Sets offsets; with `only_forward` none is moved back. Raises GroupHasMembersError."""
         self.refuse_members()
         if only_forward:
             has = self.read(store)

@@ -35,7 +35,10 @@ def read_assignment(session: ZooKeeperSession, config: ConsumerConfig) -> Assign
 
 
 def read_bootstrap(session: ZooKeeperSession, protocol: SecurityProtocol) -> str:
-    """Returns where the live brokers listen for the protocol, with commas between; ClusterError where none does."""
+    """Returns where the live brokers listen for the protocol, with commas between.
+
+    Raises ClusterError where none does.
+    """
     brokers = read_brokers(session, security_protocol=protocol.name)
     if not brokers:
         raise ClusterError("no broker is registered in ZooKeeper")

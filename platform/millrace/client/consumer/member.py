@@ -96,7 +96,7 @@ class GroupMember:
         )
 
     def start(self) -> None:
-        """Joins the group; RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or another lasting error."""
+        """Joins the group; raises RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or what else lasts."""
         self.session.start()
         for thread in self._threads:
             thread.start()
@@ -127,7 +127,7 @@ class GroupMember:
     def commit(self, offsets: Mapping[Partition, int]) -> set[Partition]:
         """Commits offsets of owned partitions; returns those that are no longer ours, which are not committed.
 
-        ZooKeeperError while ZooKeeper has not confirmed our session for too long.
+        Raises ZooKeeperError while ZooKeeper has not confirmed our session for too long.
         """
         owned, began_ns = self.owners.owned(), self.lease.clock_ns()
         self._check_lease(owned.values())

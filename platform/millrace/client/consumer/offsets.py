@@ -15,7 +15,10 @@ from millrace.zk.session import ZooKeeperSession
 
 
 def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Returns the offsets that ZooKeeper has of these partitions; DamagedNodeError for a bad one, ZooKeeperError."""
+    """Returns the offsets that ZooKeeper has of these partitions.
+
+    Raises DamagedNodeError for a bad one, ZooKeeperError.
+    """
     return {one: _number(one, data) for one, data in _nodes(session, group_id, partitions).items()}
 
 

@@ -87,7 +87,7 @@ def encode_registration(registration: Registration, now_ms: int) -> bytes:
 
 
 def decode_registration(data: bytes) -> Registration:
-    """Returns the registration of another member; ZooKeeperError for other data."""
+    """Returns the registration of another member; raises ZooKeeperError for other data."""
     try:
         fields = json.loads(data)
         subscription = {str(name): int(count) for name, count in fields["subscription"].items()}

@@ -88,8 +88,9 @@ class Chunk(NamedTuple):
 class ConsumerStream:
     """An iterator of messages for one thread of the application. It ends when the consumer shuts down.
 
-    ConsumerTimeoutError where nothing comes for `consumer.timeout.ms`; it can be read on after that. What a fetch
-    fails with for good (OffsetOutOfRangeError with `auto.offset.reset=error`, RecordError) is raised here as well.
+    Raises ConsumerTimeoutError where nothing comes for `consumer.timeout.ms`; it can be read on after that. What a
+    fetch fails with for good (OffsetOutOfRangeError with `auto.offset.reset=error`, RecordError) is raised here as
+    well.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ class Accumulator:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Takes a record; QueueFullError where there is no room in time, ProducerClosedError after the end."""
+        """Takes a record; raises QueueFullError where there is no room in time, ProducerClosedError after the end."""
         size_bytes = RECORD_OVERHEAD_BYTES
         if value is not None:
             size_bytes += len(value)
@@ -106,7 +106,7 @@ class Accumulator:
         self.changed.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Waits until all that was taken is done; DeliveryTimeoutError says how many records are not."""
+        """Waits until all that was taken is done; raises DeliveryTimeoutError, which says how many records are not."""
         deadline = None if timeout_s is None else self._now_s() + timeout_s
         with self.lock:
             self.hurried += 1

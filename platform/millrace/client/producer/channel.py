@@ -21,7 +21,7 @@ RECEIVE_BYTES = 64 << 10
 
 
 class Channel(Protocol):
-    """A socket that never blocks; OSError where the peer is gone.
+    """A socket that never blocks; raises OSError where the peer is gone.
 
     Attributes:
         receive_waits_for: the selector's event after which `receive` is to be called.

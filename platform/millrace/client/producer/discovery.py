@@ -57,7 +57,7 @@ class BrokerWatch:
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT` of each live broker, with commas between; BrokerUnreachableError where there is none."""
+        """`HOST:PORT` of each live broker, with commas between; raises BrokerUnreachableError where there is none."""
         if not self._bootstrap:
             raise BrokerUnreachableError("no broker is registered in ZooKeeper")
         return self._bootstrap

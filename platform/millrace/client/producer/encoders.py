@@ -20,7 +20,7 @@ class BytesEncoder:
     """Bytes as they are: the default."""
 
     def encode(self, data: Any) -> bytes:
-        """Returns the same bytes; InvalidRecordError for anything else."""
+        """Returns the same bytes; raises InvalidRecordError for anything else."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidRecordError(f"{type(data).__name__} is not bytes: configure an encoder for it")
         return bytes(data)
@@ -33,7 +33,7 @@ class StringEncoder:
         self._encoding = encoding
 
     def encode(self, data: Any) -> bytes:
-        """Returns the text's bytes; InvalidRecordError for anything else."""
+        """Returns the text's bytes; raises InvalidRecordError for anything else."""
         if not isinstance(data, str):
             raise InvalidRecordError(f"{type(data).__name__} is not text")
         return data.encode(self._encoding)
@@ -43,7 +43,7 @@ class JsonEncoder:
     """Compact JSON in UTF-8."""
 
     def encode(self, data: Any) -> bytes:
-        """Returns the document; InvalidRecordError for what JSON has no form for."""
+        """Returns the document; raises InvalidRecordError for what JSON has no form for."""
         try:
             return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError) as error:

@@ -93,7 +93,10 @@ class EventQueue:
         self._thread.start()
 
     def put(self, event: ProducerRecord) -> None:
-        """Queues a record, or drops it if `before_enqueue` says so; QueueFullError where no room comes in time."""
+        """Queues a record, or drops it if `before_enqueue` says so.
+
+        Raises QueueFullError where no room comes in time.
+        """
         wanted = self._callbacks.before_enqueue(event)
         if wanted is None:
             return
@@ -105,7 +108,7 @@ class EventQueue:
         self._callbacks.after_enqueue(wanted, True)
 
     def flush(self, timeout_s: float | None) -> None:
-        """Waits until all that is queued has been handled; DeliveryTimeoutError where it is not in time."""
+        """Waits until all that is queued has been handled; raises DeliveryTimeoutError where it is not in time."""
         with self._changed:
             self._hurried += 1
             self._changed.notify_all()

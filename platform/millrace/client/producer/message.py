@@ -56,7 +56,10 @@ class Delivery:
         return batch.is_done and batch.parts is None
 
     def report(self, timeout_s: float | None = None) -> DeliveryReport:
-        """Returns the report, with its error if there is one; DeliveryTimeoutError if it does not come in time."""
+        """Returns the report, with its error if there is one.
+
+        Raises DeliveryTimeoutError if it does not come in time.
+        """
         now_s = self._batch.clock.monotonic_s
         deadline_s = None if timeout_s is None else now_s() + timeout_s
         while True:

@@ -36,8 +36,8 @@ class Producer:
             delivery = producer.send("events", b"hello", key=b"you")
 
     Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both. `clock` is
-    the machine's unless given, and `security` that of the properties.
-    InvalidConfigError for one that is unknown or does not fit; ZooKeeperError, BrokerUnreachableError.
+    the machine's unless given, and `security` that of the properties. Raises InvalidConfigError for one that is unknown
+    or does not fit; raises ZooKeeperError or BrokerUnreachableError.
 
     In a forked process the producers of the parent raise ProducerClosedError: it needs its own.
     """
@@ -146,7 +146,7 @@ class Producer:
         return delivery
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Waits until all that was sent before has its report; DeliveryTimeoutError where it has not in time."""
+        """Waits until all that was sent before has its report; raises DeliveryTimeoutError where it has not in time."""
         deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
         if self._events is not None:
             self._events.flush(timeout_s)
@@ -262,7 +262,7 @@ class Producer:
 
 
 def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
-    """Returns the headers as a tuple; InvalidRecordError for one that is not (text, bytes or None)."""
+    """Returns the headers as a tuple; raises InvalidRecordError for one that is not (text, bytes or None)."""
     headers = tuple(headers)
     for header in headers:
         match header:
@@ -273,7 +273,7 @@ def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
 
 
 def checked_timestamp(timestamp_ms: SupportsIndex) -> int:
-    """Returns the time as a whole number; InvalidRecordError for one that a record can't have."""
+    """Returns the time as a whole number; raises InvalidRecordError for one that a record can't have."""
     try:
         whole = operator.index(timestamp_ms)
     except TypeError:

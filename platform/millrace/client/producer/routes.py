@@ -132,7 +132,7 @@ class Routes:
 
 
 def check_partition(topic: str, partition: SupportsIndex, count: int) -> int:
-    """Returns the partition as a whole number; InvalidConfigError where the topic does not have it."""
+    """Returns the partition as a whole number; raises InvalidConfigError where the topic does not have it."""
     try:
         index = operator.index(partition)
     except TypeError:

@@ -97,7 +97,9 @@ TABLE = ConfigTable(declared_keys(ProducerProperties))
 def parse_settings(
     properties: Mapping[str, Any], keywords: Mapping[str, Any]
 ) -> tuple[ProducerSettings, dict[str, Any]]:
-    """Returns (settings, plug-ins by property); InvalidConfigError names what is unknown, contradictory or bad.
+    """Returns (settings, plug-ins by property).
+
+    Raises InvalidConfigError, which names what is unknown, contradictory or bad.
 
     The properties by which ZooKeeper is secured are left to `parse_zookeeper_security`.
     """
@@ -113,7 +115,7 @@ def parse_settings(
 
 
 def parse_zookeeper_security(properties: Mapping[str, Any], keywords: Mapping[str, Any]) -> ZooKeeperSecurity:
-    """Returns how the session with ZooKeeper is secured. InvalidConfigError."""
+    """Returns how the session with ZooKeeper is secured. Raises InvalidConfigError."""
     securing, _ = split_security(_given(properties, keywords))
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in securing.items()}
     return ZooKeeperSecurity.from_properties(texts)

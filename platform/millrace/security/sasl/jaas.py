@@ -44,7 +44,10 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(text: str, property_name: str) -> LoginModule:
-    """Returns the login module; InvalidConfigError names the property, and quotes no part of its value."""
+    """Returns the login module.
+
+    Raises InvalidConfigError, which names the property, and quotes no part of its value.
+    """
     if len(text) > MAX_CHARACTERS:
         raise InvalidConfigError(f"{property_name}: it is longer than {MAX_CHARACTERS} characters")
     tokens = list(_tokens(text, property_name))

@@ -42,7 +42,10 @@ class ClientMechanism(Protocol):
         ...
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns the next message, or b"" where nothing is left to say; SaslAuthenticationError for a wrong server."""
+        """Returns the next message, or b"" where nothing is left to say.
+
+        Raises SaslAuthenticationError for a wrong server.
+        """
         ...
 
 

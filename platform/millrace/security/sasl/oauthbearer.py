@@ -70,7 +70,8 @@ class OAuthBearerServer:
     def respond(self, response: bytes) -> bytes:
         """Returns b"" for a good token, and the refusal for another.
 
-        SaslAuthenticationError for a malformed message, for another user's authorization id, and for any later message.
+        Raises SaslAuthenticationError for a malformed message, for another user's authorization id, and for any later
+        message.
         """
         if self._has_refused or self.authenticated is not None:
             raise invalid_credentials(OAUTHBEARER)
@@ -87,7 +88,10 @@ class OAuthBearerServer:
 
 
 def parse_initial_response(message: bytes) -> tuple[str, str]:
-    """Returns the authorization id and the token of a client's message; SaslAuthenticationError for another form."""
+    """Returns the authorization id and the token of a client's message.
+
+    Raises SaslAuthenticationError for another form.
+    """
     try:
         match = INITIAL_RESPONSE.fullmatch(message.decode())
     except UnicodeDecodeError:

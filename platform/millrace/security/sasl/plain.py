@@ -31,7 +31,7 @@ class PlainClient:
         return self._message
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns b"", as everything has been said; SaslAuthenticationError where the server asks for more."""
+        """Returns b"", as everything has been said; raises SaslAuthenticationError where the server asks for more."""
         if challenge:
             raise SaslAuthenticationError("the server asks for more than PLAIN has to say")
         return b""

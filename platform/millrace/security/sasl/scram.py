@@ -107,7 +107,7 @@ def credential_text(credential: ScramCredential) -> str:
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Parses the text of a credential; UnacceptableCredentialError, which does not quote it, for another form."""
+    """Parses the text of a credential; raises UnacceptableCredentialError, which hides it, for another form."""
     match = CREDENTIAL.fullmatch(text)
     if match is None:
         raise UnacceptableCredentialError("the text of a SCRAM credential has another form than Kafka's")

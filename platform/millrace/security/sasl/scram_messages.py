@@ -94,7 +94,7 @@ def auth_message(first: str, challenge: str, final: str) -> bytes:
 
 
 def parse_client_first(message: bytes) -> ClientFirst:
-    """Returns a client's first message; SaslAuthenticationError for another form, as in the parsers below."""
+    """Returns a client's first message; raises SaslAuthenticationError for another form, as in the parsers below."""
     match = _match(CLIENT_FIRST, message)
     extensions = dict(one.split("=", 1) for one in match["extensions"].split(",") if one)
     return ClientFirst(

@@ -45,7 +45,7 @@ class ScramServer:
         self.authenticated: Authenticated | None = None
 
     def respond(self, response: bytes) -> bytes:
-        """Returns the challenge, then the signature; SaslAuthenticationError where the authentication fails."""
+        """Returns the challenge, then the signature; raises SaslAuthenticationError where the authentication fails."""
         if self.authenticated is not None:
             raise invalid_credentials(self.name)
         try:

@@ -26,7 +26,7 @@ class ServerMechanism(Protocol):
         ...
 
     def respond(self, response: bytes) -> bytes:
-        """Returns the answer to a client's message; SaslAuthenticationError where the authentication fails."""
+        """Returns the answer to a client's message; raises SaslAuthenticationError where the authentication fails."""
         ...
 
 

@@ -79,7 +79,7 @@ class TokenSource:
         self._renewed_at_s = clock.monotonic_s()
 
     def token(self) -> str:
-        """Returns a token that is still good; SaslAuthenticationError if there is none."""
+        """Returns a token that is still good; raises SaslAuthenticationError if there is none."""
         with self._lock:
             if self._clock.monotonic_s() >= self._renewed_at_s:
                 self._renew()

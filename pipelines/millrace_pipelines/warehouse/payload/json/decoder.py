@@ -117,7 +117,7 @@ class JsonDecoder:
         return explained[0]._replace(place=place) if explained else Refusal(place, *_said(error))
 
     def _parse(self, values: pa.BinaryArray) -> pa.Table:
-        """Returns the columns of values that all pass; UnfitError or ArrowInvalid where one doesn't."""
+        """Returns the columns of values that all pass; raises UnfitError or ArrowInvalid where one doesn't."""
         texts = _texts(values.cast(pa.string()))
         if not _are_braced(texts):
             texts = _texts(pc.ascii_trim(texts, characters=JSON_WHITESPACE))

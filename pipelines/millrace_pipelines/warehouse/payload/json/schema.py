@@ -35,7 +35,7 @@ KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: 
 
 
 def json_schema_fields(text: str) -> list[Field]:
-    """Returns the columns of a JSON Schema; SchemaError names a property that has none."""
+    """Returns the columns of a JSON Schema; raises SchemaError, which names a property that has none."""
     try:
         root: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -62,7 +62,7 @@ class _Columns:
         return fields
 
     def fields(self, found: Parts, depth: int) -> list[Field]:
-        """Returns the columns of an object's properties; SchemaError where it has none."""
+        """Returns the columns of an object's properties; raises SchemaError where it has none."""
         properties = _properties(found)
         required = {name for names in found.values("required") if isinstance(names, list) for name in names}
         if not properties:

@@ -55,7 +55,7 @@ class Document:
         self._opened = 0
 
     def parts(self, schemas: Sequence[Json]) -> Parts:
-        """Returns the parts of schemas that hold at once; SchemaError names what can't be used."""
+        """Returns the parts of schemas that hold at once; raises SchemaError, which names what can't be used."""
         found = Parts()
         for schema in schemas:
             self._add(schema, found, (), null_passes=False)

@@ -62,7 +62,10 @@ class JsonValues:
 
 
 def parse(value: bytes) -> ExactJson:
-    """Parses a JSON value in UTF-8, its fractions as Decimal; UnfitError where it is none, or has a key twice."""
+    """Parses a JSON value in UTF-8, its fractions as Decimal.
+
+    Raises UnfitError where it is none, or has a key twice.
+    """
     try:
         text = value.decode("utf-8")
         if text.startswith("\ufeff"):
@@ -134,7 +137,7 @@ def _convert_type(data_type: pa.DataType) -> Convert:
 
 
 def _of(kind: type[Kind], value: ExactJson, path: str) -> Kind:
-    """Returns a value of this kind; UnfitError for another one, of which a boolean is one to an integer."""
+    """Returns a value of this kind; raises UnfitError for another one, of which a boolean is one to an integer."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _changed(KINDS[kind], value, path)
     return value

@@ -94,7 +94,10 @@ class BearerAuth(httpx.Auth):
 
 
 def read_access(environment: Mapping[str, str] = os.environ) -> Access:
-    """Returns the access as it is set up now; SchemaError where that is contradictory, incomplete, or gets no token."""
+    """Returns the access as it is set up now.
+
+    Raises SchemaError where that is contradictory, incomplete, or gets no token.
+    """
     try:
         given = _given(environment)
         return Access(_auth(given), _verify(given))

@@ -82,7 +82,7 @@ class FileRegistry:
 
 
 def read_text(path: str) -> str:
-    """Returns a file's text; SchemaError where it can't be read, or is too large for a schema."""
+    """Returns a file's text; raises SchemaError where it can't be read, or is too large for a schema."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_SCHEMA_BYTES + 1)

@@ -41,7 +41,7 @@ RETRIED_STATUS = {408, 429, 500, 502, 503, 504}
 
 
 class HttpRegistry:
-    """The registry at an address; SchemaError where that can't be the address of one."""
+    """The registry at an address; raises SchemaError where that can't be the address of one."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

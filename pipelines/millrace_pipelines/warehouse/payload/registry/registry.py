@@ -91,7 +91,10 @@ class FindVersion(Protocol):
 
 
 def with_references(found: Found, find: FindVersion) -> RegisteredSchema:
-    """Returns the schema with all that it refers to; SchemaError where these are too many, or one refers to itself."""
+    """Returns the schema with all that it refers to.
+
+    Raises SchemaError where these are too many, or one refers to itself.
+    """
     gathered: dict[str, Referenced] = {}
     _gather(found, find, gathered, ())
     return RegisteredSchema(found.schema_id, found.format, found.text, tuple(gathered.values()))
@@ -116,7 +119,10 @@ def format_named(name: object) -> Format:
 
 
 def references_in(declared: object) -> list[Reference]:
-    """Returns the references of an answer, or of a directory's list; SchemaError where it is no list of references."""
+    """Returns the references of an answer, or of a directory's list.
+
+    Raises SchemaError where it is no list of references.
+    """
     if not declared:
         return []
     if not isinstance(declared, list):
