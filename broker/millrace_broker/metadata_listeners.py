@@ -60,7 +60,7 @@ def listeners_of(
 
 
 class _Actions:
-    """What the listeners do."""
+    """What each listener does about a change of the cluster."""
 
     def __init__(self, services: Services, cleaner: LogCleaner, renew_certificates: RenewCertificates) -> None:
         self._services = services

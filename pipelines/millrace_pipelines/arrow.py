@@ -82,7 +82,7 @@ def texts_of(texts: pa.StringArray | pa.ChunkedArray[pa.StringScalar]) -> list[s
 
 
 def places_array(places: Places) -> pa.Int64Array:
-    """Returns places as `take` takes them."""
+    """Returns indexes of rows in the form that `take` takes."""
     return pa.array(places, pa.int64())
 
 

@@ -143,7 +143,7 @@ class MillraceComponent(dg.StateBackedComponent):
             raise PlatformError(f"{WEBHOOK}: {error}") from error
 
     def _client_config(self) -> str:
-        """Returns the place of the client properties, "" for none, for Spark's tasks, which may lack the variable."""
+        """Returns where the client properties are, "" for none, for Spark's tasks, which may lack the variable."""
         return self.declaration.client_config or os.environ.get(CLIENT_CONFIG, "")
 
     def _zookeeper(self) -> str:

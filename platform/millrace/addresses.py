@@ -71,7 +71,7 @@ class Endpoint(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """Its host and port."""
+        """The host and port of this endpoint."""
         return Address(self.host, self.port)
 
     def __str__(self) -> str:

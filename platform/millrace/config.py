@@ -253,7 +253,7 @@ def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, st
 
     Raises InvalidConfigError where one is given twice, with different values.
 
-    `synonyms` has the main name of each other name.
+    `synonyms` maps each synonym of a property to its main name.
     """
     properties: dict[str, Given] = {}
     for written, value in given:

@@ -41,7 +41,7 @@ def apply_operations(
     """Returns the configuration with the operations applied; names and values of the result are not checked.
 
     Raises InvalidRequestError for an unknown operation or a missing value, InvalidConfigError where an operation on
-    lists names a property that is none.
+    lists names a property that is not a list.
     """
     changed = dict(properties)
     for name, number, value in operations:

@@ -30,7 +30,7 @@ def assign_replicas(
         racks: the live brokers, each with its rack.
         partitions: how many partitions the topic has.
         replication_factor: how many replicas each has; more than brokers are an InvalidReplicationFactorError.
-        start: the place of the first partition's leader among the brokers; any number from 0 on.
+        start: the index of the first partition's leader among the brokers; any number from 0 on.
         shift: the distance from a leader to the first follower; any number from 0 on.
     """
     return _around(racks, range(partitions), replication_factor, start, shift)

@@ -277,7 +277,7 @@ class ControllerStore:
         return replace(state, controller_epoch=self._claim.epoch)
 
     def _write(self, operations: Sequence[Operation]) -> Refused | None:
-        """Does the operations if the claim holds; returns the one that was refused, with its place among them."""
+        """Carries out the operations if the claim holds; returns the one that was refused, with its index."""
         if not operations:
             return None
         answer = self._session.multi([self._claim.check(), *operations])

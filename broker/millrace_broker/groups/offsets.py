@@ -54,7 +54,7 @@ class Offsets:
         ]
 
     def put(self, key: OffsetKey, committed: CommittedOffset) -> None:
-        """Sets the newest offset."""
+        """Notes the newest committed offset of a partition."""
         partitions = self._by_group.setdefault(key.group_id, {}).setdefault(key.topic, {})
         self.count += key.partition not in partitions
         partitions[key.partition] = committed

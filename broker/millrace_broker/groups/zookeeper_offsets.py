@@ -17,7 +17,7 @@ class ZooKeeperOffsets:
         self._session = session
 
     def commit(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Replaces the offset."""
+        """Replaces a group's offset of a partition in ZooKeeper."""
         self._session.put(paths.consumer_offset(group_id, topic, partition), str(offset).encode())
 
     def fetch(self, group_id: str, topic: str, partition: int) -> int | None:

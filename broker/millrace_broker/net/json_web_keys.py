@@ -78,7 +78,7 @@ class JsonWebKeys:
 
 
 def parse_keys(content: bytes) -> dict[str | None, jwt.PyJWK]:
-    """Returns the keys of a set by their ids. Raises ValueError or PyJWTError where it is none."""
+    """Returns the keys of a set by their ids. Raises ValueError or PyJWTError for anything else."""
     return {key.key_id: key for key in jwt.PyJWKSet.from_json(content.decode()).keys}
 
 

@@ -74,7 +74,7 @@ def is_checked_in_place(records: Buffer, config: LogConfig) -> bool:
 
 
 def is_message_set(version: int, records: Buffer) -> bool:
-    """Returns whether the records, if they are any, are to be converted."""
+    """Returns whether there are records, in a format that has to be converted."""
     return version < FIRST_VERSION_OF_BATCHES and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC_V2
 
 

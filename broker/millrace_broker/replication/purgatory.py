@@ -42,7 +42,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class DelayedOperation(Protocol[WaitedFor_contra]):
-    """An operation that waits."""
+    """A request that waits in the purgatory."""
 
     def is_ready(self, key: WaitedFor_contra) -> bool:
         """Returns whether what it waits for has happened, by a look at this key; changes nothing but the operation."""

@@ -40,7 +40,7 @@ class OwesSync(Protocol):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose log it is."""
+        """The partition whose log this is."""
 
     @property
     def is_offline(self) -> bool:

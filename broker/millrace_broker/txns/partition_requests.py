@@ -34,7 +34,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class Question(NamedTuple):
-    """The partitions that a producer is going to write to in its transaction."""
+    """A question to a coordinator: whether a producer's transaction has these partitions, or can get them."""
 
     transactional_id: str
     producer: Producer

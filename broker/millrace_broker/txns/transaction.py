@@ -91,7 +91,7 @@ class Fenced(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """The outcome of a `Store` after all markers."""
+    """What the client is answered once all markers are written."""
 
 
 class Expired(NamedTuple):

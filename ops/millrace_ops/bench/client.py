@@ -92,7 +92,7 @@ class Valued(Protocol):
 
     @property
     def value(self) -> bytes | None:
-        """Its value."""
+        """The value of the record."""
         ...
 
 

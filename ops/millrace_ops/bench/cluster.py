@@ -52,7 +52,7 @@ class Broker(AbstractContextManager["Broker"], Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the broker."""
         ...
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class Broker(AbstractContextManager["Broker"], Protocol):
         ...
 
     def kill(self) -> int:
-        """Ends it by SIGKILL."""
+        """Ends the broker by SIGKILL."""
         ...
 
 

@@ -28,7 +28,7 @@ class Audit:
 
 
 class Audits:
-    """The audits."""
+    """The audits that were asked for in the console, one at a time."""
 
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
         self._settings = settings

@@ -25,7 +25,7 @@ from millrace_ops.doctor.findings import Finding
 
 
 def examine_broker(arguments: Sequence[str]) -> Iterator[Finding]:
-    """Yields the findings of this machine and, with arguments of `millrace broker`, of what that would start with."""
+    """Yields the findings about this machine and, given arguments of `millrace broker`, about such a broker."""
     machine = read_machine()
     yield from check_software(read_software())
     if not arguments:

@@ -106,7 +106,7 @@ class Operation:
         return (step for step in self.steps if isinstance(step, Send))
 
     def polls(self) -> Iterator[Poll]:
-        """Returns what it read."""
+        """Returns the polls of the operation."""
         return (step for step in self.steps if isinstance(step, Poll))
 
     def ownings(self) -> Iterator[Owning]:

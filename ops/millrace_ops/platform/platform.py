@@ -322,7 +322,7 @@ class Platform:
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
     def _kept_token(self) -> str:
-        """Returns the file of the token that changes need where reading is open, which all brokers share."""
+        """Returns the file with the token that every change at an admin endpoint needs; all brokers share it."""
         self._secrets().admin_token()
         return os.path.join(self.path("secrets"), "admin.token")
 

@@ -20,7 +20,7 @@ YES, NO = b"yes\n", b"no\n"
 
 
 class Request(StrEnum):
-    """What is asked."""
+    """What the server of runs is asked to do."""
 
     LAUNCH = "launch"
     INTERRUPT = "interrupt"
@@ -48,6 +48,6 @@ def read_line(connection: socket.socket) -> bytes:
 
 
 def parse_request(line: bytes) -> tuple[Request, str]:
-    """Returns the request of a line and the id of its run; raises ValueError where it is none."""
+    """Returns the request of a line and the id of its run; raises ValueError where the line is no request."""
     request, run_id = line.decode("ascii").split()
     return Request(request), run_id

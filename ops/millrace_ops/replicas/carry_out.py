@@ -43,7 +43,7 @@ class Progress:
 
 
 class ProgressListener(Protocol):
-    """Hears of the progress."""
+    """Something that is told how far the moves are."""
 
     def progressed(self, progress: Progress) -> None:
         """Takes the newest progress."""

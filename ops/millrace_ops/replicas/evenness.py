@@ -31,12 +31,12 @@ class Counts:
             self.add(topic, broker)
 
     def add(self, topic: str, broker: int) -> None:
-        """Counts one more."""
+        """Counts another replica of the topic on the broker."""
         self.of_topic(topic)[broker] += 1
         self.total[broker] += 1
 
     def remove(self, topic: str, broker: int) -> None:
-        """Counts one less."""
+        """Counts one replica less of the topic on the broker."""
         self.of_topic(topic)[broker] -= 1
         self.total[broker] -= 1
 

@@ -40,7 +40,7 @@ class VerifiedSegment(TypedDict):
 
 
 class Finding(TypedDict):
-    """A damaged place in a partition's log."""
+    """A damaged range in a partition's log."""
 
     file: str
     position: int

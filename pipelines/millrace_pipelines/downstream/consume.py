@@ -116,7 +116,7 @@ def consume(
 
 @again_when_stale
 def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Clock) -> tuple[Output, dict[int, int]]:
-    """Returns the output, with a first offset for each partition, and the topic's ends; raises what `consume` raises."""
+    """Returns the output, with a first offset for each partition, and the topic's end; raises what `consume` raises."""
     source = options.source(job)
     description = describe_topic(source)
     log = log_offsets(source, description.partitions)

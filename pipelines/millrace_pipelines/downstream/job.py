@@ -32,7 +32,7 @@ Process = Callable[[pa.Table, Sequence[Message]], pa.Table]
 
 
 class Form(StrEnum):
-    """What an output is."""
+    """Which form the rows of an output have."""
 
     STATE = "state"
     APPEND = "append"

@@ -23,7 +23,7 @@ class Pending:
         self.clear()
 
     def clear(self) -> None:
-        """Begins the next batch."""
+        """Forgets the batch, so that the next one can begin."""
         self._messages: dict[int, list[Message]] = {}
         self._records = self._bytes = 0
         self._began_ms: int | None = None

@@ -44,7 +44,7 @@ class BrokerMetadata:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address at which this broker listens."""
         return Address(self.host, self.port)
 
 

@@ -26,7 +26,7 @@ VERSION = 0
 
 
 class ControlType(IntEnum):
-    """How a transaction ended."""
+    """How a marker says that a transaction ended."""
 
     ABORT = 0
     COMMIT = 1

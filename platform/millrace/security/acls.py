@@ -103,7 +103,7 @@ class ResourcePattern(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """One entry."""
+    """One entry of the access control lists."""
 
     principal: str
     host: str

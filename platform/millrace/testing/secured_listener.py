@@ -36,7 +36,7 @@ class SecuredListener(NamedTuple):
 
 
 def secured_listener(folder: Path, name: str) -> SecuredListener:
-    """Makes what a listener with this security protocol needs. Raises InvalidConfigError for a name that is none."""
+    """Makes what a listener with this security protocol needs. Raises InvalidConfigError for an unknown name."""
     if name not in SecurityProtocol.__members__:
         raise InvalidConfigError(f"security={name}: expected one of {', '.join(SecurityProtocol.__members__)}")
     protocol = SecurityProtocol[name]

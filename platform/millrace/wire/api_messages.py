@@ -34,7 +34,7 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
         self.key = key
 
     def decode_request(self, version: int, body: memoryview | bytes, *, may_have_many: bool = False) -> Request_co:
-        """Returns the request in `body`; raises MalformedRequestError where the bytes are none.
+        """Returns the request in `body`; raises MalformedRequestError for other bytes.
 
         A client's has at most `MAX_ELEMENTS` elements; a controller, which tells of all partitions, may have more.
         """
@@ -43,7 +43,7 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
         return message
 
     def decode_response(self, version: int, body: memoryview | bytes) -> Response_co:
-        """Returns the response in `body`; raises MalformedRequestError where the bytes are none."""
+        """Returns the response in `body`; raises MalformedRequestError for other bytes."""
         message: Response_co = decoder(self.key, version, Direction.RESPONSE)(body)
         return message
 

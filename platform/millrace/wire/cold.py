@@ -105,7 +105,7 @@ def warm(api_key: int, version: int) -> None:
 
 
 def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tuple[SchemaField, ...]]:
-    """Returns (whether the version is flexible, the fields in their order on the wire)."""
+    """Returns whether the version is flexible, and its fields in their order on the wire."""
     entity = _entity_type(api_key, version, direction)
     return entity.__flexible__, _schema(entity)
 
@@ -215,7 +215,7 @@ def _is_nullable(field: dataclasses.Field[Any]) -> bool:
 
 
 def _inner_type(annotation: Any) -> tuple[Any, bool]:
-    """Returns (the type inside of optional and tuple, whether it is an array)."""
+    """Returns the type inside of optional and tuple, and whether it was an array."""
     repeated = False
     while True:
         origin = get_origin(annotation)

@@ -55,7 +55,7 @@ def encode_describe_transactions_response(transactions: Sequence[TransactionDesc
 
 
 def decode_describe_transactions_response(body: memoryview | bytes) -> list[TransactionDescribed]:
-    """Returns the transactional ids of a message without its header; raises MalformedRequestError where it is none."""
+    """Returns the transactional ids of a message without its header; raises MalformedRequestError for other bytes."""
     read = Decoder(body, flexible=True, error=MalformedRequestError)
     read.int32()
     return [_described(read) for _ in range(read.array_length())]

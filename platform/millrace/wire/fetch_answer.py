@@ -25,7 +25,7 @@ class FetchAnswer(NamedTuple):
 
 
 def decode_fetch_answer(body: memoryview | bytes) -> FetchAnswer:
-    """Returns the answer in `body`; raises MalformedRequestError where the bytes are none."""
+    """Returns the answer in `body`; raises MalformedRequestError for other bytes."""
     read = Decoder(body, flexible=True, error=MalformedRequestError)
     read.int32()  # throttle time
     error_code, session_id = read.int16(), read.int32()

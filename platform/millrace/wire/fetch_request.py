@@ -122,7 +122,7 @@ def _write_topics(write: Encoder, partitions: Iterable[tuple[PartitionKey, bytes
 
 
 def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
-    """Returns the request in `body`; raises MalformedRequestError where the bytes are none."""
+    """Returns the request in `body`; raises MalformedRequestError for other bytes."""
     if version < FIRST_VERSION_OF_KIO:
         return _decode_old(version, body)
     message = FETCH.decode_request(version, body)

@@ -76,7 +76,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 
 @cache
 def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
-    """Returns (what packs size and correlation id of an answer's frame, how many bytes of header the size counts)."""
+    """Returns the packer of a response's size and correlation id, and how many bytes of header that size counts."""
     if has_tagged_response_header(api_key, api_version):
         return SIZE_CORRELATION_ID_AND_NO_TAGS, CORRELATION_ID.size + len(NO_TAGGED_FIELDS)
     return SIZE_AND_CORRELATION_ID, CORRELATION_ID.size

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FilterAsked(NamedTuple):
-    """A filter."""
+    """A filter of access control entries."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -64,7 +64,7 @@ class DeleteAclsRequest(NamedTuple):
 
 
 def decode_describe_acls(body: memoryview | bytes) -> FilterAsked:
-    """Returns the request; raises MalformedRequestError where the bytes are none, as from the other decoders."""
+    """Returns the request; raises MalformedRequestError for other bytes, as from the other decoders."""
     return _filter(Decoder(body, error=MalformedRequestError))
 
 

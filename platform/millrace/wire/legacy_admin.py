@@ -42,7 +42,7 @@ THROTTLE_TIME_BYTES = 4
 
 
 def decode_request(api: Asked[Message], version: int, body: memoryview | bytes) -> Message:
-    """Returns the request, of any version that is served; raises MalformedRequestError where the bytes are none."""
+    """Returns the request, of any version that is served; raises MalformedRequestError for other bytes."""
     schema_version = SCHEMA_VERSION.get((api.key, version), version)
     if (api.key, version) in WITHOUT_LAST_BYTE:
         body = bytes(body) + b"\x00"

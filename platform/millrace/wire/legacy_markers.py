@@ -44,7 +44,7 @@ class WriteTxnMarkersRequest(NamedTuple):
 
 
 def decode_write_txn_markers(body: memoryview | bytes) -> WriteTxnMarkersRequest:
-    """Returns the request; raises MalformedRequestError where the bytes are none."""
+    """Returns the request; raises MalformedRequestError for other bytes."""
     decoder = Decoder(body, error=MalformedRequestError)
     return WriteTxnMarkersRequest(tuple(_marker(decoder) for _ in range(decoder.array_length())))
 

@@ -82,7 +82,7 @@ class OffsetAnswered(NamedTuple):
 
 
 def decode_offset_commit(version: int, body: memoryview | bytes) -> OffsetCommitRequest:
-    """Returns the request; raises MalformedRequestError where the bytes are none."""
+    """Returns the request; raises MalformedRequestError for other bytes."""
     decoder = Decoder(body)
     try:
         group_id = decoder.string()
@@ -94,7 +94,7 @@ def decode_offset_commit(version: int, body: memoryview | bytes) -> OffsetCommit
 
 
 def decode_offset_fetch(body: memoryview | bytes) -> OffsetFetchRequest:
-    """Returns the request; raises MalformedRequestError where the bytes are none."""
+    """Returns the request; raises MalformedRequestError for other bytes."""
     decoder = Decoder(body)
     try:
         group_id = decoder.string()
@@ -148,12 +148,12 @@ def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, i
 
 
 def decode_offset_commit_response(body: memoryview | bytes) -> list[OffsetAnswered]:
-    """Returns what a response in v0 says of each partition; raises MalformedRequestError where the bytes are none."""
+    """Returns what a response in v0 says of each partition; raises MalformedRequestError for other bytes."""
     return _decode_response(body, "OFFSET_COMMIT", lambda _: NO_OFFSET)
 
 
 def decode_offset_fetch_response(body: memoryview | bytes) -> list[OffsetAnswered]:
-    """Returns what a response in v0 says of each partition; raises MalformedRequestError where the bytes are none."""
+    """Returns what a response in v0 says of each partition; raises MalformedRequestError for other bytes."""
 
     def offset(read: Decoder) -> int:
         found = read.int64()

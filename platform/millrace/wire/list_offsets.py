@@ -52,7 +52,7 @@ class OffsetListed(NamedTuple):
 
 
 def decode_list_offsets_request(version: int, body: memoryview | bytes) -> ListOffsetsRequest:
-    """Returns the request in `body`; raises MalformedRequestError where the bytes are none."""
+    """Returns the request in `body`; raises MalformedRequestError for other bytes."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     replica_id = read.int32()
     isolation_level = read.int8() if version >= 2 else 0
@@ -90,7 +90,7 @@ def encode_offsets_before_request(topic: str, partition: int, timestamp: int, ma
 
 
 def decode_offsets_before_response(body: memoryview | bytes) -> OffsetListed:
-    """Returns the answer in v0 for one partition; raises MalformedRequestError where the bytes are none."""
+    """Returns the answer in v0 for one partition; raises MalformedRequestError for other bytes."""
     read = Decoder(body)
     try:
         for _ in each(range(read.array_length())):

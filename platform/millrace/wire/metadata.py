@@ -51,7 +51,7 @@ class TopicMetadata(NamedTuple):
 
 
 class ClusterMetadata(NamedTuple):
-    """The whole answer."""
+    """The response to a Metadata request."""
 
     cluster_id: str | None
     controller_id: int

@@ -103,7 +103,7 @@ class TopicProduced(NamedTuple):
 
 
 def decode_produce_request(version: int, body: memoryview | bytes) -> AnyProduceRequest:
-    """Returns the request in `body`; raises MalformedRequestError where the bytes are none."""
+    """Returns the request in `body`; raises MalformedRequestError for other bytes."""
     return produce_decoder(version)(body)
 
 

@@ -218,7 +218,7 @@ class EmbeddedEnsemble:
             list(pool.map(EmbeddedZooKeeper.start, self.servers))
 
     def stop(self) -> None:
-        """Stops all of them."""
+        """Stops all servers of the ensemble."""
         for server in self.servers:
             server.stop()
 

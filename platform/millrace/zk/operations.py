@@ -62,7 +62,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The first operation of a transaction that ZooKeeper refused, by its place and its path; none has been done."""
+    """The first operation of a transaction that ZooKeeper refused, by its index and its path; none has been done."""
 
     index: int
     path: str

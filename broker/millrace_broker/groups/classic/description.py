@@ -17,7 +17,7 @@ class DescribedMember(NamedTuple):
 
 
 class Description(NamedTuple):
-    """A group."""
+    """A classic group as DescribeGroups shows it."""
 
     state: str
     protocol_type: str

@@ -102,7 +102,7 @@ class GroupFacts:
         return ErrorCode.REBALANCE_IN_PROGRESS if is_syncing else ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:  # noqa: ARG002  # KIP-848's only
-        """Allows it always."""
+        """Allows a fetch of offsets unless the group is dead."""
         return ErrorCode.GROUP_ID_NOT_FOUND if self.state is State.DEAD else ErrorCode.NONE
 
     def check_delete(self) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""Giving batches their place at the end of a log: the offset and the leader epoch, all that a broker changes in them.
+"""Gives batches the offsets and the leader epoch of the end of a log, all that a broker changes in them.
 
 What several producers appended is placed together and written together. Small batches are copied into one buffer, which
 costs less than handing each to the operating system.
@@ -22,7 +22,7 @@ PARTS_OF_A_BATCH = 2
 
 
 class LogAppendInfo(NamedTuple):
-    """The place of appended batches.
+    """The offsets and times that appended batches were given.
 
     `log_append_time_ms` is -1 where records keep the producer's time; for a repeated batch it is that batch's time.
     """
@@ -92,7 +92,7 @@ def _joined(buffers: list[Buffer], size_bytes: int) -> list[Buffer]:
 
 
 def only_place(outcomes: Sequence[LogAppendInfo | MillraceError]) -> LogAppendInfo:
-    """Returns the place of the only append, or raises the error that it ended with."""
+    """Returns what the only append was given, or raises the error that it ended with."""
     (outcome,) = outcomes
     if isinstance(outcome, MillraceError):
         raise outcome

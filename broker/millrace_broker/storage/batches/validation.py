@@ -1,4 +1,4 @@
-"""The rules that a produced batch must keep before it gets a place in the log.
+"""The rules that a produced batch must keep before it is given offsets in the log.
 
 | rule | error |
 |---|---|

@@ -68,7 +68,7 @@ class Flushing:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose log it is."""
+        """The partition whose log this is."""
         return self._segments.topic_partition
 
     @property

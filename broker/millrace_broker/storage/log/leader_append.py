@@ -66,7 +66,7 @@ class LeaderAppend:
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
     def append_all(self, appends: Sequence[Buffer | Prepared], leader_epoch: int) -> Sequence[AppendOutcome]:
-        """Appends what came together, in order; returns the place of each, or the error that it failed with."""
+        """Appends what came together, in order; returns the offsets of each, or the error that it failed with."""
         outcomes: list[AppendOutcome] = []
         run: list[Append] = []
         turn: Turn | None = None  # of the batch that goes on with the run; a run without a producer has none

@@ -254,9 +254,9 @@ class Log:
     def append(
         self, batches: Buffer, *, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> LogAppendInfo:
-        """Validates what a producer or a coordinator sent, and appends it as one write; returns its place.
+        """Validates what a producer or a coordinator sent, and appends it as one write; returns its offsets.
 
-        A batch that its producer sent before is not appended again: the place that it got then is returned (KIP-98).
+        A batch that its producer sent before is not appended again: the offsets that it got then are returned (KIP-98).
         Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence and for
         a marker that is out of date, and StorageError where the disk fails; the log is then as before.
         A sync that `flush.messages` demands is made by the lane of the data folder: the append is acknowledged once it
@@ -268,7 +268,7 @@ class Log:
         return only_place(self._leader.append_all((batches,), leader_epoch))
 
     def append_all(self, appends: Sequence[Buffer | Prepared], *, leader_epoch: int) -> Sequence[AppendOutcome]:
-        """Appends what came together from clients, in order; returns for each its place, or the error of `append`.
+        """Appends what came together from clients, in order; returns for each its offsets, or the error of `append`.
 
         One write takes as many as the active segment has room for, of one idempotent producer at most, and fails them
         all; what is invalid fails alone.

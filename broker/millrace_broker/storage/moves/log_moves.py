@@ -71,7 +71,7 @@ class LogMoves:
     def begin(self, topic_partition: TopicPartition, path: str) -> LogCopy:
         """Begins a copy of a log whose topic is known, in another data folder.
 
-        Raises StorageError, also where any folder is offline, since another copy may be there (as Kafka).
+        Raises StorageError, also where any folder is offline, since another copy may be there.
         """
         assert topic_partition in self._table.configured
         for data_dir in self._dirs.all:

@@ -90,7 +90,7 @@ class ProducerStateManager:
     # Appending.
 
     def settled(self, header: BatchHeader) -> LogAppendInfo | ProducerError | None:
-        """Returns the answer for a produced batch that must not be written: its place if it is there, or its error.
+        """Returns the answer for a produced batch that must not be written: its offsets if it is there, or its error.
 
         None for a batch to write.
         """

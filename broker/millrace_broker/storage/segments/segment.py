@@ -393,7 +393,7 @@ class LogSegment:
     def recover(
         self, *, truncate: bool, gaps_up_to_offset: int = 0, synced: Synced = NOTHING_SYNCED
     ) -> tuple[int, str]:
-        """Walks all batches and rebuilds the indexes; returns (bytes behind the last valid batch, why).
+        """Walks all batches and rebuilds the indexes; returns how many bytes lie behind the last valid batch, and why.
 
         What was `synced` and is damaged is set aside. With `truncate` what is behind the last batch is cut off. Offsets
         may be left out below `gaps_up_to_offset`, and in repaired ranges. Raises OSError.

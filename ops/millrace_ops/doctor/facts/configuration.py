@@ -51,7 +51,7 @@ class _Kept(logging.Handler):
         self._sentences = sentences
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps one."""
+        """Keeps a line of the log."""
         self._sentences.append(record.getMessage())
 
 

@@ -153,7 +153,7 @@ def cursor_of(seen: Seen) -> str:
 
 
 def parse_cursor(text: str | None) -> Seen | None:
-    """Returns what a cursor says; None for no cursor, and for a text that is none."""
+    """Returns what a cursor says; None without a cursor, and for a text that can't be read."""
     value: Json = unpack_cursor(text)
     match value:
         case {"position": int(position), "failing": dict(failing)}:

@@ -85,7 +85,7 @@ class ReloadConfig(RepairConfig, DaysConfig):
     until_time: str | None = Field(default=None, description="Up to the first record at or after it: ISO 8601, UTC.")
 
     def selection(self) -> Selection:
-        """Returns the part of the topic; raises InvalidConfigError for a time that is none."""
+        """Returns the part of the topic; raises InvalidConfigError for a text that is no time."""
         return Selection(
             partitions=_partitions(self.partitions),
             from_offset=self.from_offset,

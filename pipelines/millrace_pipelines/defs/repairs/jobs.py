@@ -113,7 +113,7 @@ def _logged(event: Event) -> Logged:
 def _replay_job(cluster: DeclaredCluster) -> dg.JobDefinition:
     @dg.op(name=f"{cluster.name}_replay_letters", required_resource_keys={cluster.name})
     def replay_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
-        """Appends the letters that decode now to the rows."""
+        """Appends the dead letters that decode now to the rows."""
         millrace = resource_of(context, cluster.name)
         selection = Selection(config.reason, config.partition, config.from_offset, config.until_offset)
 

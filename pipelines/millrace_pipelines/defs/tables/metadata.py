@@ -87,7 +87,7 @@ def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.As
 
 
 def commit_metadata(table: Table, commit: TableCommit) -> Metadata:
-    """Returns what is shown of one commit of a table; of a table of dead letters, its rows are the letters."""
+    """Returns what is shown of one commit of a table; of a table of dead letters, its rows are the dead letters."""
     rows = {"rows": commit.rows, "dead letters": commit.dead_letters}
     if _has_letters(table):
         rows = {"rows": commit.dead_letters}
@@ -117,7 +117,7 @@ def total(table: Table, column: str) -> int:
 
 
 def waiting_letters(dead_letters: Table | None) -> int:
-    """Returns how many letters no replay has made rows of, by the log: those whose column `replay` is null."""
+    """Returns how many dead letters no replay has made rows of, by the log: those whose column `replay` is null."""
     if dead_letters is None:
         return 0
     actions = dead_letters.add_actions()

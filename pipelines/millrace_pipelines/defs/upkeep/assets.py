@@ -52,7 +52,7 @@ def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
 
 
 def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
-    """Returns the locations of the warehouse's tables; none, with a warning, where it is not there yet."""
+    """Returns the locations of the warehouse's tables. Warns and returns none where there is no warehouse yet."""
     try:
         return [table for table in table_locations(warehouse) if not table.endswith(SKIPPED_SUFFIX)]
     except FileNotFoundError as error:

@@ -216,7 +216,7 @@ def _bounds(span: LineageRange) -> tuple[int, int, int]:
 
 
 def _is_whole(span: LineageRange) -> bool:
-    """Returns whether each offset of a range gave a row or a letter."""
+    """Returns whether each offset of a range gave a row or a dead letter."""
     return span.get("rows", 0) + span.get("dead_letters", 0) == span["until_offset"] - span["from_offset"]
 
 

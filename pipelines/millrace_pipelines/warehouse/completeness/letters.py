@@ -29,7 +29,7 @@ class Letters(Contents):
         self._pending = pending_replay(rows, dead_letters)
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
-        """Reads partition and offset of each letter that is not a row."""
+        """Reads partition and offset of each dead letter that is not a row."""
         found = self.columns_of(group, MARKED_COLUMNS)
         if found is None or not self.has_places(group, found, [PARTITION, OFFSET]):
             return NONE, NONE

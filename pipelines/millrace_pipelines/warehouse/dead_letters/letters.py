@@ -23,7 +23,7 @@ NO_REASON = "unclassified"  # of letters that are older than reasons
 
 
 class Selection(NamedTuple):
-    """Selects letters; a field that is None excludes none."""
+    """Selects dead letters; a field that is None excludes none."""
 
     reason: str | None = None
     partition: int | None = None
@@ -35,9 +35,9 @@ EVERY_LETTER = Selection()
 
 
 def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yields the letters of one data file under the current columns, at most BATCH_ROWS at a time.
+    """Yields the dead letters of one data file under the current columns, at most BATCH_ROWS at a time.
 
-    A letter that is older than a column has null in it; in `ledger` it has the table's first one.
+    A dead letter that is older than a column has null in it, but in the column `ledger` the table's first ledger.
     """
     wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
     with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
@@ -53,7 +53,7 @@ def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) ->
 
 
 def completed(table: Table, letters: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Returns letters under the current columns, where their file may be older than some of these."""
+    """Returns dead letters under the current columns, where their file may be older than some of these."""
     first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
     wanted = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
     columns: list[Column | Columns] = []
@@ -68,13 +68,13 @@ def completed(table: Table, letters: pa.Table, names: Sequence[str]) -> pa.Table
 
 
 def letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yields all letters, file by file."""
+    """Yields all dead letters, file by file."""
     for name in table.file_names():
         yield from letters_in(table, name, columns)
 
 
 def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Booleans:
-    """Returns a mask of the selected letters; with `replayed`, of those that are, or are not, replayed."""
+    """Returns a mask of the selected dead letters; with `replayed`, of those that are, or are not, replayed."""
     mask: Booleans = pa.array(np.ones(letters.num_rows, np.bool_))
     if selection.reason is not None:
         mask = pc.and_(mask, pc.equal(filled(letters.column("reason"), NO_REASON), pa.scalar(selection.reason)))
@@ -91,7 +91,7 @@ def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = N
 
 
 def is_reached(letters: pa.Table, rows: Ledger) -> Flags:
-    """Returns whether the rows' ledger has reached each letter; others are of a load or backfill that has not ended."""
+    """Returns whether the rows' ledger has reached each dead letter; others are of a load that has not ended."""
     partitions, offsets = (letters.column(name).to_numpy() for name in ("partition", "offset"))
     reached: Flags = letters.column("ledger").to_numpy(zero_copy_only=False) != rows.name
     for partition, entry in rows.partitions.items():

@@ -1,4 +1,4 @@
-"""The marks of replayed letters: the number of their replay in their own table, and the letters still to be marked."""
+"""The marks of replayed dead letters, each the number of its replay; and the dead letters still to be marked."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ATTEMPTS = 5
 
 
 class Pending(NamedTuple):
-    """A replay whose rows are committed, and whose letters are not marked yet."""
+    """A replay whose rows are committed, and whose dead letters are not marked yet."""
 
     number: int
     letters: Ranges
 
     def mask(self, letters: pa.Table) -> Flags:
-        """Returns which letters it has replayed and not marked yet."""
+        """Returns which dead letters it has replayed and not marked yet."""
         found: Flags = np.zeros(letters.num_rows, np.bool_)
         ledgers = letters.column("ledger").to_numpy()
         partitions, offsets = (letters.column(name).to_numpy() for name in ("partition", "offset"))
@@ -61,7 +61,7 @@ def expected_number(number: int) -> dict[str, int | None]:
 
 
 def ranges_of(letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
-    """Returns the letters' offsets as ranges, by ledger and partition."""
+    """Returns the dead letters' offsets as ranges, by ledger and partition."""
     found: dict[str, dict[str, list[list[int]]]] = {}
     for ledger in texts_of(letters.column("ledger").unique()):
         of_ledger = letters.filter(pc.equal(letters.column("ledger"), pa.scalar(ledger)))
@@ -94,7 +94,7 @@ def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
 
 
 def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
-    """Marks the letters of a replay that stopped before it did so, and returns its number; None where there is none.
+    """Marks the dead letters of a replay that stopped before it did so; returns its number, or None.
 
     Raises:
         StaleLedgerError: Others rewrote the letters' table at every attempt.

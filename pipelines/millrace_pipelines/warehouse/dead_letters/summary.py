@@ -1,4 +1,4 @@
-"""Reading dead letters: counts by reason, and single letters with their bytes."""
+"""Reading dead letters: counts by reason, and single dead letters with their bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millrace_pipelines.warehouse.payload.dead_letter import Letter
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Counts the letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
+    """Counts the dead letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
 
     reason: str
     letters: int = 0
@@ -33,12 +33,15 @@ class ReasonCount:
 
     @property
     def waiting(self) -> int:
-        """The number of letters that are not replayed."""
+        """The number of dead letters that are not replayed."""
         return self.letters - self.replayed
 
 
 def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
-    """Counts the selected letters by reason, most frequent first; raises TableNotFoundError where there is no table."""
+    """Counts the selected dead letters by reason, most frequent first.
+
+    Raises TableNotFoundError where there is no table.
+    """
     counts: dict[str, ReasonCount] = {}
     for letters in _letters(table_dir, selection):
         reasons = letters.column("reason")
@@ -54,13 +57,13 @@ def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
 
 
 def each_letter(table_dir: str, selection: Selection) -> Iterator[Letter]:
-    """Yields the selected letters, one after the other, under their columns' names."""
+    """Yields the selected dead letters, one after the other, under their columns' names."""
     for letters in _letters(table_dir, selection):
         yield from cast("list[Letter]", python_rows(letters))
 
 
 def _letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:
-    """Yields the selected letters; those that are replayed but not marked yet have the number of their replay."""
+    """Yields the selected dead letters; those that are replayed but not marked yet have the number of their replay."""
     fs = OsFileSystem()
     location = store_at(table_dir, fs).location
     rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)

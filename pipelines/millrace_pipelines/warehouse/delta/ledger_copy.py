@@ -38,7 +38,7 @@ class LedgerCopy(NamedTuple):
     place: Place
 
     def content(self, place: Place) -> bytes:
-        """Returns the file's content at a place."""
+        """Returns the content of the file where it lies in the folder `place`."""
         said = [self.table_id, self.version, dict(self.transactions), *place]
         return json.dumps({"ledger": said, "crc32": _checksum(said)}, indent=1).encode()
 

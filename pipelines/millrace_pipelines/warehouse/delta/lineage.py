@@ -95,7 +95,7 @@ def of_run(run_id: str | None) -> dict[str, object]:
 
 
 def parse_lineage(text: str, place: str) -> Lineage:
-    """Returns a commit's lineage from its text; raises WarehouseError, which names the place, where it is none."""
+    """Returns a commit's lineage from its text; raises WarehouseError, which names `place`, for another text."""
     try:
         lineage: object = json.loads(text)
     except ValueError:

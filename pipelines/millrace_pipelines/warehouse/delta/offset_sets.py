@@ -79,7 +79,7 @@ def merged(parts: Iterable[Intervals]) -> Intervals:
 
 
 def pages_of(partitions: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> Iterator[OffsetPage]:
-    """Yields pages with each of the offsets as often as it comes: a page has an offset once."""
+    """Yields pages of distinct offsets. An offset that comes several times is on as many pages."""
     for partition in np.unique(partitions):
         mine = np.sort(offsets[partitions == partition])
         while len(mine):

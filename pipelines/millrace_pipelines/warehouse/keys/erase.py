@@ -50,9 +50,9 @@ from millrace_pipelines.warehouse.tables.companions import companions
 class EraseReport:
     """What was erased, or would be: rows, dead letters, and the number of replaced files, which vacuum is to remove.
 
-    `bytes` is the size of these files, and `file_rows` the number of all their rows and letters: the files are read
-    whole, and what is not erased is written again. `left` counts dead letters of a load that has not ended: load, then
-    erase again. `version` is None for a dry run.
+    `bytes` is the size of these files, and `file_rows` the number of all their rows and dead letters: the files are
+    read whole, and what is not erased is written again. `left` counts dead letters of a load that has not ended: load,
+    then erase again. `version` is None for a dry run.
     """
 
     table: str
@@ -172,12 +172,12 @@ class _Erasure:
         return [Removal(task, file, is_erased, is_counted, is_listed=True) for task, file in enumerate(touched)]
 
     def _waiting(self, table: Table) -> FindRows:
-        """Returns a test for records that count: all but letters that a replay has not marked yet, which `run` does."""
+        """Returns a test for records that count: all but dead letters whose replay has not marked them yet."""
         pending = pending_replay(self._rows, table) if self._has_letters(table.location) else None
         return every_row if pending is None else lambda letters: ~pending.mask(letters)
 
     def _letters(self) -> FindRows:
-        """Returns a test for letters to erase: those that the rows' ledger has reached, for no load claims others."""
+        """Returns a test for dead letters to erase: those that the rows' ledger has reached; no load claims others."""
         rows = ledger_of(Table.load(self._rows.location, self._fs))
         self._left = []
 

@@ -58,7 +58,7 @@ class Append:
     def commit_dead_letters(self, dead_letters: Table) -> None:
         """Appends the dead letters and moves their ledger; does nothing where there are none.
 
-        A ledger that is further already, by a load that stopped before its rows, stays there: letters below it are
+        A ledger that is further already, by a load that stopped before its rows, stays there: dead letters below it are
         known.
         """
         files = self._written.dead_letter_files

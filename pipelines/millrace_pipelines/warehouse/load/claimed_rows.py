@@ -42,7 +42,7 @@ def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int
 
 
 def _waiting_letters(rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange]) -> Counter[int]:
-    """Returns, by partition, how many letters no replay has made rows of."""
+    """Returns, by partition, how many dead letters no replay has made rows of."""
     is_behind = replay_number(dead_letters) < replay_number(rows)
     pending = pending_replay(rows, dead_letters) if is_behind else None
     return count_rows(dead_letters, ranges, every_row if pending is None else lambda letters: ~pending.mask(letters))

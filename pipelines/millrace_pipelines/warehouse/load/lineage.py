@@ -1,7 +1,7 @@
 """What a commit says of itself, as JSON in the table's history.
 
 Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
-it goes on without (`lost`, and within the ranges `missing`). Where not all offsets of the ranges gave a row or a
+it goes on without (`lost`, and within the ranges `missing`). Where not all offsets of the ranges gave a row or a dead
 letter, `recorded` keeps those that did (`delta.offset_sets`). `ledger` names the ledger that it moved. A reload is a
 load of the ranges that it backfilled; those that it replaced move no ledger. A commit without a kind, which an older
 version wrote, is a load. Where a scheduler's run loaded, `run_id` names it.

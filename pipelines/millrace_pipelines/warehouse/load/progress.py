@@ -32,7 +32,7 @@ class SilentListener:
     """A listener that ignores everything."""
 
     def reached(self, step: Step) -> None:
-        """Ignores it."""
+        """Does nothing."""
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Ignores it."""
+        """Does nothing."""

@@ -80,7 +80,7 @@ class Replacement:
     def commit_dead_letters(self, dead_letters: Table) -> None:
         """Replaces the dead letters; commits nothing where there were none and are none.
 
-        Which keys are erased is asked of the rows' table: a key may have been erased when it had no letter.
+        Which keys are erased is asked of the rows' table: a key may have been erased when it had no dead letter.
         """
         finish_replay(self._rows, dead_letters, self._fs)
         letters = {span.partition: span.dead_letters for span in self._replaced}

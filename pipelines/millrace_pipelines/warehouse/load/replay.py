@@ -10,9 +10,9 @@ Replays are numbered; each table keeps the number of the last one as application
                        lineage names, and a list of letters shows them as marked
     crash after 2      all is done
 
-So no letter is lost and none is appended twice. Of two replays at the same time one is refused, and so is a replay
-during which the rows were rewritten (`millrace/rewrites`): a reload may have made rows of its letters already. One
-commit takes at most MAX_LETTERS_PER_COMMIT letters; a replay of more makes several commits, one after the other.
+So no dead letter is lost and none is appended twice. Of two replays at the same time one is refused, and so is a replay
+during which the rows were rewritten (`millrace/rewrites`): a reload may have made rows of its dead letters already. One
+commit takes at most MAX_LETTERS_PER_COMMIT dead letters; a replay of more makes several commits, one after the other.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """What a replay did: of `selected` letters `replayed` became rows, or would; `staying` counts the others by reason.
+    """What a replay did: `replayed` of the `selected` dead letters became rows; `staying` counts others by reason.
 
-    `finished` is the number of an earlier replay whose letters were marked only now; None where there was none.
+    `finished` is the number of an earlier replay whose dead letters were marked only now; None where there was none.
     `changes` are those of the table's columns, for a corrected schema.
     """
 
@@ -123,7 +123,7 @@ class SilentReplay:
     """A listener that ignores everything."""
 
     def reached(self, step: str) -> None:
-        """Ignores it."""
+        """Does nothing."""
 
 
 def replay(
@@ -153,7 +153,7 @@ def replay(
 
 
 class _Replay:
-    """One replay, from the letters to their marks."""
+    """One replay, from the dead letters to their marks."""
 
     def __init__(
         self, options: ReplayOptions, replay_id: str, listener: ReplayListener, fs: FileSystem, clock: Clock
@@ -218,7 +218,7 @@ class _Replay:
         return None if found.wanted is None else found.wanted.payload
 
     def _parts(self, dead_letters: Table) -> Iterator[list[pa.Table]]:
-        """Yields the selected letters, as many at a time as a commit takes."""
+        """Yields the selected dead letters, as many at a time as a commit takes."""
         ledger = ledger_of(Table.load(self._location, self._fs))
         part: list[pa.Table] = []
         for letters in letters_of(dead_letters):
@@ -234,7 +234,7 @@ class _Replay:
             yield part
 
     def _without_damaged(self, letters: pa.Table) -> pa.Table:
-        """Returns the letters without those of damaged batches, which are no records: they stay."""
+        """Returns the dead letters without those of damaged batches, which are no records: they stay."""
         damaged = pc.equal(filled(letters.column("reason"), NO_REASON), pa.scalar(Reason.DAMAGED.value))
         records = letters.filter(pc.invert(damaged))
         if count := letters.num_rows - records.num_rows:
@@ -243,7 +243,7 @@ class _Replay:
         return records
 
     def _replay(self, letters: list[pa.Table], payload: Payload | None) -> int | None:
-        """Replays the letters of one commit; returns the rows' new version, None where nothing is committed."""
+        """Replays the dead letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []
         with rows_writer(self._location, self._id, 0, payload, self._fs, compression=self._compression) as writer:
@@ -289,13 +289,13 @@ class _Replay:
 
 
 def _by_ledger(letters: pa.Table) -> Iterator[pa.Table]:
-    """Yields the letters of each ledger apart, for offsets of different ledgers may be equal."""
+    """Yields the dead letters of each ledger apart, for offsets of different ledgers may be equal."""
     for ledger in texts_of(letters.column("ledger").unique()):
         yield letters.filter(pc.equal(letters.column("ledger"), pa.scalar(ledger)))
 
 
 def _passed(letters: pa.Table, refused: pa.Table) -> pa.Table:
-    """Returns the letters of one ledger that are not among the refused ones."""
+    """Returns the dead letters of one ledger that are not among the refused ones."""
     keys = [
         list(zip(*(one.column(name).to_pylist() for name in ("partition", "offset")), strict=True))
         for one in (letters, refused)

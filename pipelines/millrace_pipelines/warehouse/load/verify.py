@@ -63,7 +63,7 @@ class Written(NamedTuple):
     """What the tasks of a load wrote: their answers, and the planned ranges with each offset accounted for.
 
     `missing` has the offsets that the log has lost, and the load goes on without; `recorded` is what the lineage of a
-    commit says of the offsets that gave a row or a letter: nothing where all did.
+    commit says of the offsets that gave a row or a dead letter: nothing where all did.
     """
 
     results: tuple[TaskResult, ...]

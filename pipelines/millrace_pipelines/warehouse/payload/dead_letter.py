@@ -1,7 +1,8 @@
 """The columns of a dead letter: the record's raw envelope, the reason why it is no row, and what the envelope hides.
 
-The envelope has null for a time outside of the years 1 to 9999, and U+FFFD in a header's key that is not UTF-8; a
-letter keeps both as they are (`records.arrow_unshown`), in `timestamp_ms` and `header_keys`, null in other letters.
+The envelope has null for a time outside of the years 1 to 9999, and U+FFFD in a header's key that is not UTF-8; a dead
+letter keeps both as they are (`records.arrow_unshown`), in `timestamp_ms` and `header_keys`, null in other dead
+letters.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ DEAD_LETTER_SCHEMA = pa.schema(DEAD_LETTER_FIELDS)
 
 
 class LetterHeader(TypedDict):
-    """A header of a letter's record."""
+    """A header of a dead letter's record."""
 
     key: str
     value: bytes | None

@@ -41,7 +41,7 @@ class UnfitError(Exception):
 
 
 class Refusal(NamedTuple):
-    """A value that does not pass, at its place among the values."""
+    """A value that does not pass, by its index among the values."""
 
     place: int
     reason: Reason
@@ -50,7 +50,7 @@ class Refusal(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """`columns` has a row for each value that is not among the refusals, in order; refusals are in order of place."""
+    """`columns` has a row for each value that is not refused. Both are in the order of the values."""
 
     columns: pa.Table
     refusals: list[Refusal]
@@ -68,14 +68,14 @@ def passed(refusals: Sequence[Refusal], count: int) -> Flags:
 
 
 class Part(NamedTuple):
-    """Some of the values, by their places: a row of `columns` for each place."""
+    """Some of the values, by their indexes: a row of `columns` for each index."""
 
     places: Places
     columns: pa.Table
 
 
 def joined(parts: Sequence[Part], refusals: Sequence[Refusal], schema: pa.Schema) -> Decoded:
-    """Returns the rows of all parts in the order of their places, and the refusals in the order of theirs."""
+    """Returns the rows of all parts in the order of their indexes, and the refusals in the order of theirs."""
     ordered = sorted(refusals, key=lambda refusal: refusal.place)
     if not parts:
         return Decoded(schema.empty_table(), ordered)
@@ -87,6 +87,6 @@ def joined(parts: Sequence[Part], refusals: Sequence[Refusal], schema: pa.Schema
 
 
 def refused_where(flags: Flags, reason: Reason, message: str) -> Iterator[Refusal]:
-    """Yields a refusal for each place that is flagged."""
+    """Yields a refusal for each index that is flagged."""
     for place in np.flatnonzero(flags):
         yield Refusal(int(place), reason, message)

@@ -1,8 +1,8 @@
 """Splits records in the raw envelope into rows, with their typed columns and partitions, and dead letters.
 
-A record that the envelope does not show as it is (`records.arrow_unshown`) is a letter in any case. A replay sees the
-envelope alone, and makes a row of the record as it is shown there. Damaged batches are one letter, with their bytes, at
-the first offset of those that are lost in them.
+A record that the envelope does not show as it is (`records.arrow_unshown`) is a dead letter in any case. A replay sees
+the envelope alone, and makes a row of the record as it is shown there. Damaged batches are one dead letter, with their
+bytes, at the first offset of those that are lost in them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NO_LETTERS = DEAD_LETTER_SCHEMA.empty_table()
 
 
 class Split(NamedTuple):
-    """Rows, with their partition in spans of event time; letters to be written; and how many records became what.
+    """Rows, with their partition in spans of event time; dead letters to be written; and how many records became what.
 
-    `spans` is None for a table without event time. `dead_letters` counts the letters written before, too.
+    `spans` is None for a table without event time. `dead_letters` counts the dead letters written before, too.
     """
 
     rows: pa.Table
@@ -67,7 +67,7 @@ class Splitter:
         return split._replace(letters=both, dead_letters=both.num_rows + int(is_known.sum()))
 
     def damaged(self, topic: str, partition: int, damage: Damage) -> pa.Table:
-        """Returns the letter of damaged batches, unless it is known."""
+        """Returns the dead letter of damaged batches, unless it is known."""
         offset = damage.interval.from_offset
         if np.isin(offset, self._known):
             return NO_LETTERS

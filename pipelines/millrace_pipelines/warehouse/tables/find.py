@@ -51,7 +51,7 @@ def table_locations(directory: str) -> list[str]:
 def describe_all(
     directory: str, bootstrap: str | None = None, client_config: str | None = None
 ) -> tuple[list[TableFacts], list[Place]]:
-    """Describes all tables in or below a folder or a bucket, and returns the places that are none of Millrace's.
+    """Describes all tables in or below a folder or a bucket, and returns the places of tables that are not Millrace's.
 
     Raises ClientError where the cluster can't be asked, and OSError where the folder itself can't be listed.
     """
@@ -118,7 +118,7 @@ def sum_of(lag: dict[int, int] | None) -> int | None:
 
 
 def _totals(table: Table) -> tuple[int, int, int]:
-    """Returns (rows, bytes, files)."""
+    """Returns how many rows, bytes and files the table has."""
     actions = table.add_actions().select(["num_records", "size_bytes"]).to_pylist()
     rows = sum(action["num_records"] or 0 for action in actions)
     return rows, sum(action["size_bytes"] for action in actions), len(actions)

@@ -250,7 +250,7 @@ def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Tab
 def _existing_letters(
     location: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
 ) -> Table | None:
-    """Returns the dead letters beside a table; a table of raw envelopes has them from its first letter on only."""
+    """Returns the dead letters beside a table; a table of raw envelopes has them from its first dead letter on only."""
     try:
         return _existing(dead_letters_dir(location), topic, fs, load)
     except TopicRecreatedError:

@@ -41,7 +41,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a table lies; `reason` says why it is none that Millrace can read."""
+    """Where a table lies; `reason` says why Millrace can't read it."""
 
     location: str
     state: State
@@ -144,7 +144,7 @@ def _below(path: str, listing: _List, folder: _Folder) -> Iterator[Place]:
 
 
 def _made_by_others(path: str, listing: _List, folder: _Folder) -> str:
-    """Returns whose table it is, in a word; nothing where it is none."""
+    """Returns whose table a folder is, in a word; nothing where it is no table."""
     if ".hoodie" in folder.folders:
         return "a Hudi table"
     if "metadata" in folder.folders and _has_iceberg_metadata(f"{path}/metadata", listing):

@@ -49,7 +49,7 @@ def vacuum(
     dry_run: bool = False,
     clock: Clock | None = None,
 ) -> VacuumReport:
-    """Deletes removed files and orphans that are older than the retention, by a clock, or else that of this machine.
+    """Deletes removed files and orphans that are older than the retention, by `clock` or else the machine's clock.
 
     Raises:
         TableNotFoundError: There is no table at the location.

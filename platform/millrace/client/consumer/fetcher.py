@@ -88,7 +88,7 @@ class Fetchers:
         self._finder.start()
 
     def add(self, feeds: Iterable[Feed]) -> None:
-        """Fetches these too."""
+        """Fetches these partitions, too."""
         with self.changed:
             self._homeless.update(feeds)
             self.changed.notify_all()

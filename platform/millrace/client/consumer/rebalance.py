@@ -23,7 +23,7 @@ Held = Mapping[Partition, Thread]
 
 
 class Phase(Enum):
-    """Where a member stands."""
+    """The phase of a rebalance in which a member is."""
 
     UNREGISTERED = "unregistered"
     READING = "reading"

@@ -208,7 +208,7 @@ class DeliveringHandler:
         self.on_failure: OnFailure = CallbackHandler().on_failure
 
     def handle(self, events: Records) -> None:
-        """Encodes and delivers each."""
+        """Encodes each record and hands it to the delivery."""
         for event in events:
             try:
                 self._deliver(event, partial(self._reported, event))

@@ -162,7 +162,7 @@ class Sender:
                 self._lose(link, AnswerLostError(f"the broker at {link.address} did not answer in {waited_ms} ms"))
 
     def _ready(self, now_s: float) -> tuple[dict[Address, list[PartitionQueue]], float]:
-        """Returns (partitions that have a batch to send, by their leader; when to look again)."""
+        """Returns the partitions that have a batch to send, by their leader, and when to look again."""
         ready: dict[Address, list[PartitionQueue]] = {}
         failed: list[tuple[Batch, MillraceError]] = []
         wake_at_s = now_s + IDLE_S

@@ -80,7 +80,7 @@ class ProducerProperties:
 
     @property
     def is_sync(self) -> bool:
-        """Whether send waits."""
+        """Whether `send` waits for the acknowledgement."""
         return self.producer_type == "sync"
 
 
@@ -97,7 +97,7 @@ TABLE = ConfigTable(declared_keys(ProducerProperties))
 def parse_settings(
     properties: Mapping[str, Any], keywords: Mapping[str, Any]
 ) -> tuple[ProducerSettings, dict[str, Any]]:
-    """Returns (settings, plug-ins by property).
+    """Returns the settings, and the plug-ins by property.
 
     Raises InvalidConfigError, which names what is unknown, contradictory or bad.
 

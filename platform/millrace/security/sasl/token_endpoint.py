@@ -115,7 +115,7 @@ class _NoRedirects(HTTPRedirectHandler):
     """Follows no redirect, as it would carry the secret to another server."""
 
     def redirect_request(self, *_: object) -> None:
-        """Returns no request."""
+        """Follows no redirection: returns no request."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -132,7 +132,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TlsConnection(_Connection, http.client.HTTPSConnection):
-    """The same over TLS."""
+    """A connection to the token endpoint over TLS."""
 
 
 class _Connecting(HTTPHandler, HTTPSHandler):

@@ -18,7 +18,7 @@ MAX_SHARE = 0.01
 
 
 class LetterCounts(NamedTuple):
-    """Rows and dead letters of the newest load, and of the table: there, letters that no replay made rows of."""
+    """Rows and dead letters of the newest load; rows of the table, and dead letters that no replay made rows of."""
 
     load_rows: int
     load_letters: int
@@ -63,5 +63,5 @@ def dead_letters(
 
 
 def share(letters: int, rows: int) -> float:
-    """Returns the share of letters among letters and rows; 0 where there are none."""
+    """Returns the share of dead letters among dead letters and rows; 0 where there are none."""
     return letters / (letters + rows) if letters else 0.0

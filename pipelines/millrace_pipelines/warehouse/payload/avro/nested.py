@@ -33,7 +33,7 @@ MAX_ITEMS = 100_000
 
 
 class Union:
-    """The place of a branch, then its value; it has a column where there is one branch beside null."""
+    """The index of a branch, then its value; it has a column where there is one branch beside null."""
 
     def __init__(self, branches: Sequence[Node]) -> None:
         self._branches = branches

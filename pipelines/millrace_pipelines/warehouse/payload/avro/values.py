@@ -51,7 +51,7 @@ class Node(Protocol):
 
 
 class Null:
-    """No bytes at all."""
+    """A null, which takes no bytes."""
 
     type: pa.DataType | None = None
 
@@ -205,7 +205,7 @@ class DecimalNumber:
 
 
 class Enum:
-    """The place of a symbol among the schema's."""
+    """The index of a symbol among the schema's."""
 
     type: pa.DataType = pa.string()
 

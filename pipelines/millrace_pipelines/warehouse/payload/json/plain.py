@@ -39,7 +39,7 @@ def is_read_by_kernel(fields: Sequence[Field]) -> bool:
 
 
 def read_plain(values: pa.BinaryArray, fields: Sequence[Field], columns: pa.Schema) -> tuple[Part, Places]:
-    """Reads the plain values of a binary array without nulls; returns their rows, and the places of all others."""
+    """Reads the plain values of a binary array without nulls; returns their rows, and the indexes of all others."""
     bounds = offsets_of(values)
     declared = tuple((field.name.encode(), KERNEL_TYPES[field.type], not field.nullable) for field in fields)
     rows, left, read = kernel.native.read_json(bounds.data, memory_of(data_of(values)), declared)

@@ -64,7 +64,7 @@ class JsonValues:
 def parse(value: bytes) -> ExactJson:
     """Parses a JSON value in UTF-8, its fractions as Decimal.
 
-    Raises UnfitError where it is none, or has a key twice.
+    Raises UnfitError where it is not JSON, or has a key twice.
     """
     try:
         text = value.decode("utf-8")
