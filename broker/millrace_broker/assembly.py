@@ -102,7 +102,7 @@ class Foundation(NamedTuple):
 
 
 class _Coordinators(NamedTuple):
-    """What coordinates groups and transactions."""
+    """The coordinators of groups and of transactions."""
 
     consumer_groups: ConsumerGroups
     groups: GroupCoordinator

@@ -35,7 +35,7 @@ def offsets_of(values: pa.BinaryArray | pa.StringArray) -> Offsets:
 
 
 def data_of(values: pa.BinaryArray | pa.StringArray) -> pa.Buffer:
-    """Returns the data that the offsets lead into; one zero where there is none, so that it can be indexed."""
+    """Returns the buffer of an array's bytes; a single zero where it is empty, so that it can be indexed."""
     data = values.buffers()[2]
     return data if data is not None and data.size else pa.py_buffer(b"\0")
 
@@ -65,7 +65,7 @@ def slices(data: pa.Buffer, begins: npt.NDArray[np.integer], ends: npt.NDArray[n
 
 
 def binaries(column: Column) -> pa.BinaryArray:
-    """Returns the column as what it is, a column of bytes; raises TypeError for any other."""
+    """Returns the column, typed as a column of bytes; raises TypeError for any other column."""
     if not isinstance(column, pa.BinaryArray):
         raise TypeError(f"a column of {column.type}, not of bytes")
     return column

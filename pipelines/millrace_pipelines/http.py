@@ -47,7 +47,7 @@ class UnsuccessfulStatusError(ServiceUnreachableError):
 
 
 class _Client(NamedTuple):
-    """How a request is sent."""
+    """The timeout, proxy, token and TLS by which requests are sent."""
 
     timeout_s: float
     use_proxy: bool

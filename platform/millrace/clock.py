@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a component may know of time."""
+    """The time, as every part of Millrace asks for it."""
 
     def now_ms(self) -> int:
         """Returns milliseconds since the epoch, UTC: what a record's timestamp means."""

@@ -32,7 +32,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 
 def require(what: str, *extras: str) -> None:
-    """Raises SetupError, with the command that mends it, where extras that `what` needs are not installed."""
+    """Raises SetupError, which has the command that installs them, where `what` lacks extras."""
     missing = [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
     if missing:
         names = " and ".join(f"'{extra}'" for extra in missing)

@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 
 
 class Answered(Enum):
-    """How much of an answer is given."""
+    """Whether a request gets the whole response or its status alone."""
 
     WHOLE = "all of it"
     STATUS_ALONE = "its status alone"

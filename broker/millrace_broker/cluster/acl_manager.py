@@ -70,7 +70,7 @@ class AclManager:
         return deleted
 
     def _patterns(self, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
-        """Returns the resources to look at: those of the view, and those that filters name, which it may lack yet."""
+        """Returns the resources that filters find or name; a named one may be missing in the metadata image yet."""
         named = {pattern for one in filters for pattern in one.named_resources()}
         known = {pattern for pattern in self._metadata.view.acls if any(one.finds_resource(pattern) for one in filters)}
         return sorted(named | known)

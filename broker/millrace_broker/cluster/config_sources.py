@@ -248,7 +248,7 @@ def check_live(name: str, text: str) -> None:
 
 
 def check_keeps_no_secret(name: str) -> None:
-    """Raises InvalidConfigError for a live property whose value is a secret, as Kafka without an encoder's secret."""
+    """Raises InvalidConfigError for a live property whose value is a secret, as Kafka without an encoder does."""
     own = override(name)
     key = BROKER_KEYS.get(name if own is None else own.name)
     is_refused_otherwise = own is None and name in SECURING

@@ -1,4 +1,4 @@
-"""The features that a cluster offers to its clients (KIP-584): those that each of its brokers supports.
+"""The features that a cluster offers to its clients (KIP-584): those that all of its brokers support.
 
     group.version 1         clients may use the consumer group protocol (KIP-848)
     transaction.version 2   each transaction bumps the producer's epoch, and partitions join a transaction by being

@@ -39,7 +39,7 @@ class ProducerIds:
         self._reserving = asyncio.Lock()
 
     async def take(self) -> int:
-        """Returns an id that was never given. Raises as the store does, and ProducerIdsExhaustedError."""
+        """Returns an id that was never given. Raises what the store raises, and ProducerIdsExhaustedError."""
         while (producer_id := next(self._left, None)) is None:
             async with self._reserving:
                 # Another request may have reserved a block while this one waited for the lock.

@@ -32,7 +32,7 @@ class MetadataStore(Protocol):
         ...
 
     def note_new_disks(self, broker_id: int) -> None:
-        """Takes note that a broker has begun with a new data directory, so that it may lack what it had before."""
+        """Notes that a broker has begun with a new data directory, and so may lack records that it had."""
         ...
 
     def register_broker(self, broker: BrokerInfo) -> None:

@@ -29,7 +29,7 @@ from millrace_broker.storage import TopicPartition
 
 
 class RoleChanges(NamedTuple):
-    """The partitions whose replicas a standalone broker stops first, and those that it leads then."""
+    """The replicas that a standalone broker stops, and the partitions that it leads after that."""
 
     to_stop: tuple[StopState, ...]
     to_lead: tuple[PartitionState, ...]

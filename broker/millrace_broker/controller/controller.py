@@ -254,7 +254,7 @@ class Controller:
             self._active.answered(answer)
 
     def _read(self, changed: frozenset[str]) -> None:
-        """Reads again what the paths that changed are about."""
+        """Reads again the parts of the cluster's state to which changed paths belong."""
         if paths.CONTROLLER in changed:
             self._check_role()
         for parent, read in WATCHED.items():

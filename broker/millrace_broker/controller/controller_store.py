@@ -96,7 +96,7 @@ class ControllerStore:
         return {key: state for key, (state, _) in self.written_states(keys).items()}
 
     def written_states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, WrittenState]:
-        """Returns the states of those partitions that have one, and which transaction wrote each.
+        """Returns the stored states of partitions, each with the transaction that wrote it.
 
         One that can't be read is logged and left out: nobody knows who may lead the partition.
         """

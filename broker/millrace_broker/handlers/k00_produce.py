@@ -221,7 +221,7 @@ class _Turn:
         return offered
 
     def refusals(self, message: AnyProduceRequest) -> Refusals | Verification:
-        """Returns as `produce_in_transaction.refusals` does for one request; what is denied does not get there."""
+        """Returns what `produce_in_transaction.refusals` returns for the partitions that the client may write to."""
         offered = [
             (key, records)
             for key, records in self._named_partitions(message)

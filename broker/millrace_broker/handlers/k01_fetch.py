@@ -171,7 +171,7 @@ class _Fetch:
 
     @property
     def may_get_more(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Whether a fetch that waits could get more records."""
         return bool(self.targets) or (self._context.is_told_of_changes and not self._unknown)
 
     def is_enough(self, read: _Read) -> bool:

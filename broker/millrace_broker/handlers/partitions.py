@@ -47,7 +47,7 @@ def led_partition(
 def any_replica(
     services: Services, topic_partition: TopicPartition, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> Replica:
-    """Returns the partition, which this broker leads or follows; raises as `led_partition` where it does neither."""
+    """Returns a partition that this broker leads or follows; for any other raises what `led_partition` raises."""
     replica = services.replicas.replica(topic_partition)
     if replica is None:
         raise not_led(services, topic_partition)

@@ -1,7 +1,6 @@
-"""Tells in a sentence of a client that sends to an HTTP endpoint what is no HTTP.
+"""Logs one sentence where a client sends something else than HTTP to an HTTP endpoint.
 
-The HTTP server logs that as an error with a traceback, whereas nothing is wrong but the client, and its request stands
-in the message.
+The HTTP server would log an error with a traceback and the request, though only the client is at fault.
 """
 
 from __future__ import annotations

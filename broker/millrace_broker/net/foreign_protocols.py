@@ -1,4 +1,4 @@
-"""Tells which protocol a peer speaks where it is not that of the listener, a frequent mistake of those who connect.
+"""Tells which protocol a peer speaks where it is not the listener's: a frequent mistake.
 
 The first bytes show it. Without TLS they are taken for the size of a frame, which is then far too large.
 

@@ -56,7 +56,7 @@ class MemoryInFlight:
 
     @property
     def is_short(self) -> bool:
-        """Whether the limit is reached."""
+        """Whether requests in flight take all the memory that they may."""
         return self.used_bytes >= self._limit_bytes
 
     def hold(self, holder: Holder, held_bytes: int) -> None:

@@ -35,7 +35,7 @@ class RequestLog:
 
     @property
     def is_on(self) -> bool:
-        """Whether any request can have a line."""
+        """Whether requests are logged at all."""
         config = self._services.config
         return config.request_log_slower_than_ms != OFF or config.request_log_clients != ""
 

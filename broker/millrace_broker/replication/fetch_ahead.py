@@ -1,4 +1,4 @@
-"""Decides what a follower that is far behind asks for before it has written what it has got.
+"""Decides what a follower that is far behind fetches next, while it still writes what it has fetched.
 
     leader's log    [ committed .................................. | high watermark ... ]
     got, to be written        [ A ]

@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """What one request has to say."""
+    """What one Fetch request of a session asks for and forgets."""
 
     session_id: int
     session_epoch: int

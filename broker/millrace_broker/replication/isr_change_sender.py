@@ -62,7 +62,7 @@ Answered = Callable[[TopicPartition, Proposal, Accepted | ErrorCode], None]
 
 
 class Change(NamedTuple):
-    """What is asked for one partition."""
+    """The in-sync replicas that a leader proposes for one partition."""
 
     topic_id: UUID
     leader_epoch: int

@@ -150,7 +150,7 @@ class PartitionRoles:
             logger.exception("not every log of another topic makes way")
 
     async def stop(self, states: Sequence[StopState]) -> Outcomes:
-        """Stops replicas, and deletes their logs, as StopReplica says; returns as `become`. To be called in turn.
+        """Stops replicas, and deletes logs, as StopReplica says; returns what `become` returns. To be called in turn.
 
         StopReplica names no topic ids: a log that has no role, and belongs to a former topic of the name, is left as it
         is, which counts as done. Raises ZooKeeperError where it is not known which topic has the name now.

@@ -384,7 +384,7 @@ class ReplicaManager:
         self._changed(partition)
 
     def synced(self, topic_partition: TopicPartition) -> None:
-        """Takes that a partition's log was synced, or that its data directory has failed: what waits for it looks."""
+        """Hears that a partition's log was synced, or its data directory failed; waiting requests look again."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             partition.moved()

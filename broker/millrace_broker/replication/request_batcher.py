@@ -52,7 +52,7 @@ class RequestBatcher(Generic[Item, Outcome]):
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     def ask(self, broker_id: int, item: Item) -> asyncio.Future[Outcome]:
-        """Returns a future of the outcome; it raises as `BrokerLink.connect` and `BrokerLink.request` do."""
+        """Returns a future of the outcome; it raises what `BrokerLink.connect` and `BrokerLink.request` raise."""
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(broker_id, []).append((item, outcome))
         if broker_id not in self._senders:

@@ -156,7 +156,7 @@ def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener |
 
 
 def _told(given: Mapping[str, Given], named: Sequence[NamedAddress]) -> dict[str, Address | None]:
-    """Returns where clients are told to reach each listener that they are told of; None for where it listens."""
+    """Returns the advertised address of each listener that clients may know; None where it is the bound one."""
     if not value_of(ADVERTISED, given):
         with _blamed(LISTENERS, given):
             for name, address in named:

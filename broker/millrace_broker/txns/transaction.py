@@ -67,35 +67,35 @@ class End(NamedTuple):
 
 
 class Initialized(NamedTuple):
-    """The outcome of a `Store` of a new epoch, or id."""
+    """Tells the transaction that a new epoch, or producer id, is stored."""
 
     ticket: Ticket
 
 
 class Added(NamedTuple):
-    """The outcome of a `Store` of more partitions."""
+    """Tells the transaction that further partitions are stored."""
 
     ticket: Ticket
 
 
 class Decided(NamedTuple):
-    """The outcome of a `Store` of the decision that the producer asked for."""
+    """Tells the transaction that the decision for which the producer asked is stored."""
 
     ticket: Ticket
 
 
 class Fenced(NamedTuple):
-    """The outcome of a `Store` of an abort that takes the producer's epoch away; after a timeout without a ticket."""
+    """Tells the transaction that an abort which fences its producer is stored; it has no ticket after a timeout."""
 
     ticket: Ticket | None
 
 
 class Completed(NamedTuple):
-    """What the client is answered once all markers are written."""
+    """Tells the transaction that its end is stored, after all of its markers."""
 
 
 class Expired(NamedTuple):
-    """The outcome of a `Store` of a tombstone."""
+    """Tells the transaction that its tombstone is stored."""
 
 
 class Transaction:

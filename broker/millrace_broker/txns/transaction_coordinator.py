@@ -135,7 +135,7 @@ class TransactionCoordinator:
     # Requests.
 
     async def init_producer(self, transactional_id: str, request: InitProducer) -> Result:
-        """Handles InitProducerId with a transactional id; raises as `ProducerIds.take` where it needs a fresh id."""
+        """Handles InitProducerId with a transactional id; raises what `ProducerIds.take` raises."""
         if not transactional_id:
             return Result(ErrorCode.INVALID_REQUEST)
         if not 0 < request.timeout_ms <= self.config.transaction_max_timeout_ms:
@@ -177,7 +177,7 @@ class TransactionCoordinator:
         return transaction.verify(producer, partitions)
 
     def end(self, transactional_id: str, request: End) -> asyncio.Future[Result]:
-        """Handles EndTxn, which is answered once the decision is stored; raises as `ProducerIds.take` for a new id."""
+        """Handles EndTxn, which is answered once the decision is stored; raises what `ProducerIds.take` raises."""
         known = self.find(transactional_id)
         if isinstance(known, Transaction) and known.needs_producer_id(request):
             return asyncio.ensure_future(self._end_with_next_id(transactional_id, request))

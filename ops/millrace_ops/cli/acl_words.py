@@ -100,7 +100,7 @@ def bindings(
 def filters(
     named: Resources, pattern: str, principals: Sequence[str], hosts: Sequence[str], operations: Sequence[str]
 ) -> list[AclFilter]:
-    """Returns the filters that find all combinations of what is named; raises InvalidConfigError."""
+    """Returns the filters for all combinations of what is given; raises InvalidConfigError for an unknown word."""
     places: list[tuple[ResourceType, str | None]] = [(kind, name) for kind, names in named.items() for name in names]
     return [
         AclFilter(kind, name, _pattern_type(pattern), principal, host, operation)

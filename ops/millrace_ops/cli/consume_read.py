@@ -25,7 +25,7 @@ Start = str | int | datetime
 
 
 class Chunk(NamedTuple):
-    """Records of one fetch that a reader sees, and the offset where what follows begins."""
+    """Records of one fetch, and the offset at which the next fetch begins."""
 
     partition: int
     records: Sequence[Record]

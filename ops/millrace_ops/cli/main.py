@@ -1,4 +1,4 @@
-"""The `millrace` command. It exits with status 0 only if it did what it was asked.
+"""The `millrace` command. It exits with status 0 only if it has done all that it was asked for.
 
 An error of Millrace's is one line on stderr, and the exit status is 1.
 """

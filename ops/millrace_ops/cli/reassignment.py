@@ -29,7 +29,7 @@ GOES_ON = "the cluster goes on moving; the same command watches it again"
 
 
 class Options(NamedTuple):
-    """What the user asks of a plan."""
+    """The options of a reassignment: whether and how it is carried out and printed."""
 
     dry_run: bool
     throttle: int | None

@@ -49,7 +49,7 @@ AcceptLost = Annotated[
 
 
 class KeyFormat(StrEnum):
-    """How a key's bytes are typed."""
+    """The form in which keys are typed."""
 
     TEXT = "text"
     HEX = "hex"

@@ -80,7 +80,7 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class Budget:
-    """What a read may still look at."""
+    """How many records, bytes and seconds a read may still use."""
 
     records: int
     bytes: int

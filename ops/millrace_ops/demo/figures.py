@@ -22,7 +22,7 @@ class Figure(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the two are equal."""
+        """Whether the figure is the expected one."""
         return self.expected == self.found
 
 

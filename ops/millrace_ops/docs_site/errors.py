@@ -1,4 +1,4 @@
-"""What keeps the site from being built."""
+"""The error that stops the building of the site."""
 
 from millrace.errors import MillraceError
 

@@ -46,7 +46,7 @@ def examine_cluster(bootstrap: str, cluster: Cluster) -> Iterator[Finding]:
 
 
 def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> Iterator[Finding]:
-    """Yields the findings of what surrounds a broker that starts with these options."""
+    """Yields the findings about folders, network and ZooKeeper of a broker that starts with these options."""
     broker_runs = any(one.is_held for one in folders)
     segment_bytes = LogConfig.from_properties(options.log_defaults, {}).segment_bytes
     zookeeper = None if options.zookeeper is None else _ask_zookeeper(options.zookeeper, options)

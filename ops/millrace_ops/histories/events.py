@@ -26,7 +26,7 @@ class HistoryError(SetupError):
 
 
 class Action(StrEnum):
-    """What a process does."""
+    """The kinds of operations in a history."""
 
     SEND = "send"
     POLL = "poll"

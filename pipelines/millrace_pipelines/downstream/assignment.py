@@ -31,7 +31,7 @@ class Assignment(TypedDict):
 
 
 class Line(TypedDict, total=False):
-    """What a worker reports in one line."""
+    """One line of JSON by which a worker reports a commit, its end or an error."""
 
     version: int
     spans: list[tuple[int, int, int, int]]

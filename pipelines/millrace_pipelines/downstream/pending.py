@@ -29,7 +29,7 @@ class Pending:
         self._began_ms: int | None = None
 
     def add(self, message: Message, now_ms: int) -> None:
-        """Adds the next record of its partition; drops those that wait where the partition began again before them."""
+        """Adds a record. Where its offset does not follow the partition's waiting records, these are dropped first."""
         waiting = self._messages.setdefault(message.partition, [])
         if waiting and message.offset <= waiting[-1].offset:
             self._drop(message.partition)

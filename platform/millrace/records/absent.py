@@ -62,7 +62,7 @@ def count_of(intervals: Intervals) -> int:
 
 
 def coarse(intervals: Intervals, limit: int) -> list[tuple[int, int]]:
-    """Returns at most `limit` intervals, the last of which goes on to the end of all where there are more."""
+    """Returns at most `limit` intervals. Where there are more, the last one spans all that are left."""
     shown = [(int(begin), int(end)) for begin, end in intervals[:limit]]
     return [*shown[:-1], (shown[-1][0], int(intervals[-1, 1]))] if shown else []
 

@@ -117,7 +117,7 @@ def _are_shown(keys: Column, texts: Column) -> bool:
 
 
 def _unshown_keys(headers: HeaderParts, texts: Column) -> Column:
-    """Returns the keys of those records that have one which is not shown as it is."""
+    """Returns the header keys of records in which at least one key is not shown as it is."""
     rows = len(headers.starts) - 1
     if _are_shown(headers.keys, texts):
         return _nulls(KEYS_TYPE, rows)

@@ -31,7 +31,7 @@ class Body(NamedTuple):
 
 
 def bodies_of(header: BatchHeader, batch: memoryview, body_bytes: int) -> Iterator[Body]:
-    """Yields the records of one batch, of which `batch` is exactly the bytes; errors as those of `decompress`.
+    """Yields the records of one batch, of which `batch` is exactly the bytes; raises what `decompress` raises.
 
     A batch without a codec is one body, which lies where the batch does.
     """

@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 
 class Intact(NamedTuple):
-    """How far bytes can be read, up to which offset, and what is wrong there; None where they just end.
+    """How far bytes can be read: the position, the offset, and the error there; None where they just end.
 
     `is_gap` says that offsets before the batch there are none of its own, and not gone; `is_settled` is False where
     what was read before may be wrong instead.

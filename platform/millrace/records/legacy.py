@@ -75,7 +75,7 @@ def payloads_of(message: LegacyMessage, limit_bytes: int = DECOMPRESSED_LIMIT_BY
 
 
 def walk_bodies(buffer: Buffer) -> Iterator[LegacyMessage]:
-    """Yields every message of a buffer, which must end where the last one does; errors as those of `read_body`."""
+    """Yields every message of a buffer, which must end where the last one does; raises what `read_body` raises."""
     view = memoryview(buffer)
     position = 0
     while position < len(view):

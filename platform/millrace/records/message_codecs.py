@@ -50,7 +50,7 @@ def compress_block(codec: Codec, data: Buffer, magic: int) -> bytes:
 
 
 def decompress_block(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Returns the bytes of one block, at most `limit_bytes` of them; errors as those of `decompress`."""
+    """Returns the bytes of one block, at most `limit_bytes` of them; raises what `decompress` raises."""
     match codec:
         case Codec.LZ4:
             return decompress(codec, _mended(bytes(data)), limit_bytes)

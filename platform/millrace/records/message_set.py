@@ -118,14 +118,14 @@ def open_messages(
 
 
 def unwrap(wrapper: Message, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Returns the message set in a wrapper, at most `limit_bytes` of it; errors as those of `decompress`."""
+    """Returns the message set in a wrapper, at most `limit_bytes` of it; raises what `decompress` raises."""
     if wrapper.value is None:
         raise CorruptRecordError(f"wrapper at offset {wrapper.offset} has no value")
     return decompress_block(wrapper.codec, wrapper.value, limit_bytes)
 
 
 def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """Returns the records of every whole entry; errors as those of `open_messages`.
+    """Returns the records of every whole entry; raises what `open_messages` raises.
 
     In v0 no record has a timestamp.
     """

@@ -122,7 +122,7 @@ def decode_batch(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
 
 
 def decompress_body(header: BatchHeader, batch: memoryview, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Returns the bytes of a batch's records, at most `limit_bytes` of them; errors as those of `decompress`."""
+    """Returns the bytes of a batch's records, at most `limit_bytes` of them; raises what `decompress` raises."""
     return decompress(codec_of(header.codec_id), batch[HEADER_BYTES:], limit_bytes)
 
 

@@ -43,7 +43,7 @@ class _Named(IntEnum):
 
 
 class ResourceType(_Named):
-    """What can be protected; ANY is for filters."""
+    """The types of resources that entries protect; only filters may have ANY."""
 
     UNKNOWN = 0
     ANY = 1

@@ -15,7 +15,7 @@ class SecurityProtocol(IntEnum):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether every byte is encrypted."""
+        """Whether the protocol encrypts every byte by TLS."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property

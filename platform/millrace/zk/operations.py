@@ -25,7 +25,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Replace a node's data, if it has `version`; without one, whatever its version is."""
+    """Replace a node's data, if the node has this `version`; ANY_VERSION fits every node."""
 
     path: str
     data: bytes
@@ -34,7 +34,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node without children, if it has `version`; without one, whatever its version is."""
+    """Remove a node without children, if it has this `version`; ANY_VERSION fits every node."""
 
     path: str
     version: int = ANY_VERSION

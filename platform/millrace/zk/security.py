@@ -25,7 +25,7 @@ SENSITIVE = ("/config/users", "/config/brokers", paths.DELEGATION_TOKENS)
 
 
 class Access(Enum):
-    """Who may do what with a node."""
+    """Who may do what with a node of ZooKeeper."""
 
     OPEN = "everyone may do everything"
     CREATORS = "its creator may do everything, and everyone may read it"

@@ -92,7 +92,7 @@ class _Registration:
         self._telling = threading.Lock()
 
     def tell(self, created_zxid: int) -> None:
-        """Reports a node by the transaction that created it, unless that one, or a later one, was reported already."""
+        """Reports the node that a transaction has created, unless it, or a later one, was reported already."""
         with self._telling:
             if created_zxid > self._told_zxid:
                 self._on_registered(created_zxid)

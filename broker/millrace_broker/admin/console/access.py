@@ -35,7 +35,7 @@ class ConsoleAccess:
 
     @property
     def asks_for_login(self) -> bool:
-        """Whether there is a token."""
+        """Whether the console asks for a token."""
         return bool(self._token)
 
     def new_session(self, token: str) -> str | None:

@@ -46,18 +46,18 @@ SYNC_TIMER = ("sync",)
 
 
 class Assigned(NamedTuple):
-    """The outcome of a `Store` of the assignments that a generation's leader gave."""
+    """Tells the group that the assignments by a generation's leader are stored."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class Emptied(NamedTuple):
-    """The outcome of a `Store` of a generation without members."""
+    """Tells the group that a generation without members is stored."""
 
 
 class Replaced(NamedTuple):
-    """The outcome of a `Store` of a static member that came back in a stable group; the old values undo it."""
+    """Tells the group that a static member which came back is stored, without a rebalance; the old values undo it."""
 
     member_id: str
     old_member_id: str

@@ -51,7 +51,7 @@ class Member:
 
     @property
     def is_joining(self) -> bool:
-        """Whether its JoinGroup waits."""
+        """Whether the member's JoinGroup waits for its response."""
         return self.join_ticket is not None
 
     @property
@@ -112,7 +112,7 @@ class Members:
 
     @property
     def all_joined(self) -> bool:
-        """Whether there is no member to wait for."""
+        """Whether all members have joined the generation."""
         return not self.pending_join and all(member.is_joining for member in self._by_id.values())
 
     @property

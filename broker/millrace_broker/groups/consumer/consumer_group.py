@@ -45,14 +45,14 @@ KEPT_CONFIGURATIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What every consumer group of a broker is given."""
+    """What all consumer groups of a broker share: their configuration and the metadata image."""
 
     config: ConsumerGroupConfig
     classic_config: GroupConfig
     view: Callable[[], ClusterView]
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
-        """Returns what the group obeys: its own times where it has some, else the broker's."""
+        """Returns the timeouts of the group: its own where it has some, else the broker's."""
         own = self.view().group_configs.get(group_id)
         return _with_own(self.config, tuple(own.items())) if own else self.config
 

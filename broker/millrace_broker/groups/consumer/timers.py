@@ -17,7 +17,7 @@ from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 
 class TimerKind(StrEnum):
-    """What a timer waits for."""
+    """What a member must do before its timer ends: heartbeat, give up partitions, join or sync."""
 
     SESSION = "session"
     REBALANCE = "rebalance"

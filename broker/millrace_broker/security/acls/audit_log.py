@@ -36,7 +36,7 @@ class AuditLog:
 
     @property
     def tells_allowed(self) -> bool:
-        """Whether what is allowed is written."""
+        """Whether allowed operations are logged, too."""
         return logger.isEnabledFor(logging.DEBUG)
 
     def note(

@@ -1,4 +1,4 @@
-"""Who appends to a log as its leader, which decides how the batch's producer is checked (as Kafka's AppendOrigin).
+"""Who appends to a log as its leader, which decides how the batch's producer is checked (Kafka's AppendOrigin).
 
 | origin | a batch with a producer |
 |---|---|

@@ -39,7 +39,7 @@ COMPRESSION_COSTS = 4  # times as many bytes that are decompressed; ten times by
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Batches that only need a place; its length is that of the bytes in which they came."""
+    """Batches that are ready to be appended; `len` is the size of the bytes in which they came."""
 
     view: memoryview
     found: Batches

@@ -81,7 +81,7 @@ def dirtiness(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """What one segment can hold at most."""
+    """The most bytes, index entries and offsets of one segment."""
 
     size_bytes: int
     index_entries: int

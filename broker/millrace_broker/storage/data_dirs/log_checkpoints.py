@@ -103,7 +103,7 @@ class LogCheckpoints:
     def write_high_watermarks(
         self, high_watermarks: Mapping[TopicPartition, int], data_dirs: Collection[DataDir]
     ) -> None:
-        """Writes high watermarks, where one has moved; those of logs that are not named stay.
+        """Writes high watermarks, where one has moved; the checkpoints of other logs stay.
 
         Raises StorageError after all folders were tried.
         """

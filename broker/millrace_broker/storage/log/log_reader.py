@@ -96,7 +96,7 @@ class LogReader:
             return self._first_not_older(self._segments.now, timestamp_ms, self._segments.start_offset)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        """Returns (timestamp, offset) of the first record with the largest timestamp, as `Log.offset_of_max_timestamp`.
+        """Returns (timestamp, offset) of the first record with the largest timestamp, as `Log` does.
 
         A segment that compaction left without records still bears a time, so the next largest is tried where no record
         is found. Records without timestamps come last: where there are no others, the first one is told, as Kafka does.
@@ -119,7 +119,7 @@ class LogReader:
         )
 
     def offsets_before(self, timestamp_ms: int, max_count: int, up_to_offset: int, now_ms: int) -> list[int]:
-        """Returns offsets at which a reader may begin, newest first, as `Log.offsets_before`. Raises StorageError."""
+        """Returns offsets at which a reader may begin, as `Log.offsets_before` does. Raises StorageError."""
         segments, start_offset = self._segments.now, self._segments.start_offset
         with storage_errors(self._segments.directory):
             starts = [(max(segment.base_offset, start_offset), segment.largest_timestamp) for segment in segments]

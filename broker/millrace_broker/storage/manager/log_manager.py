@@ -270,7 +270,7 @@ class LogManager:
         return self.dirs.of_log(log.directory).lane.do(work)
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Cuts off what these logs hold above the offsets, as `Log.truncate_to`, once the checkpoints say no more.
+        """Lowers the checkpoints, and then cuts off what these logs hold above the offsets (`Log.truncate_to`).
 
         Raises StorageError after all were tried.
         """
@@ -287,7 +287,7 @@ class LogManager:
         self.when_truncated(log)
 
     def truncate_fully_and_start_at(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Removes all that a log holds, as the `Log` does, once the checkpoints promise nothing of it.
+        """Lowers the checkpoints, and then removes all records of a log, which begins again at `offset`.
 
         Raises StorageError.
         """

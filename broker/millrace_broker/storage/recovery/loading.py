@@ -89,7 +89,7 @@ class Promises:
 
     @property
     def synced_at_end(self) -> Synced:
-        """What was synced of the newest segment."""
+        """How far the newest segment is known to be synced."""
         if not self.was_clean:
             return Synced(self.recovery_point, self.recovery_point)
         return Synced(MAX_LONG, self.recovery_point or None, is_end=self.recovery_point > 0)

@@ -45,7 +45,7 @@ def standing(offsets: TopicOffsets, ledger: TableLedger) -> Standing:
 
 
 class LoadDecision(NamedTuple):
-    """Topics by what happens to them at a tick: a load is requested, or why none is."""
+    """What a tick decides about topics: which loads it requests, and why it requests no others."""
 
     requested: list[str]
     up_to_date: list[str]

@@ -55,5 +55,5 @@ class MessageFile(dg.PipesMessageReader):
         return 1
 
     def no_messages_debug_text(self) -> str:
-        """Returns where messages were looked for, which Dagster says where there was none."""
+        """Returns the sentence that Dagster shows where no message came: it names the file."""
         return f"Messages were looked for in {self._path}."

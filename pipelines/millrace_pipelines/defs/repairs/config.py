@@ -32,7 +32,7 @@ class KeyFormat(Enum):
 
 
 class RepairConfig(dg.Config):
-    """What all of the jobs take."""
+    """The configuration that all repair jobs share."""
 
     topics: list[str] = Field(min_length=1, description="The topics whose tables are mended.")
     dry_run: bool = DRY_RUN

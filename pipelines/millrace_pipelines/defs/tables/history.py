@@ -138,7 +138,7 @@ def materializations(
 
 
 def parse_cursor(cursor: str | None) -> dict[str, Position]:
-    """Returns the positions in a cursor; none of what is no position."""
+    """Returns the positions in a cursor, without anything else that it may hold."""
     try:
         found = json.loads(cursor or "{}")
     except ValueError:

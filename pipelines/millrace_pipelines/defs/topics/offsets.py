@@ -95,7 +95,7 @@ def read_topic_offsets(cluster: Cluster, isolation: IsolationLevel = IsolationLe
 
 
 def _topic_offsets(topic: TopicMetadata, logs: Mapping[tuple[str, int], LogOffsets | MillraceError]) -> TopicOffsets:
-    """Returns a topic's offsets; raises its error, or that of its first partition that has one."""
+    """Returns a topic's offsets; raises the error of the topic, or else the first error of a partition."""
     check(topic.error_code, f"topic {topic.name}")
     offsets: dict[int, LogOffsets] = {}
     for partition in topic.partitions:

@@ -34,7 +34,7 @@ Document: TypeAlias = dict[str, TopicEntry]
 
 
 class Progress(NamedTuple):
-    """One partition: where the stream began it, and the first offset that was not handed out."""
+    """One partition: the offset at which the stream began, and the next offset to hand out."""
 
     start: int
     next: int

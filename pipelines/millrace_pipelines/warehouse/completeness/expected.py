@@ -175,7 +175,7 @@ class Expected:
             yield _Layer(Does.ADD, *_bounds(span), KNOWN, partial(_nothing, span))
 
     def _erased(self, store: Store, commit: Lineage, does: Does) -> Iterator[_Layer]:
-        """Yields what a commit removed, or left out; where that is not told, the offsets that it may be of."""
+        """Yields the offsets that a commit removed or left out; where it does not say them, those that it may have."""
         pages = self._checked(store, commit["erased"]) if "erased" in commit else None
         if pages is not None:
             for page in pages:

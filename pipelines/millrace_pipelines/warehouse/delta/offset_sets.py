@@ -1,4 +1,4 @@
-"""Sets of offsets that a commit keeps, where a number would not tell them: in its lineage, or in a file that it names.
+"""Sets of offsets that a commit keeps where their number is not enough: in its lineage, or in a file that it names.
 
     {"crc32": …, "pages": [[partition, from offset, until offset, packed], …]}
     {"crc32": …, "file": "_lineage/<operation id>-<unique>.offsets"}              the same pages, as JSON

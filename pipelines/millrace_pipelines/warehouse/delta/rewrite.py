@@ -57,7 +57,7 @@ class CurrentFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What one commit removes, and what it adds in its place."""
+    """The files that one commit removes, and the files that it adds instead."""
 
     added: Sequence[DataFile]
     removed: Sequence[CurrentFile]

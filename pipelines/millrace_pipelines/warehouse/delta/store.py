@@ -38,7 +38,7 @@ class Place(NamedTuple):
     inode: int | None
 
     def is_place_of(self, other: Place) -> bool:
-        """Returns whether it is the same file: a moved one has its number still, one on another mount its path."""
+        """Returns whether it is the same file: a moved file keeps its number, a file on another mount its path."""
         return self.path == other.path or (self.inode is not None and self.inode == other.inode)
 
 

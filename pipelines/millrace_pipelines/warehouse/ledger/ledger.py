@@ -94,7 +94,7 @@ def ledger_of(table: Table) -> Ledger:
 
 
 def check_rows_have_ledger(table: Table) -> None:
-    """Raises LedgerError where a table has rows of which its ledger does not say that they are loaded."""
+    """Raises LedgerError where a table has rows that its ledger does not name as loaded."""
     table.check_ledger_copy()
     ledger, actions = ledger_of(table), table.add_actions()
     if not actions.num_rows or former_ledgers(table):

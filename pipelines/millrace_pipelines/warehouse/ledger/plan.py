@@ -62,7 +62,7 @@ class RangePlan(Protocol):
 
     @property
     def lost(self) -> tuple[LostRange, ...]:
-        """What can't be read any more."""
+        """The ranges of offsets that the log has lost."""
         ...
 
     @property

@@ -33,7 +33,7 @@ class RequestedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """What a reload reads, by what it is to the table, and the ledger's entries that change."""
+    """What a reload reads: offsets new to the table, and offsets to replace; and the ledger's entries after it."""
 
     backfill: tuple[OffsetRange, ...]
     replaced: tuple[OffsetRange, ...]
@@ -42,7 +42,7 @@ class ReloadPlan:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """All that is read; the backfill and the replaced range of a partition are two ranges."""
+        """All ranges that are read; a partition may have one of new offsets and one of offsets to replace."""
         return tuple(sorted([*self.backfill, *self.replaced]))
 
 

@@ -51,7 +51,7 @@ def skipped_location(table: str) -> str:
 
 
 def count_skips(table: Table) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Returns what a commit that skips something expects and what it sets, by application id."""
+    """Returns, by application id, the versions that a commit with skipped ranges expects and sets."""
     count = table.transaction_version(APP_ID)
     return {APP_ID: count}, {APP_ID: (count or 0) + 1}
 

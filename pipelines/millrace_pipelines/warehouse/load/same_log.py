@@ -44,7 +44,7 @@ def ledger_change(
     log: Mapping[int, LogOffsets],
     accepted: AcceptOptions,
 ) -> LedgerChange | None:
-    """Returns the ledger that the table has to go on with; None where that is its present one.
+    """Returns the new ledger with which the table has to go on; None where it keeps the present one.
 
     Raises:
         TopicRecreatedError: The topic was deleted and created again, and that is not accepted.

@@ -29,7 +29,7 @@ LABELS = ("table", "topic")
 
 
 class ToldTable(NamedTuple):
-    """What a table holds, and what its newest load did; None where its newest commits have none."""
+    """What a table holds, and its newest load; None where no load is among its newest commits."""
 
     facts: TableFacts
     last_load: TableCommit | None

@@ -44,7 +44,7 @@ class Granularity(StrEnum):
 
 
 class Late(StrEnum):
-    """What becomes of late rows."""
+    """Whether late rows are accepted or become dead letters."""
 
     ACCEPT = "accept"
     DEAD_LETTER = "dead-letter"
@@ -63,7 +63,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTime:
-    """How rows find their partition; see the module."""
+    """The declared event time, which decides the partition of each row."""
 
     column: str
     granularity: Granularity = Granularity.DAY

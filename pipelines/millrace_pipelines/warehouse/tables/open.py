@@ -318,7 +318,7 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
 
 
 def dead_letters_of(rows: Table, fs: FileSystem) -> Table:
-    """Returns the dead letters beside a table of raw envelopes, whose table is made by the first of them."""
+    """Returns the table of dead letters beside a table of raw envelopes; makes it where there is none yet."""
     ledger = ledger_of(rows)
     properties = {TOPIC_PROPERTY: ledger.topic, TOPIC_ID_PROPERTY: ledger.topic_id}
     return _letters_table(rows.location, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)

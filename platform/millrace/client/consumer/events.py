@@ -14,7 +14,7 @@ from millrace.client.consumer.assignment import Partition
 
 
 class Kind(StrEnum):
-    """What was done."""
+    """What a member reports that it did: a claim, a release, a hand-out or a commit."""
 
     CLAIM = "claim"
     RELEASE = "release"

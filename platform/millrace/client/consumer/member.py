@@ -43,13 +43,13 @@ class Consumption(Protocol):
         """Hands these out from their committed offsets on."""
 
     def stop(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Stops handing these out, and returns what is to be committed of them."""
+        """Stops handing out messages of partitions, and returns the offsets that are to be committed."""
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
-        """Has the coordinator, where it keeps offsets, refuse what former owners commit."""
+        """Has the coordinator refuse the commits of former owners, if it keeps the offsets."""
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commits to the coordinator, and returns the partitions it refuses, as another has taken them."""
+        """Commits to the coordinator; returns the partitions that it refuses, since another member has taken them."""
 
 
 class GroupMember:

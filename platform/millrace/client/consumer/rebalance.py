@@ -47,7 +47,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The group was read, and this is ours in it."""
+    """The group was read; `mine` are the partitions that this member is to have."""
 
     mine: Held
 

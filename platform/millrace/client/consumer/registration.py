@@ -23,7 +23,7 @@ MAX_STREAMS = 10_000
 
 
 class Pattern(StrEnum):
-    """What the names of a subscription mean."""
+    """Whether a subscription names topics, or filters them by a regular expression that includes or excludes."""
 
     STATIC = "static"
     WHITE_LIST = "white_list"

@@ -11,7 +11,7 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 
 
 class Fate(Enum):
-    """What becomes of a batch that was answered."""
+    """What the producer does with a batch after the response to it."""
 
     DONE = auto()
     AGAIN = auto()  # surely not appended

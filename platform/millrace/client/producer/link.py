@@ -87,7 +87,7 @@ class Link(Generic[Context]):
 
     @property
     def events(self) -> int:
-        """What the selector is to look for."""
+        """The events of the socket for which the selector is to wait."""
         return self._channel.waits(has_unsent=self.has_unwritten)
 
     @property

@@ -37,7 +37,7 @@ class PartitionQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done for it."""
+        """Whether the partition has no batches."""
         return not self.batches()
 
     @property

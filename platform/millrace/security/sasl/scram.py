@@ -34,7 +34,7 @@ CREDENTIAL = re.compile(
 
 
 class ScramCredential(NamedTuple):
-    """What a broker keeps of a password."""
+    """What a broker keeps of a password: salted keys, from which it can't be read."""
 
     salt: bytes
     stored_key: bytes

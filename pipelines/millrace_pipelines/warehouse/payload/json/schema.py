@@ -115,7 +115,7 @@ class _Columns:
                 raise SchemaError(f"JSON Schema: {keyword} has {path}, which values of one kind alone have")
 
     def _only_in(self, alternative: Parts, base: Parts) -> Iterator[str]:
-        """Yields the paths of what an alternative has, also in alternatives of its own, and the base has not."""
+        """Yields the paths of fields that an alternative, or one inside it, has and the base lacks."""
         known = _properties(base)
         for name, schemas in _properties(alternative).items():
             if name not in known:

@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 class Referenced(NamedTuple):
-    """A schema that another one names, under the name by which it does."""
+    """A schema that another schema refers to, with the name by which it does so."""
 
     name: str
     text: str
@@ -43,7 +43,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema of a registry; its references, and theirs, before those that need them."""
+    """A schema of a registry, with all schemas that it needs, each after those that it needs itself."""
 
     schema_id: int
     format: Format
