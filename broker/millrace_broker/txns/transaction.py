@@ -308,7 +308,7 @@ class Transaction:
         return self._store(fenced, Fenced(ticket))
 
     def loaded(self) -> Effects:
-        """Carries out a decision that was made, as all records are replayed."""
+        """Goes on after all records were replayed: carries out a decision that is among them."""
         return self._carry_out() if self.state in DECIDED else []
 
     def _carry_out(self) -> Effects:

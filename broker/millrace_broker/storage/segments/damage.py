@@ -195,7 +195,7 @@ def check_undamaged(path: str, damage: Sequence[DamagedRange], offset: int) -> N
 
 
 def stretch_of(damage: Sequence[DamagedRange], offset: int, size_bytes: int) -> Stretch:
-    """Returns the bytes in which the batch of an offset is, which no damaged range covers."""
+    """Returns the range of undamaged bytes in which the batch of an offset lies."""
     position = max((one.end_position for one in damage if one.end_offset <= offset), default=0)
     behind = next((one for one in damage if one.start_offset > offset), None)
     if behind is None:

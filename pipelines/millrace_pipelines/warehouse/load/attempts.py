@@ -27,7 +27,7 @@ FAILING = "millrace_table_load_failing"
 
 
 class LoadAttempts(Collector):
-    """Counts the loads of one table and their failures, on from what its file says; without a file from 0 on."""
+    """Counts the loads of one table and their failures. It goes on from the counts in the table's file, or from 0."""
 
     def __init__(self, table: str, topic: str) -> None:
         self._labels = (table if "://" in table else os.path.abspath(table), topic)

@@ -45,7 +45,7 @@ class _Fields(NamedTuple):
 
 
 def evolve(columns: pa.Schema, fields: Sequence[Field], *, keep_types: bool) -> Evolution:
-    """Returns the columns that a table comes to, which has `columns`, for a schema of `fields`.
+    """Returns the columns that a table with `columns` gets where a schema of `fields` is declared.
 
     Args:
         columns: The payload's columns as they are.

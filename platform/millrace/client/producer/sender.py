@@ -112,7 +112,7 @@ class Sender:
             self.thread.join()
 
     def abandon(self) -> None:
-        """Closes the sockets in a forked child, where the thread is not; the parent has them too."""
+        """Closes the sockets in a forked child, which has no sender thread; the parent's stay open."""
         self.accumulator.abandon()
         for link in self._links.values():
             link.close()
