@@ -17,7 +17,7 @@ def site(tmp_path_factory):
 
 
 def test_the_site_is_built_of_the_pages(site):
-    assert "Millrace is a log platform in Python" in (site / "index.html").read_text(encoding="utf-8")
+    assert "installs Millrace, a log platform in Python" in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_reference_of_interfaces_is_made_from_docstrings(site):
