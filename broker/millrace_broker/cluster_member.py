@@ -128,7 +128,7 @@ class ClusterMember:
     async def report_failed_dirs(self, folders: Collection[DirHealth]) -> None:
         """Tells the controller of data directories that have failed since the last report.
 
-        ZooKeeperError, and the next report tells of them again.
+        Where it raises ZooKeeperError, the next report tells of them again.
         """
         failed = {each.path for each in folders if each.reason is not None}
         if failed - self._reported_dirs:
@@ -138,7 +138,7 @@ class ClusterMember:
     async def ask_for_refused_roles(self) -> None:
         """Has the controller send the roles again that this broker could not take, as while its disk was full.
 
-        ZooKeeperError, and the next call asks again.
+        Where it raises ZooKeeperError, the next call asks again.
         """
         if self._services.replicas.has_refused_roles:
             await self._ask_for_roles()

@@ -136,6 +136,21 @@ def test_a_docstring_begins_with_what_the_function_does():
     assert wrong == []
 
 
+BARE_ERROR = re.compile(r"(?:^|[;.] )[A-Z]\w*Error(?=[.;,]| where\b| for\b| when\b| if\b| unless\b)")
+SECTION = re.compile(r"(Args|Attributes|Raises):|.*(\||  )", re.DOTALL)  # and tables and drawings
+
+
+def test_a_docstring_says_that_an_error_is_raised():
+    """Not "; StorageError where ...", which has no verb."""
+    docstrings = [(path, one.name, one.docstring) for path, one in all_functions() if one.docstring]
+    paragraphs = [(path, name_, part) for path, name_, text in docstrings for part in text.split("\n\n")]
+    assert [
+        f"{name(path)}: {name_}: {part}"
+        for path, name_, part in paragraphs
+        if not SECTION.match(part) and BARE_ERROR.search(part.replace("\n", " "))
+    ] == []
+
+
 ODD = re.compile(
     r"\b(anew|whither|wish(es)?|thereof|thereby|whence|hence|amid|of then|of now|of old|naught|unto)\b|\bspec [A-J]\d",
     re.IGNORECASE,

@@ -68,5 +68,5 @@ class KafkaTools:
     bootstrap: str
 
     def run(self, tool: str, *arguments: str) -> str:
-        """Runs a tool, `kafka-topics` for instance, and returns what it prints; SetupError where it fails."""
+        """Runs a tool, `kafka-topics` for instance, and returns what it prints; raises SetupError where it fails."""
         return self.kafka.run(main_class(self.kafka, tool), "--bootstrap-server", self.bootstrap, *arguments)

@@ -106,7 +106,7 @@ class MixedBroker:
             )
 
     def stop(self) -> None:
-        """Stops the broker, unless it has ended; AssertionError where it does not end cleanly."""
+        """Stops the broker, unless it has ended; raises AssertionError where it does not end cleanly."""
         assert self.process.stop() in (0, 143), self.process.read_log()[-4000:]
 
     def close(self) -> None:

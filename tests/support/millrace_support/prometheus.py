@@ -30,7 +30,7 @@ def find_prometheus() -> bool:
 
 
 def promtool(*arguments: str | Path) -> str:
-    """Returns what promtool prints; AssertionError with that where it objects."""
+    """Returns what promtool prints; raises AssertionError with that where it objects."""
     done = subprocess.run(
         ["promtool", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
     )
@@ -54,7 +54,7 @@ class Prometheus:
         self._url = f"http://{address}"
 
     def query(self, expression: str) -> Sequence[Mapping[str, object]]:
-        """Returns the samples that an expression gives now; AssertionError for one that makes no sense."""
+        """Returns the samples that an expression gives now; raises AssertionError for one that makes no sense."""
         url = f"{self._url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         try:
             with urllib.request.urlopen(url) as answer:  # noqa: S310 -- a server of its own

@@ -163,7 +163,7 @@ async def _read_source(reader: asyncio.StreamReader) -> tuple[Source, bytes]:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
-    """Passes bytes on while the gate is open; EOFError at the end of the stream, which ends both directions."""
+    """Passes bytes on while the gate is open; raises EOFError at the end of the stream, which ends both directions."""
     while data := await reader.read(CHUNK_BYTES):
         await gate.wait()
         writer.write(data)

@@ -95,7 +95,7 @@ def _import_modules(names: Iterable[str]) -> None:
 
 
 def _received(connection: socket.socket) -> Command:
-    """Returns what a connection asks for; EOFError where the program has ended before it said so."""
+    """Returns what a connection asks for; raises EOFError where the program has ended before it said so."""
     size, streams, _, _ = socket.recv_fds(connection, 4, 3)
     with connection.makefile("rb") as stream:
         request = stream.read(int.from_bytes(size, "big"))

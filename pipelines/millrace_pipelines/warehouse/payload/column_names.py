@@ -48,7 +48,7 @@ class ColumnNames:
         return pa.Table.from_arrays(arrays, schema=pa.schema(columns))
 
     def without_field(self, fields: Iterable[Field]) -> list[str]:
-        """Returns the paths that none of these fields, and none inside of them, has."""
+        """Returns those of the named paths that lead to none of these fields, nor to one inside of them."""
         there = {path for path, _ in _inside(fields, "")}
         return [path for path in self._given if path not in there]
 

@@ -133,7 +133,7 @@ class ConsumerConnector:
         """Commits all that was handed out, including the messages that the streams' threads have now.
 
         Raises OwnershipLostError naming partitions that another member owns by now; those that are ours are committed.
-        ZooKeeperError, BrokerError and the like after `offsets.commit.max.retries`.
+        Raises ZooKeeperError, BrokerError and the like after `offsets.commit.max.retries`.
         """
         if self._consumer is not None:
             self._consumer.commit(with_last=True, retries=self._config.offsets_commit_max_retries)

@@ -38,7 +38,7 @@ class ClientProgram:
         self._process.wait()
 
     def __call__(self, task: Task) -> list[str]:
-        """Does a task. RefusedError with the client's words; SetupError where the program has ended."""
+        """Does a task. Raises RefusedError with the client's words; raises SetupError where the program has ended."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

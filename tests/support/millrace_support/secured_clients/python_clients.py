@@ -96,7 +96,7 @@ def with_kafka_python(task: Task) -> list[str]:
 
 
 def _kafka_python_producer(settings: dict[str, Any], said: Callable[[], str]) -> kafka.KafkaProducer:
-    """Returns a producer once it has reached the broker; KafkaError where it logs that it is refused.
+    """Returns a producer once it has reached the broker; raises KafkaError where it logs that it is refused.
 
     By itself it would try again after a refusal until its time is over, which is short for a busy machine.
     """

@@ -19,7 +19,7 @@ class ClientLinks:
         self._links: dict[int, BrokerLink] = {}
 
     async def to(self, broker: int) -> BrokerLink:
-        """Returns an open connection; BrokerUnreachableError where the broker takes none."""
+        """Returns an open connection; raises BrokerUnreachableError where the broker takes none."""
         link = self._links.get(broker)
         if link is None or link.is_closed:
             link = self._links[broker] = await BrokerLink.connect(

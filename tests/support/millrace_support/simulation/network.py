@@ -144,7 +144,7 @@ class Network:
         return Address(f"from-{machine}-{self._deaths[machine]}", FIRST_PORT + peer)
 
     async def connect(self, address: Address, factory: Factory) -> asyncio.BaseTransport:
-        """Makes a connection. OSError where nothing listens there, or the two machines are cut off."""
+        """Makes a connection. Raises OSError where nothing listens there, or the two machines are cut off."""
         _, source, deaths = address.host.split("-")
         machine, peer = int(source), address.port - FIRST_PORT
         await asyncio.sleep(self.delay_s())
