@@ -82,7 +82,7 @@ class LogDirMover:
         """Does nothing: the move goes on when another broker leads, and what is cut off the log leaves the copy."""
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Ends the move of a log, which stays where it is. StorageError where the move is as good as done."""
+        """Ends the move of a log, which stays where it is. Raises StorageError where the move is as good as done."""
         self._logs.moves.drop(topic_partition)
 
     async def close(self) -> None:

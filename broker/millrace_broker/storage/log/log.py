@@ -281,7 +281,7 @@ class Log:
         None where there is no whole batch, or the first one is of a newer epoch. Raises RecordError for bytes that
         break a rule (`batches/fetched.py`) and for a first batch below the log's end; the log is then as before.
         Raises StorageError where the disk fails: the log then holds the batches below its log end offset.
-        AppendWaitsError, with nothing changed, for an append that has to wait for the disk first and may not.
+        Raises AppendWaitsError, with nothing changed, for an append that has to wait for the disk first and may not.
         """
         return self._follower.append(batches, leader_epoch, may_wait=may_wait)
 
@@ -312,9 +312,9 @@ class Log:
         self._truncation.start_at(offset, offset if log_start_offset is None else log_start_offset)
 
     def flush(self) -> None:
-        """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush. StorageError.
+        """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush.
 
-        A failed fsync takes the data folder offline, as the kernel may have dropped what was written.
+        Raises StorageError: a failed fsync takes the data folder offline, as the kernel may have dropped the bytes.
         """
         self._flushing.flush()
 
@@ -350,7 +350,7 @@ class Log:
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """Returns (timestamp, offset) of the first record with the largest timestamp, -1 without one (KIP-734).
 
-        None without records. StorageError.
+        None without records. Raises StorageError.
         """
         return self._reader.offset_of_max_timestamp()
 
@@ -389,7 +389,7 @@ class Log:
     def apply_retention(self, *, dry_run: bool = False) -> RetentionReport:
         """Deletes segments that the settings let go, below the high watermark and while compaction replaces none.
 
-        Their files go by `remove_deleted`. A dry run leaves the segments. StorageError.
+        Their files go by `remove_deleted`. A dry run leaves the segments. Raises StorageError.
         """
         self.release_replaced()
         names_lock = self._segments.names_lock
@@ -461,7 +461,7 @@ class Log:
     def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
         """Gives `take` the log as closed and synced segments, which nothing renames meanwhile; it stays open.
 
-        What `take` raises passes. StorageError.
+        What `take` raises passes. Raises StorageError.
         """
         self.release_replaced()
         with self._segments.names_lock:

@@ -125,7 +125,7 @@ class LogSegments:
         return segment
 
     def led_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields headers of batches above an offset: of a segment that was walked two of each leader. StorageError."""
+        """Yields headers of batches above an offset, of a walked segment two of each leader; raises StorageError."""
         if offset >= self.end_offset:
             return
         for segment in self.now[self.now.floor_index(offset) :]:

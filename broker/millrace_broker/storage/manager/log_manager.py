@@ -169,7 +169,7 @@ class LogManager:
         return known is not None and not is_damaged_id(known, new.topic_id)
 
     def mend_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
-        """Writes the id of the topic where a log has none, or has it damaged. StorageError."""
+        """Writes the id of the topic where a log has none, or has it damaged. Raises StorageError."""
         known, directory = self._table.topic_ids[topic_partition], self._table.logs[topic_partition].directory
         if known is not None and not is_damaged_id(known, topic_id):
             return

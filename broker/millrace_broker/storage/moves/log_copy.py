@@ -120,7 +120,7 @@ class LogCopy:
                     break
 
     def finish(self, log: Log, segments: SegmentSequence) -> None:
-        """Copies and syncs all that is left of a log that is handed over (`Log.hand_over`); StorageError."""
+        """Copies and syncs all that is left of a log that is handed over (`Log.hand_over`); raises StorageError."""
         self._make_folder()
         self._drop_all_but(segments)
         with storage_errors(log.directory):

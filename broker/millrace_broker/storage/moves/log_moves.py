@@ -86,7 +86,7 @@ class LogMoves:
     def put_in_place(self, copy: LogCopy) -> Log:
         """Copies what is left, puts the copy in the log's place, and returns the log that is opened there.
 
-        Blocks meanwhile. StorageError: the log is served where it was, or offline with its folder.
+        Blocks meanwhile. After a StorageError the log is served where it was, or offline with its folder.
         """
         topic_partition = copy.topic_partition
         log = self._table.logs[topic_partition]
@@ -116,7 +116,7 @@ class LogMoves:
     def drop(self, topic_partition: TopicPartition) -> None:
         """Ends a move, if there is one; its files go by `rename_dropped` and `remove_deleted`.
 
-        StorageError where the copy is just being put in the log's place.
+        Raises StorageError where the copy is just being put in the log's place.
         """
         copy = self._copies.get(topic_partition)
         if copy is not None:
