@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millrace.errors import CorruptRecordError
 from millrace_broker.cluster.view import TopicIdPartition
-from millrace_broker.groups.consumer.embedded_protocol import read_assignment, read_subscription, write_assignment
+from millrace_broker.groups.consumer.classic_members import read_assignment, read_subscription, write_assignment
 from millrace_broker.groups.consumer.records import Kind, decode_key, decode_value, encode_value
 
 DATA = Path(__file__).parents[1] / "unit" / "broker" / "groups" / "consumer" / "data" / "kafka_41_consumer_offsets.json"

@@ -13,12 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millrace.errors import ErrorCode
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home
-from millrace_broker.groups.consumer.embedded_protocol import read_assignment
-from millrace_broker.groups.consumer.events import Heartbeat, Refusal
+from millrace_broker.groups.consumer.classic_members import read_assignment
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup, Home
+from millrace_broker.groups.consumer.events import Heartbeat, Refusal, Timer, TimerKind
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value
-from millrace_broker.groups.consumer.timers import Timer, TimerKind
 from millrace_broker.groups.events import Join, JoinProtocol, Sync
 from millrace_broker.groups.group import Answer, Store
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig

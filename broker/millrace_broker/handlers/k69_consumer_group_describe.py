@@ -16,7 +16,7 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import CONSUMER_GROUP_DESCRIBE
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.handlers.answers import answer

@@ -11,8 +11,8 @@ from uuid import UUID
 from millrace.errors import ErrorCode, StorageError
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.groups import membership
+from millrace_broker.groups.consumer.classic_members import write_assignment
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
-from millrace_broker.groups.consumer.embedded_protocol import write_assignment
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.member import NOTHING, Assignment
 from millrace_broker.groups.events import Join, JoinProtocol, Sync

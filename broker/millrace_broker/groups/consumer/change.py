@@ -3,17 +3,50 @@
     member's metadata → patterns → group epoch → target of each member → target epoch → the member's assignment
 
 The records of a change are written as one batch. Until they are, the group is as it was: a change works on a copy.
+
+Another hash of the group's topics means another rebalance (KIP-1101). These are the hashes of Apache Kafka 4.1, so a
+group goes on without a rebalance when its offsets topic moves from one broker to the other:
+
+    topic   XXH3-64 of: 0 u8, topic id (high i64, low i64), name, partition count i32,
+            and per partition: index i32, then each rack of its replicas in order: length i32, rack
+    group   XXH3-64 of its topics' hashes, i64 each, in the order of their names; 0 for no topic
+            numbers are little-endian; a string is UTF-16-LE with its count of units behind it, i32
+
+A member moves from its current assignment to its target by the first of these rules that applies (KIP-848):
+
+    it is STABLE at the target's epoch, or still reports     it stays as it is
+    what it was told to give back
+    it has partitions that the target does not give it       UNREVOKED_PARTITIONS: it stays at its epoch and is told
+                                                             what it keeps
+    others have some of its target, or must give them back   UNRELEASED_PARTITIONS: it is at the target's epoch and is
+                                                             told what is free, more by later heartbeats
+    else                                                     STABLE: it is at the target's epoch and told all of it
+
+A member is told a partition only when no other member has it or must give it back. So no partition ever has two
+owners, whichever requests and answers are lost or late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from millrace_broker.cluster.view import ClusterView
-from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, MemberMetadata
-from millrace_broker.groups.consumer.metadata_hash import group_hash
-from millrace_broker.groups.consumer.reconciliation import reconcile
+import xxhash
+
+from millrace.errors import FencedMemberEpochError
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, TopicIdPartition, TopicInfo
+from millrace_broker.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
+from millrace_broker.groups.consumer.member import (
+    NOTHING,
+    Assignment,
+    CurrentAssignment,
+    Member,
+    MemberMetadata,
+    MemberState,
+    any_topic,
+    matching,
+)
 from millrace_broker.groups.consumer.records import (
     GroupEpoch,
     GroupRecord,
@@ -24,9 +57,117 @@ from millrace_broker.groups.consumer.records import (
     Value,
 )
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.groups.consumer.target import new_targets
-from millrace_broker.groups.consumer.topic_pattern import any_topic, matching
 from millrace_broker.properties.group_config import ConsumerGroupConfig
+
+FORMAT = b"\0"
+HALF = struct.Struct("<Q")
+INT32 = struct.Struct("<i")
+NO_TOPICS = 0
+
+
+def group_hash(topic_names: Iterable[str], view: ClusterView) -> int:
+    """Returns the hash, as a signed number, of those of the topics that exist."""
+    topics = [view.topics[name] for name in sorted(set(topic_names) & view.topics.keys())]
+    if not topics:
+        return NO_TOPICS
+    return _signed(xxhash.xxh3_64_intdigest(b"".join(HALF.pack(topic_hash(topic, view.brokers)) for topic in topics)))
+
+
+def topic_hash(topic: TopicInfo, brokers: Mapping[int, BrokerInfo]) -> int:
+    """Returns the hash, as an unsigned number, of a topic's id, name, partitions and their racks."""
+    high, low = divmod(topic.topic_id.int, 1 << 64)
+    parts = [FORMAT, HALF.pack(high), HALF.pack(low), _string(topic.name), INT32.pack(len(topic.partitions))]
+    for partition in topic.partitions:
+        racks = sorted(brokers[broker].rack or "" for broker in partition.replicas if broker in brokers)
+        parts.append(INT32.pack(partition.index))
+        parts += [INT32.pack(_units(rack)) + _string(rack) for rack in racks if rack]
+    return xxhash.xxh3_64_intdigest(b"".join(parts))
+
+
+def _string(text: str) -> bytes:
+    return text.encode("utf-16-le") + INT32.pack(_units(text))
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def new_targets(state: GroupState, topics: Mapping[str, TopicInfo], assignor: str) -> dict[str, Assignment]:
+    """Returns the target of each member, out of those topics that exist."""
+    read = [topics[name] for name in state.topic_names() & topics.keys()]
+    group = GroupSpec(
+        members={member_id: _spec(state, member, topics) for member_id, member in state.members.items()},
+        partition_counts={topic.topic_id: len(topic.partitions) for topic in read},
+    )
+    return ASSIGNORS[assignor](group)
+
+
+def _spec(state: GroupState, member: Member, topics: Mapping[str, TopicInfo]) -> MemberSpec:
+    names = state.topics_of(member.metadata) & topics.keys()
+    return MemberSpec(
+        instance_id=member.metadata.instance_id,
+        topic_ids=frozenset(topics[name].topic_id for name in names),
+        current=state.targets.get(member.member_id, NOTHING),
+    )
+
+
+IsTaken = Callable[[TopicIdPartition], bool]
+
+
+def reconcile(
+    current: CurrentAssignment, target_epoch: int, target: Assignment, is_taken: IsTaken, owned: Assignment | None
+) -> CurrentAssignment:
+    """Returns the current assignment that follows for a member; the same one where it can't move on.
+
+    Args:
+        current: the current assignment.
+        target_epoch: the epoch of the target assignment.
+        target: the member's part of the target assignment.
+        is_taken: returns whether a member has a partition, or must still give it back.
+        owned: what the member reports to own; None where it does not say.
+
+    Raises:
+        FencedMemberEpochError: the stored state is one that this version does not know, and the member owns partitions.
+    """
+    match current.state:
+        case MemberState.STABLE if current.epoch == target_epoch:
+            return current
+        case MemberState.UNREVOKED_PARTITIONS if _still_owns(owned, current.pending_revocation):
+            return current
+        case MemberState.UNREVOKED_PARTITIONS:
+            epoch = current.epoch + 1
+        case MemberState.UNKNOWN if owned != NOTHING:
+            raise FencedMemberEpochError(
+                "the member's stored state is unknown to this broker: it has to give up all and join again"
+            )
+        case MemberState.UNKNOWN:
+            epoch = target_epoch
+        case _:
+            epoch = current.epoch
+    to_revoke = current.assigned - target
+    if to_revoke and _still_owns(owned, to_revoke):
+        kept = current.assigned & target
+        return CurrentAssignment(epoch, current.epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
+    return _assigned(current, target_epoch, target, is_taken)
+
+
+def _still_owns(owned: Assignment | None, revoked: Assignment) -> bool:
+    return owned is None or bool(owned & revoked)
+
+
+def _assigned(
+    current: CurrentAssignment, target_epoch: int, target: Assignment, is_taken: IsTaken
+) -> CurrentAssignment:
+    kept = current.assigned & target
+    free = frozenset(one for one in target - kept if one in current.pending_revocation or not is_taken(one))
+    assigned = kept | free
+    state = MemberState.STABLE if assigned == target else MemberState.UNRELEASED_PARTITIONS
+    return CurrentAssignment(target_epoch, current.epoch, state, assigned, NOTHING)
+
 
 PATTERN_REFRESH_MIN_INTERVAL_MS = 10_000
 NO_VERSION = 0

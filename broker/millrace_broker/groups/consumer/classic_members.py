@@ -1,16 +1,26 @@
 """Members of a consumer group that still use JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848, "Upgrade").
 
-JoinGroup   brings subscription and owned partitions, as a heartbeat does; the answer's generation is the epoch
-SyncGroup   returns what is assigned now, in the form of the embedded protocol; no member leads
-Heartbeat   returns REBALANCE_IN_PROGRESS while the member has partitions to give back or to fetch: it joins again
+    JoinGroup   brings subscription and owned partitions, as a heartbeat does; the answer's generation is the epoch
+    SyncGroup   returns what is assigned now, in the form of the embedded protocol; no member leads
+    Heartbeat   returns REBALANCE_IN_PROGRESS while the member has partitions to give back or to fetch: it joins again
+
+The embedded protocol is what classic consumers tell each other:
+
+    subscription   version i16   0+  topics [string], user data bytes?
+                                 1+  owned [topic string, partitions [i32]]   2+  generation i32   3+  rack string?
+    assignment     version i16   0+  assigned [topic string, partitions [i32]], user data bytes?
+
+A newer version is read as the newest that is known here: versions only add at the end.
+Source: ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json of Apache Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from millrace.errors import (
+    CorruptRecordError,
     ErrorCode,
     FencedInstanceIdError,
     GroupError,
@@ -18,15 +28,11 @@ from millrace.errors import (
     InconsistentGroupProtocolError,
     UnknownMemberIdError,
 )
+from millrace.wire.decoder import Decoder
+from millrace.wire.encoder import INT32, Encoder
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.consumer.change import Change
-from millrace_broker.groups.consumer.embedded_protocol import (
-    Partitions,
-    read_subscription,
-    subscription_version,
-    write_assignment,
-)
 from millrace_broker.groups.consumer.heartbeat import check_size, known_static_member
 from millrace_broker.groups.consumer.member import (
     Assignment,
@@ -40,6 +46,86 @@ from millrace_broker.groups.consumer.member import (
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
+
+FIRST_VERSION_WITH_OWNED = 1
+FIRST_VERSION_WITH_GENERATION = 2
+FIRST_VERSION_WITH_RACK = 3
+NEWEST_VERSION = 3
+NULL = INT32.pack(-1)
+
+Partitions = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member reads and owns. User data are for its own assignor, no other understands them."""
+
+    version: int
+    topic_names: frozenset[str]
+    user_data: bytes | None = None
+    owned: Partitions = field(default_factory=dict)
+    rack_id: str | None = None
+
+
+def read_subscription(data: bytes) -> Subscription:
+    """Returns the subscription; raises CorruptRecordError for other bytes."""
+    decoder = Decoder(data)
+    version = decoder.int16()
+    topics = frozenset(decoder.string() for _ in range(decoder.array_length()))
+    user_data = _nullable_bytes(decoder)
+    owned: Partitions = {}
+    rack_id = None
+    if version >= FIRST_VERSION_WITH_OWNED:
+        owned = _read_partitions(decoder)
+    if version >= FIRST_VERSION_WITH_GENERATION:
+        decoder.int32()
+    if version >= FIRST_VERSION_WITH_RACK:
+        rack_id = decoder.nullable_string()
+    return Subscription(version, topics, user_data, owned, rack_id)
+
+
+def subscription_version(data: bytes) -> int:
+    """Returns the version of a subscription; 0, which every client reads, where the bytes are no subscription."""
+    try:
+        return read_subscription(data).version
+    except CorruptRecordError:
+        return 0
+
+
+def read_assignment(data: bytes) -> tuple[Partitions, bytes | None]:
+    """Returns partitions by topic and user data, `({}, None)` for no bytes; raises CorruptRecordError for others."""
+    if not data:
+        return {}, None
+    decoder = Decoder(data)
+    decoder.int16()
+    return _read_partitions(decoder), _nullable_bytes(decoder)
+
+
+def write_assignment(partitions: Partitions, version: int) -> bytes:
+    """Returns an assignment in the form that a member with a subscription of this version reads."""
+    out = Encoder(flexible=False)
+    out.int16(min(version, NEWEST_VERSION))
+    out.array_length(len(partitions))
+    for topic, indexes in partitions.items():
+        out.string(topic)
+        out.int32_array(indexes)
+    out.raw(NULL)
+    return out.joined()
+
+
+def _read_partitions(decoder: Decoder) -> Partitions:
+    return {
+        decoder.string(): [decoder.int32() for _ in range(decoder.array_length())]
+        for _ in range(decoder.array_length())
+    }
+
+
+def _nullable_bytes(decoder: Decoder) -> bytes | None:
+    size = decoder.int32()
+    if size < 0:
+        return None
+    decoder.position -= INT32.size
+    return decoder.bytes_()
 
 
 def join(change: Change, request: Join, member_id: str) -> JoinResult:

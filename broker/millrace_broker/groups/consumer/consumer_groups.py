@@ -1,23 +1,216 @@
-"""The consumer groups of a broker, which are made when a member joins or their records are read."""
+"""The consumer groups of a broker, which are made when a member joins or their records are read.
+
+In a group events wait in line, each is decided, its records are stored, its outcome applied. Nothing is answered, and
+no other member is told anything, before the records are with the in-sync replicas: whatever a member knows, a
+coordinator that reads the log again knows too. `decisions` says what follows from an event; this module has the order
+of events.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
-from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError
+from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError, InvalidConfigError
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home
-from millrace_broker.groups.consumer.events import Heartbeat, Refusal
+from millrace_broker.groups.consumer.change import Surroundings
+from millrace_broker.groups.consumer.classic_members import leavers
+from millrace_broker.groups.consumer.decisions import (
+    Changed,
+    Situation,
+    Succeeded,
+    Unchanged,
+    answer_heartbeat,
+    answer_sync,
+    decide,
+    not_stored,
+    refuse,
+)
+from millrace_broker.groups.consumer.events import (
+    Beat,
+    Event,
+    Expired,
+    Heartbeat,
+    Leave,
+    Refusal,
+    Timer,
+    cancelled_timers,
+    timers_of,
+)
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat
 from millrace_broker.groups.consumer.member import JOINING_EPOCH
 from millrace_broker.groups.consumer.records import GroupRecord, Kind, decode_key, decode_value
-from millrace_broker.groups.events import Ticket
-from millrace_broker.groups.group import Group
+from millrace_broker.groups.consumer.state import ConsumerGroupFacts
+from millrace_broker.groups.events import Join, Leaving, Sync, Ticket
+from millrace_broker.groups.group import Committer, Effects, Group, Store, Succession
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Replay, Shard
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+
+logger = logging.getLogger(__name__)
+
+KEPT_CONFIGURATIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What all consumer groups of a broker share: their configuration and the metadata image."""
+
+    config: ConsumerGroupConfig
+    classic_config: GroupConfig
+    view: Callable[[], ClusterView]
+
+    def config_of(self, group_id: str) -> ConsumerGroupConfig:
+        """Returns the timeouts of the group: its own where it has some, else the broker's."""
+        own = self.view().group_configs.get(group_id)
+        return _with_own(self.config, tuple(own.items())) if own else self.config
+
+
+@lru_cache(maxsize=KEPT_CONFIGURATIONS)
+def _with_own(config: ConsumerGroupConfig, own: tuple[tuple[str, str], ...]) -> ConsumerGroupConfig:
+    try:
+        return config.of_group(dict(own))
+    except InvalidConfigError as error:  # another tool wrote it into ZooKeeper
+        logger.warning("a group's own configuration is ignored: %s", error)
+        return config
+
+
+class Pending(NamedTuple):
+    """An event whose records are being stored, and its outcome."""
+
+    event: Event
+    outcome: Changed | Succeeded
+
+
+class ConsumerGroup(ConsumerGroupFacts):
+    """One consumer group.
+
+    Args:
+        group_id: its name.
+        home: what surrounds it.
+        predecessor: a classic group that it is about to replace.
+    """
+
+    def __init__(self, group_id: str, home: Home, predecessor: ClassicGroup | None = None) -> None:
+        super().__init__(group_id)
+        self._home = home
+        self._predecessor = predecessor
+        self._is_new = True
+        self._waiting: deque[Event] = deque()
+
+    # Requests.
+
+    def consumer_heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
+        """Handles ConsumerGroupHeartbeat, which was checked and has a member id."""
+        return self._in_turn(Beat(request, ticket), now_ms)
+
+    def join(self, join: Join, now_ms: int) -> Effects:
+        """Handles JoinGroup of a member that uses the classic protocol."""
+        return self._in_turn(join, now_ms)
+
+    def sync(self, sync: Sync, now_ms: int) -> Effects:
+        """Handles SyncGroup of a member that uses the classic protocol."""
+        return answer_sync(self._situation(now_ms, None), sync)
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
+        """Handles Heartbeat of a member that uses the classic protocol."""
+        return answer_heartbeat(self.state, self._home.config_of(self.group_id), member_id, instance_id, generation)
+
+    def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
+        """Handles LeaveGroup; returns an error for each member that it names."""
+        found = leavers(self.state, leaving)
+        member_ids = tuple(one for one in found if not isinstance(one, ErrorCode))
+        errors = [one if isinstance(one, ErrorCode) else ErrorCode.NONE for one in found]
+        return errors, self._in_turn(Leave(member_ids), now_ms) if member_ids else []
+
+    def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
+        """Removes the member whose timer has run out, unless it has done meanwhile what the timer waited for."""
+        assert isinstance(timer, Timer)
+        return self._in_turn(Expired(timer), now_ms)
+
+    # The shard.
+
+    def committed(self, committer: Committer, now_ms: int) -> Effects:  # noqa: ARG002  # only heartbeats count
+        """Does nothing: only heartbeats are signs of life."""
+        return []
+
+    def loaded(self, now_ms: int) -> Effects:  # noqa: ARG002
+        """Begins every session from the start."""
+        self._is_new = False
+        config = self._home.config_of(self.group_id)
+        return [effect for member in self.state.members.values() for effect in timers_of(member, config)]
+
+    def unloaded(self, error: ErrorCode) -> Effects:
+        """Refuses all events that wait, and cancels the timers."""
+        answers = [effect for event in self._waiting for effect in refuse(event, error)]
+        self._waiting.clear()
+        return answers + [effect for member_id in self.state.members for effect in cancelled_timers(member_id)]
+
+    def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
+        """Applies the outcome whose records are stored, or gives it up; then decides the events that wait."""
+        assert isinstance(outcome, Pending)
+        self.is_storing = False
+        effects = self._given_up(outcome.event, error, now_ms) if error else self._applied(outcome.outcome, now_ms)
+        if effects and isinstance(effects[-1], Succession):
+            return effects  # the events that wait are refused when this group is unloaded
+        while self._waiting and not self.is_storing:
+            effects += self._decided(self._waiting.popleft(), now_ms)
+        return effects
+
+    # The line.
+
+    def _in_turn(self, event: Event, now_ms: int) -> Effects:
+        if self.is_storing:
+            self._waiting.append(event)
+            return []
+        return self._decided(event, now_ms)
+
+    def _decided(self, event: Event, now_ms: int) -> Effects:
+        outcome = decide(self._situation(now_ms, event), event)
+        if isinstance(outcome, Unchanged):
+            return list(outcome.effects)
+        self.is_storing = True
+        is_rebalance = isinstance(outcome, Changed) and outcome.state.epoch > self.state.epoch
+        return [Store(outcome.records, Pending(event, outcome), is_rebalance)]
+
+    def _applied(self, outcome: Changed | Succeeded, now_ms: int) -> Effects:
+        if isinstance(outcome, Succeeded):
+            return [*outcome.effects, _succession(outcome, now_ms)]
+        if outcome.state.epoch > self.state.epoch:
+            logger.info("group %s is at epoch %d", self.group_id, outcome.state.epoch)
+        predecessor, self._predecessor = self._predecessor, None
+        self._is_new = False
+        self.state = outcome.state
+        answers = [] if predecessor is None else predecessor.unloaded(ErrorCode.REBALANCE_IN_PROGRESS)
+        return [*answers, *outcome.effects]
+
+    def _given_up(self, event: Event, error: ErrorCode, now_ms: int) -> Effects:
+        effects = not_stored(self._situation(now_ms, event), event, error)
+        if not self._is_new:
+            return effects
+        predecessor, self._predecessor = self._predecessor, None
+        return [*effects, *self.unloaded(error), Succession(predecessor)]
+
+    def _situation(self, now_ms: int, event: Event | None) -> Situation:
+        may_describe = event.request.may_describe if isinstance(event, Beat) else None
+        surroundings = Surroundings(self._home.config_of(self.group_id), self._home.view(), now_ms, may_describe)
+        return Situation(self.state, surroundings, self._home.classic_config, self._predecessor)
+
+
+def _succession(outcome: Succeeded, now_ms: int) -> Succession:
+    successor = outcome.successor
+    effects = successor.loaded(now_ms)
+    if outcome.rebalances:
+        effects += successor.rebalance(now_ms)
+    if outcome.join is not None:
+        effects += successor.join(outcome.join, now_ms)
+    return Succession(successor, effects)
 
 
 class ConsumerGroups:

@@ -26,15 +26,28 @@ from typing import NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, MillraceError
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.consumer import classic_members, timers
+from millrace_broker.groups.consumer import classic_members
 from millrace_broker.groups.consumer.change import Change, Surroundings
-from millrace_broker.groups.consumer.events import Beat, Event, Expired, Leave, Refusal
+from millrace_broker.groups.consumer.events import (
+    Beat,
+    Event,
+    Expired,
+    Leave,
+    Refusal,
+    TimerKind,
+    cancelled_timers,
+    join_timer,
+    rebalance_timer,
+    session_timer,
+    timers_after_join,
+    timers_after_sync,
+    timers_of,
+)
 from millrace_broker.groups.consumer.heartbeat import heartbeat, leave
 from millrace_broker.groups.consumer.member import Member, MemberState
 from millrace_broker.groups.consumer.migration import check_upgrade, downgrade, may_downgrade, upgrade
 from millrace_broker.groups.consumer.records import Kind, encoded
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.groups.consumer.timers import TimerKind
 from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Sync, SyncResult
 from millrace_broker.groups.group import Answer, Effect, Effects
 from millrace_broker.groups.records import Record
@@ -115,7 +128,7 @@ def refuse(event: Event, error: ErrorCode) -> Effects:
 def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
     """Returns what follows where the records of an event were not stored: a member that was to be removed stays."""
     if isinstance(event, Expired) and event.timer.member_id in situation.state.members:
-        return timers.of_member(situation.state.members[event.timer.member_id], situation.config)
+        return timers_of(situation.state.members[event.timer.member_id], situation.config)
     return refuse(event, error)
 
 
@@ -127,8 +140,8 @@ def answer_sync(situation: Situation, request: Sync) -> Effects:
         return [Answer(request.ticket, SyncResult(error.code))]
     member = situation.state.members[request.member_id]
     if result.error:
-        return [timers.told_to_join(member), Answer(request.ticket, result)]
-    return [*timers.synced(member, situation.config), Answer(request.ticket, result)]
+        return [join_timer(member), Answer(request.ticket, result)]
+    return [*timers_after_sync(member, situation.config), Answer(request.ticket, result)]
 
 
 def answer_heartbeat(
@@ -139,9 +152,9 @@ def answer_heartbeat(
         member = classic_members.check_heartbeat(state, member_id, instance_id, generation)
     except GroupError as error:
         return error.code, []
-    session = timers.session(member, config)
+    session = session_timer(member, config)
     if classic_members.must_rejoin(state, member):
-        return ErrorCode.REBALANCE_IN_PROGRESS, [session, timers.told_to_join(member)]
+        return ErrorCode.REBALANCE_IN_PROGRESS, [session, join_timer(member)]
     return ErrorCode.NONE, [session]
 
 
@@ -155,7 +168,7 @@ def _beat(situation: Situation, beat: Beat) -> Outcome:
     except MillraceError as error:
         return Unchanged([Answer(ticket, Refusal(_code(error), str(error)))])
     member = change.state.members[request.member_id]
-    return _changed(situation, change, [timers.session(member, situation.config), Answer(ticket, answer)])
+    return _changed(situation, change, [session_timer(member, situation.config), Answer(ticket, answer)])
 
 
 def _join(situation: Situation, request: Join) -> Outcome:
@@ -176,7 +189,7 @@ def _join_classic(situation: Situation, request: Join) -> Outcome:
     if _may_downgrade(situation, change):
         rebalances = member.current.epoch != change.state.epoch
         return _downgraded(situation, change.state, change, [answer], rebalances=rebalances)
-    of_timers = timers.joined(member, situation.config, request.rebalance_timeout_ms)
+    of_timers = timers_after_join(member, situation.config, request.rebalance_timeout_ms)
     return _changed(situation, change, [*of_timers, answer])
 
 
@@ -240,12 +253,12 @@ def _changed(situation: Situation, change: Change, effects: Effects) -> Outcome:
     records = [] if predecessor is None else predecessor.tombstones()
     of_timers: Effects = []
     if predecessor is not None:
-        of_timers += [timers.session(member, situation.config) for member in members.values()]
+        of_timers += [session_timer(member, situation.config) for member in members.values()]
     for member_id in situation.state.members:
         if member_id not in members:
-            of_timers += timers.cancelled(member_id)
+            of_timers += cancelled_timers(member_id)
     for member in _reconciled(change):
-        of_timers += timers.rebalance(member)
+        of_timers += rebalance_timer(member)
     records += [encoded(record) for record in change.records]
     return Changed(tuple(records), change.state, [*of_timers, *effects])
 

@@ -3,16 +3,22 @@
     Beat      a member that uses ConsumerGroupHeartbeat joins, stays or leaves
     Join      a member that uses the classic protocol joins, or joins again to learn of a change
     Leave     members that use the classic protocol leave
-    Expired   one of a member's timers has run out
+    Expired   one of a member's timers has run out, and the member is removed
 
 Each of these may write records, and waits while those of another are being stored. SyncGroup and Heartbeat only ask
-what is known already, and are answered at once.
+what is known already, and are answered at once. The timers of a member:
+
+    session     runs from one sign of life to the next
+    rebalance   runs while the member has partitions to give back
+    join        runs from when a classic member is first told to join again until it does
+    sync        runs from when a classic member has joined until it asks for its assignment
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
@@ -21,10 +27,76 @@ from millrace_broker.groups.consumer.member import (
     LEAVING_EPOCH,
     LEAVING_STATIC_EPOCH,
     Assignment,
+    Member,
+    MemberState,
+    any_topic,
 )
-from millrace_broker.groups.consumer.timers import Timer
-from millrace_broker.groups.consumer.topic_pattern import any_topic
 from millrace_broker.groups.events import Join, Ticket
+from millrace_broker.groups.group import CancelTimer, Effects, SetTimer
+from millrace_broker.properties.group_config import ConsumerGroupConfig
+
+
+class TimerKind(StrEnum):
+    """What a member must do before its timer ends: heartbeat, give up partitions, join or sync."""
+
+    SESSION = "session"
+    REBALANCE = "rebalance"
+    JOIN = "join"
+    SYNC = "sync"
+
+
+class Timer(NamedTuple):
+    """One timer of a member."""
+
+    kind: TimerKind
+    member_id: str
+
+
+def session_timer(member: Member, config: ConsumerGroupConfig) -> SetTimer:
+    """Starts a member's session from zero; a classic member has chosen the timeout itself."""
+    classic = member.metadata.classic
+    timeout_ms = config.group_consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+    return SetTimer(Timer(TimerKind.SESSION, member.member_id), timeout_ms)
+
+
+def rebalance_timer(member: Member) -> Effects:
+    """Starts the timer of a member that has partitions to give back, and cancels that of another."""
+    if member.metadata.classic is not None:
+        return []  # it has `join` and `sync` instead
+    timer = Timer(TimerKind.REBALANCE, member.member_id)
+    if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+        return [SetTimer(timer, member.metadata.rebalance_timeout_ms)]
+    return [CancelTimer(timer)]
+
+
+def timers_of(member: Member, config: ConsumerGroupConfig) -> Effects:
+    """Starts the timers of a member that is known from the log, or is not removed after all."""
+    return [session_timer(member, config), *rebalance_timer(member)]
+
+
+def join_timer(member: Member) -> SetTimer:
+    """Starts the time within which a classic member has to join again, unless it was told before."""
+    return SetTimer(Timer(TimerKind.JOIN, member.member_id), member.metadata.rebalance_timeout_ms, restarts=False)
+
+
+def timers_after_join(member: Member, config: ConsumerGroupConfig, sync_timeout_ms: int) -> Effects:
+    """Ends the wait for a classic member's JoinGroup and begins that for its SyncGroup."""
+    return [
+        CancelTimer(Timer(TimerKind.JOIN, member.member_id)),
+        SetTimer(Timer(TimerKind.SYNC, member.member_id), sync_timeout_ms),
+        session_timer(member, config),
+    ]
+
+
+def timers_after_sync(member: Member, config: ConsumerGroupConfig) -> Effects:
+    """Ends the wait for a classic member's SyncGroup."""
+    return [CancelTimer(Timer(TimerKind.SYNC, member.member_id)), session_timer(member, config)]
+
+
+def cancelled_timers(member_id: str) -> Effects:
+    """Cancels all timers of a member that has gone."""
+    return [CancelTimer(Timer(kind, member_id)) for kind in TimerKind]
+
 
 NOT_SAID = -1
 

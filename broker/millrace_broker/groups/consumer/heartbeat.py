@@ -30,9 +30,9 @@ from millrace_broker.groups.consumer.member import (
     LEAVING_STATIC_EPOCH,
     NOTHING,
     Member,
+    check_pattern,
 )
 from millrace_broker.groups.consumer.records import Kind
-from millrace_broker.groups.consumer.topic_pattern import check_pattern
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 from millrace_broker.properties.group_config import ConsumerGroupConfig
 

@@ -1,4 +1,4 @@
-"""A member of a consumer group, and the partitions that belong to it.
+"""A member of a consumer group, its subscription, and the partitions that belong to it.
 
     epoch 0     the member joins
     epoch > 0   the member has been told its assignment as of that group epoch
@@ -6,7 +6,8 @@
     epoch -2    a static member is away and comes back under its instance id (KIP-848, KIP-345)
 
 An assignment is a frozen set of (topic id, partition): what a member keeps, has to give back or is to get are
-differences and intersections of such sets.
+differences and intersections of such sets. A subscription by a regular expression has the topics whose whole name
+matches (KIP-848, "Subscribing with a regular expression").
 """
 
 from __future__ import annotations
@@ -14,11 +15,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
 from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.patterns import Pattern, compiled
+
+KEPT_PATTERNS = 128
+
+
+def any_topic(name: str) -> bool:  # noqa: ARG001
+    """Returns True: without an authorizer a member may describe every topic."""
+    return True
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises InvalidRegularExpressionError where the pattern can't be read or is too large."""
+    _compiled(pattern)
+
+
+def matching(pattern: str, topic_names: Iterable[str]) -> frozenset[str]:
+    """Returns the topics whose whole name matches."""
+    found = _compiled(pattern)
+    return frozenset(name for name in topic_names if found.fullmatch(name))
+
+
+@lru_cache(KEPT_PATTERNS)
+def _compiled(pattern: str) -> Pattern:
+    return compiled(pattern, "SubscribedTopicRegex")
+
 
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1

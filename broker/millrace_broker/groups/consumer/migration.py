@@ -19,8 +19,9 @@ from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.classic.members import Member as ClassicMember
 from millrace_broker.groups.consumer.change import Change
-from millrace_broker.groups.consumer.classic_members import by_id, by_name
-from millrace_broker.groups.consumer.embedded_protocol import (
+from millrace_broker.groups.consumer.classic_members import (
+    by_id,
+    by_name,
     read_assignment,
     read_subscription,
     subscription_version,

@@ -3,6 +3,8 @@
     key     kind i16, group i16-string, and for some kinds a name: a member's id or a regular expression
     value   version i16 = 0, then a flexible struct; null deletes
 
+Values are flexible (KIP-482): lengths are unsigned varints of length + 1, and every struct ends with tagged fields.
+
 A group is the sum of its records; one change is written as one batch. Newer brokers may write other kinds and versions:
 an unknown kind is read as None, an unknown version raises CorruptRecordError.
 """
@@ -12,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from millrace.errors import CorruptRecordError
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT64, Encoder, unsigned_varint
-from millrace_broker.groups.consumer.flexible import FlexibleDecoder
 from millrace_broker.groups.consumer.member import (
     Assignment,
     ClassicMetadata,
@@ -30,6 +31,48 @@ from millrace_broker.groups.consumer.member import (
     by_topic,
 )
 from millrace_broker.groups.records import Record
+
+Item = TypeVar("Item")
+
+
+class FlexibleDecoder(Decoder):
+    """A position in a record's value. Reading raises CorruptRecordError where the value is cut short or impossible."""
+
+    __slots__ = ()
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data, flexible=True)
+
+    def int8(self) -> int:
+        """Reads a signed byte."""
+        return int.from_bytes(self._take(1), signed=True)
+
+    def uuid(self) -> UUID:
+        """Reads sixteen bytes as an id."""
+        return UUID(bytes=bytes(self._take(16)))
+
+    def array(self, item: Callable[[], Item]) -> list[Item]:
+        """Reads an array of what `item` reads."""
+        return [item() for _ in range(self.array_length())]
+
+    def structs(self, item: Callable[[], Item]) -> list[Item]:
+        """Reads an array of structs and skips their tagged fields."""
+
+        def struct() -> Item:
+            value = item()
+            self.tagged_fields()
+            return value
+
+        return self.array(struct)
+
+    def tagged(self) -> dict[int, bytes]:
+        """Reads the end of a struct: returns its optional fields by their tags."""
+        fields = {}
+        for _ in range(self.unsigned_varint()):
+            tag = self.unsigned_varint()
+            fields[tag] = bytes(self._take(self.unsigned_varint()))
+        return fields
+
 
 VALUE_VERSION = 0
 METADATA_HASH_TAG = 0

@@ -15,9 +15,9 @@ from millrace_broker.groups import shard
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.facts import GroupFacts
 from millrace_broker.groups.consumer import change
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
-from millrace_broker.groups.consumer.facts import ConsumerGroupFacts
-from millrace_broker.groups.consumer.reconciliation import reconcile
+from millrace_broker.groups.consumer.change import reconcile
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup
+from millrace_broker.groups.consumer.state import ConsumerGroupFacts
 from millrace_broker.replication import shards
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica import Isolation

@@ -17,10 +17,9 @@ from millrace_broker.groups.consumer.decisions import (
     not_stored,
     refuse,
 )
-from millrace_broker.groups.consumer.events import Beat, Expired, Heartbeat, Leave, Refusal
+from millrace_broker.groups.consumer.events import Beat, Expired, Heartbeat, Leave, Refusal, Timer, TimerKind
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.groups.consumer.timers import Timer, TimerKind
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
 from millrace_broker.groups.group import Answer, SetTimer
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig

@@ -7,13 +7,13 @@ import pytest
 from millrace.errors import ErrorCode
 from millrace_broker.groups import membership
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
-from millrace_broker.groups.consumer.embedded_protocol import (
+from millrace_broker.groups.consumer.classic_members import (
     read_assignment,
     read_subscription,
     subscription_version,
     write_assignment,
 )
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving
 from millrace_broker.groups.group import Committer

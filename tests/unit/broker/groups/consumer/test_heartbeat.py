@@ -19,10 +19,9 @@ from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo,
 from millrace_broker.groups.consumer.change import Change, Surroundings
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat, leave
-from millrace_broker.groups.consumer.member import NOTHING, MemberState
+from millrace_broker.groups.consumer.member import NOTHING, MemberState, any_topic
 from millrace_broker.groups.consumer.records import Kind, TopicPartitions
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.groups.consumer.topic_pattern import any_topic
 from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2), "ab": UUID(int=3)}

@@ -13,13 +13,13 @@ import pytest
 
 from millrace.errors import CorruptRecordError
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicIdPartition, TopicInfo
+from millrace_broker.groups.consumer.change import group_hash
 from millrace_broker.groups.consumer.member import (
     ClassicMetadata,
     CurrentAssignment,
     MemberMetadata,
     MemberState,
 )
-from millrace_broker.groups.consumer.metadata_hash import group_hash
 from millrace_broker.groups.consumer.records import (
     GroupEpoch,
     GroupRecord,

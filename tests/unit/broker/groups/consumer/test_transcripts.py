@@ -28,8 +28,8 @@ from millrace.wire.encoder import Encoder
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.groups import membership
 from millrace_broker.groups.classic.classic_group import ClassicGroup
+from millrace_broker.groups.consumer.classic_members import read_assignment, write_assignment
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
-from millrace_broker.groups.consumer.embedded_protocol import read_assignment, write_assignment
 from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
 from millrace_broker.groups.consumer.member import NOTHING, assignment_of, by_topic
 from millrace_broker.groups.consumer.records import Kind, decode_key, decode_value
