@@ -5,6 +5,7 @@ The clients are here by name, and imported when they are first used: `from millr
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from millrace.client.producer import Producer as Producer
     from millrace.client.producer import ProducerRecord as ProducerRecord
     from millrace.client.simple_consumer import SimpleConsumer as SimpleConsumer
+
+if "t" in sys.abiflags:  # appends, flushes and indexes count on one thread at a time between two steps of theirs
+    raise ImportError("Millrace does not run on free-threaded builds of Python yet: install the build with the GIL")
 
 _CLIENTS = {
     "Producer": "millrace.client.producer",
