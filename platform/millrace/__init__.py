@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millrace.client.producer import ProducerRecord as ProducerRecord
     from millrace.client.simple_consumer import SimpleConsumer as SimpleConsumer
 
-if "t" in sys.abiflags:  # appends, flushes and indexes count on one thread at a time between two steps of theirs
+if "t" in sys.abiflags:  # in many places two threads share what is whole only while one of them has the GIL
     raise ImportError("Millrace does not run on free-threaded builds of Python yet: install the build with the GIL")
 
 _CLIENTS = {
