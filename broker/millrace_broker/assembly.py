@@ -151,7 +151,7 @@ def new_services(base: Foundation) -> Services:
         roles=_roles(base, config, replicas, (mover, groups.led, txns.led), follower_quota),
         tokens=tokens,
         leader_quota=_quota(base, config, lambda: services.config.leader_replication_throttled_rate),
-        credentials=Credentials(lambda: metadata.view.client_configs, partial(_token_login, tokens)),
+        credentials=Credentials(lambda: metadata.image.client_configs, partial(_token_login, tokens)),
         quotas=_client_quotas(config),
         authorizer=_access(base, apis),
         take_update=None if isinstance(store, LocalStore) else store.update,
@@ -167,7 +167,7 @@ def _workers(base: Foundation) -> Executor:
 
 def _coordinators(base: Foundation, replicas: ReplicaManager, topics: TopicManager) -> _Coordinators:
     store, metadata, options, loop = base.store, base.metadata, base.options, asyncio.get_running_loop()
-    consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)
+    consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.image)
     groups = GroupCoordinator(
         options.groups,
         replicas,
@@ -216,7 +216,7 @@ def _access(base: Foundation, apis: Mapping[int, Api]) -> Access | None:
         return None
     check_guarded(apis)
     access = Access(base.authorizer, AuditLog(base.clock.monotonic_ms))
-    access.take(base.metadata.view.acls)
+    access.take(base.metadata.image.acls)
     return access
 
 
@@ -227,7 +227,7 @@ def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
     metadata = base.metadata
     changes = IsrChangeSender(
         lambda: Sender(base.broker_id, base.broker_epoch()),
-        lambda: metadata.address_of(metadata.view.controller_id),
+        lambda: metadata.address_of(metadata.image.controller_id),
         connect=base.connect,
     )
     replicas = _replica_manager(base, purgatory, _isr_tables(base, config, changes))

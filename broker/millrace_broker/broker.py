@@ -39,11 +39,11 @@ from millrace_broker.cluster.config_manager import ConfigManager, check_stored_r
 from millrace_broker.cluster.leader_epochs import raise_leader_epochs
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import warm_up
 from millrace_broker.metadata_listeners import cleaner_config, listeners_of
-from millrace_broker.metadata_publisher import MetadataPublisher, NewestView
+from millrace_broker.metadata_publisher import MetadataPublisher, NewestImage
 from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
@@ -80,7 +80,7 @@ class Broker:
         self._member: ClusterMember | None = None
         self._authorizer = configured_authorizer(options.broker, options.properties)
         self._store = self._metadata_store()
-        self._views = NewestView(self._loop)
+        self._images = NewestImage(self._loop)
         self._metrics = RequestMetrics()
         self._maintenance_counts = MaintenanceCounts()
         self._vitals = Vitals(self._store, clock, self._largest_batch_bytes)
@@ -98,8 +98,8 @@ class Broker:
 
     async def start(self) -> Address:
         """Starts to serve and returns the address of the first listener; a MillraceError says why it can't."""
-        view = await self._start_store()
-        await self._open_logs(view)
+        image = await self._start_store()
+        await self._open_logs(image)
         self._assemble()
         self._bound = bound = await self._bind()
         await asyncio.to_thread(self._store.register_broker, registration(self._options, bound))
@@ -178,29 +178,29 @@ class Broker:
             has_acls=self._authorizer is not None,
         )
 
-    async def _start_store(self) -> ClusterView:
+    async def _start_store(self) -> MetadataImage:
         self._closing.push_async_callback(asyncio.to_thread, self._store.close)
-        await asyncio.to_thread(self._store.start, self._views.put)
-        view = self._store.view()
+        await asyncio.to_thread(self._store.start, self._images.put)
+        image = self._store.image()
         new_id = partial(self._store.new_broker_id, self._options.broker.reserved_broker_max_id)
         self._options = await asyncio.to_thread(identified, self._options, self._fs, new_id)
         if await asyncio.to_thread(has_new_folder, self._fs, self._options.data_dirs):
             await asyncio.to_thread(self._store.note_new_disks, self._broker_id)
-        check_stored_restrictions(view, self._broker_id)
-        self._metadata = MetadataCache(view, self._options.inter_broker_listener)
-        layers = layers_of(view, self._broker_id, self._options.properties)
+        check_stored_restrictions(image, self._broker_id)
+        self._metadata = MetadataCache(image, self._options.inter_broker_listener)
+        layers = layers_of(image, self._broker_id, self._options.properties)
         self._configs = ConfigManager(self._broker_id, layers, self._store, self._metadata)
-        return view
+        return image
 
     @property
     def _broker_id(self) -> int:
         assert self._options.broker_id is not None, "known since the start"
         return self._options.broker_id
 
-    async def _open_logs(self, view: ClusterView) -> None:
+    async def _open_logs(self, image: MetadataImage) -> None:
         layers, data_dirs = self._configs.layers, self._options.data_dirs
         self._logs = LogManager(
-            self._fs, self._clock, data_dirs, layers.log_defaults(), view.cluster_id, self._broker_id
+            self._fs, self._clock, data_dirs, layers.log_defaults(), image.cluster_id, self._broker_id
         )
         self._vitals.folders = self._logs.health
         started_s = self._clock.monotonic_s()
@@ -219,9 +219,9 @@ class Broker:
         self._admin.remove_address()
         self._vitals.damage = self._logs.damage
         for topic_partition in self._logs.logs():
-            if topic_partition.topic in view.topics:
-                self._logs.mend_topic_id(topic_partition, view.topics[topic_partition.topic].topic_id)
-            if topic_partition.topic not in (view.topics or view.topic_configs):
+            if topic_partition.topic in image.topics:
+                self._logs.mend_topic_id(topic_partition, image.topics[topic_partition.topic].topic_id)
+            if topic_partition.topic not in (image.topics or image.topic_configs):
                 logger.warning("%s is on the disk but no topic of the cluster; left as it is", topic_partition)
 
     def _note_recovery(self, report: RecoveryReport, seconds: float) -> None:
@@ -312,11 +312,11 @@ class Broker:
         decides_roles = isinstance(self._store, LocalStore)
         renew = self._server.renew_certificates
         listeners = listeners_of(self._services, self._cleaner, renew, decides_roles=decides_roles)
-        self._vitals.publisher = publisher = MetadataPublisher(listeners, self._views)
-        view = self._views.take_at_once() or self._store.view()
-        await publisher.start(view)
+        self._vitals.publisher = publisher = MetadataPublisher(listeners, self._images)
+        image = self._images.take_at_once() or self._store.image()
+        await publisher.start(image)
         self._closing.push_async_callback(publisher.stop)
-        publisher.follow(view)
+        publisher.follow(image)
 
     def _health(self) -> Health:
         return judge(self._vitals.facts())
@@ -336,8 +336,8 @@ class Broker:
             return {"broker_id": self._broker_id}
         return {
             "broker_id": self._broker_id,
-            "cluster_id": self._metadata.view.cluster_id,
-            "controller_id": self._metadata.view.controller_id,
+            "cluster_id": self._metadata.image.cluster_id,
+            "controller_id": self._metadata.image.controller_id,
             "partitions": len(self._services.replicas.partitions),
             "connections": self._server.connection_count,
         }

@@ -25,7 +25,7 @@ from millrace.errors import ErrorCode, MillraceError, NotControllerError, ZooKee
 from millrace.leader_states import NO_LEADER
 from millrace.wire.messages import CONTROLLED_SHUTDOWN
 from millrace.zk import controller_codec, paths
-from millrace_broker.cluster.view import ClusterView, PartitionInfo
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.controller.active_controller import ControllerConfig
 from millrace_broker.controller.controller import Controller
@@ -102,12 +102,12 @@ class ClusterMember:
         except TimeoutError:
             logger.warning("no controller has told of the cluster yet; no partition is led or followed until then")
 
-    def _is_told(self, topics: AbstractSet[str], view: ClusterView) -> bool:
-        """Returns whether the view has this broker and the topics, and this broker has no leadership to wait for."""
+    def _is_told(self, topics: AbstractSet[str], image: MetadataImage) -> bool:
+        """Returns whether the image has this broker and the topics, and this broker has no leadership to wait for."""
         return (
-            self._services.broker_id in view.brokers
-            and topics <= view.topics.keys()
-            and not any(self._is_to_lead(name, one) for name, topic in view.topics.items() for one in topic.partitions)
+            self._services.broker_id in image.brokers
+            and topics <= image.topics.keys()
+            and not any(self._is_to_lead(name, one) for name, topic in image.topics.items() for one in topic.partitions)
         )
 
     def _is_to_lead(self, topic: str, partition: PartitionInfo) -> bool:
@@ -154,9 +154,9 @@ class ClusterMember:
             pause_s = config.controlled_shutdown_retry_backoff_ms / 1000 if attempt else 0.0
             try:
                 await self._while_zookeeper_answers(self._until_alone(pause_s, asked))
-                if self._is_alone(metadata.view):
+                if self._is_alone(metadata.image):
                     return
-                asked = metadata.view.controller_id
+                asked = metadata.image.controller_id
                 left = await self._while_zookeeper_answers(self._ask_to_hand_over())
             except ZooKeeperError as error:
                 logger.warning("the controller is not asked any more to move this broker's partitions: %s", error)
@@ -187,20 +187,20 @@ class ClusterMember:
         Another controller than the one that was asked ends the wait, too: the one that was asked may have stopped.
         """
 
-        def is_over(view: ClusterView) -> bool:
-            return self._is_alone(view) or (view.controller_id in view.brokers and view.controller_id != asked)
+        def is_over(image: MetadataImage) -> bool:
+            return self._is_alone(image) or (image.controller_id in image.brokers and image.controller_id != asked)
 
         with suppress(TimeoutError):
             await self._services.metadata.until(is_over, timeout_s)
 
-    def _is_alone(self, view: ClusterView) -> bool:
+    def _is_alone(self, image: MetadataImage) -> bool:
         """Returns whether there is no other broker that could lead anything."""
-        return not view.brokers.keys() - {self._services.broker_id}
+        return not image.brokers.keys() - {self._services.broker_id}
 
     async def _ask_to_hand_over(self) -> list[tuple[str, int]]:
         """Asks the controller to elect other leaders for its partitions; returns those that this broker still leads."""
-        view = self._services.metadata.view
-        controller = self._services.metadata.address_of(view.controller_id)
+        image = self._services.metadata.image
+        controller = self._services.metadata.address_of(image.controller_id)
         if controller is None:
             raise NotControllerError("no controller is known")
         link = await self._connect(
@@ -218,5 +218,5 @@ class ClusterMember:
         finally:
             link.close()
         if answer.error_code != ErrorCode.NONE:
-            raise NotControllerError(f"broker {view.controller_id} answers {ErrorCode(answer.error_code).name}")
+            raise NotControllerError(f"broker {image.controller_id} answers {ErrorCode(answer.error_code).name}")
         return [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]

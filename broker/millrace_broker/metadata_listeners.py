@@ -1,4 +1,4 @@
-"""What one broker does about each newer view of the cluster, part by part, in this order (`metadata_publisher`).
+"""What one broker does about each newer metadata image, part by part, in this order (`metadata_publisher`).
 
     topics' properties      new logs are made with them, those that are there take what differs
     access control          the authorizer takes the entries
@@ -7,7 +7,7 @@
     roles                   a standalone broker leads and deletes logs; in a cluster the controller says it, by
                             LeaderAndIsr and StopReplica
     live brokers            followers are told where leaders are
-    metadata                clients see the view
+    metadata                clients see the image
     groups                  offsets of topics that are gone are forgotten: nothing is committed to them any more
 
 A part that is told the same again does the same again, or nothing.
@@ -22,8 +22,8 @@ from functools import partial
 
 from millrace.errors import MillraceError
 from millrace_broker.cluster.config_manager import layers_of
-from millrace_broker.cluster.view import ClusterView
-from millrace_broker.cluster.view_changes import new_topic_configs, removed_topics, standalone_roles
+from millrace_broker.cluster.metadata_delta import new_topic_configs, removed_topics, standalone_roles
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.handlers.api import Services
 from millrace_broker.metadata_publisher import MetadataListener
 from millrace_broker.properties.broker_config import BrokerConfig
@@ -43,10 +43,10 @@ def listeners_of(
         services: The broker's parts.
         cleaner: Its log cleaner.
         renew_certificates: It is given the broker's properties when they have changed.
-        decides_roles: Whether the views say what this broker leads, as there is no controller.
+        decides_roles: Whether the images say what this broker leads, as there is no controller.
     """
     actions = _Actions(services, cleaner, renew_certificates)
-    nothing = replace(services.metadata.view, topics={}, topic_configs={})  # no topic is acted upon yet
+    nothing = replace(services.metadata.image, topics={}, topic_configs={})  # no topic is acted upon yet
     return [
         MetadataListener("topics' properties", actions.configure_topics, nothing),
         MetadataListener("access control", actions.authorize, nothing),
@@ -67,16 +67,16 @@ class _Actions:
         self._cleaner = cleaner
         self._renew_certificates = renew_certificates
 
-    async def configure_topics(self, before: ClusterView, after: ClusterView) -> None:
+    async def configure_topics(self, before: MetadataImage, after: MetadataImage) -> None:
         self._services.metadata.topic_configs = after.topic_configs
         if changed := new_topic_configs(before, after):
             self._services.replicas.configure(changed)
 
-    async def authorize(self, _: ClusterView, after: ClusterView) -> None:
+    async def authorize(self, _: MetadataImage, after: MetadataImage) -> None:
         if self._services.authorizer is not None:
             self._services.authorizer.take(after.acls)
 
-    async def reconfigure(self, before: ClusterView, after: ClusterView) -> None:
+    async def reconfigure(self, before: MetadataImage, after: MetadataImage) -> None:
         if before.broker_configs == after.broker_configs:
             return
         services = self._services
@@ -92,23 +92,23 @@ class _Actions:
         except MillraceError:  # a value that doesn't fit, which another tool has written
             logger.exception("the logs keep their settings")
 
-    async def set_quotas(self, _: ClusterView, after: ClusterView) -> None:
+    async def set_quotas(self, _: MetadataImage, after: MetadataImage) -> None:
         self._services.quotas.set_configs(after.client_configs)
 
-    async def change_roles(self, before: ClusterView, after: ClusterView) -> None:
+    async def change_roles(self, before: MetadataImage, after: MetadataImage) -> None:
         await self._services.roles.in_turn(partial(self._change_roles, before, after))
 
-    async def take_live_brokers(self, _: ClusterView, after: ClusterView) -> None:
+    async def take_live_brokers(self, _: MetadataImage, after: MetadataImage) -> None:
         self._services.replicas.take_live_brokers(after.brokers)
 
-    async def show(self, _: ClusterView, after: ClusterView) -> None:
+    async def show(self, _: MetadataImage, after: MetadataImage) -> None:
         self._services.metadata.update(after)
 
-    async def forget_offsets(self, before: ClusterView, after: ClusterView) -> None:
+    async def forget_offsets(self, before: MetadataImage, after: MetadataImage) -> None:
         if removed := removed_topics(before, after):
             self._services.groups.topics_deleted(removed)
 
-    async def _change_roles(self, before: ClusterView, after: ClusterView) -> None:
+    async def _change_roles(self, before: MetadataImage, after: MetadataImage) -> None:
         services = self._services
         changes = standalone_roles(before, after, services.broker_id, services.replicas.offline)
         await services.roles.stop(changes.to_stop)

@@ -1,9 +1,9 @@
-"""Brings each newer view of the cluster to the parts of the broker that act upon it, which are its listeners.
+"""Brings each newer metadata image to the parts of the broker that act upon it, which are its listeners.
 
-The metadata store tells of views on its own threads. They are acted upon on the event loop, one at a time: the newest
-against the one that a listener has acted upon last. A view is told to the listeners in their order, and the last ones
+The metadata store tells of images on its own threads. They are acted upon on the event loop, one at a time: the newest
+against the one that a listener has acted upon last. An image is told to the listeners in their order, and the last ones
 show it to clients. The failure of one keeps it from no other: it is logged, counted, named in the broker's health, and
-the listener is told again after a pause, which grows, or with the next view; what it has missed is in that, too.
+the listener is told again after a pause, which grows, or with the next image; what it has missed is in that, too.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from millrace.errors import is_unforeseen
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 
-Take = Callable[[ClusterView, ClusterView], Awaitable[None]]
+Take = Callable[[MetadataImage, MetadataImage], Awaitable[None]]
 
 
-class NewestView:
-    """Hands views from the store's threads to the event loop: one that has not been taken gives way to a newer one."""
+class NewestImage:
+    """Hands images from the store's threads to the event loop: one that has not been taken gives way to a newer one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._views: deque[ClusterView] = deque(maxlen=1)
+        self._images: deque[MetadataImage] = deque(maxlen=1)
         self._changed = asyncio.Event()
         self.is_closed = False
-        """Says whether `close` was called, after which no view is waited for."""
+        """Says whether `close` was called, after which no image is waited for."""
 
-    def put(self, view: ClusterView) -> None:
-        """Takes in a view; for any thread."""
-        self._views.append(view)
+    def put(self, image: MetadataImage) -> None:
+        """Takes in an image; for any thread."""
+        self._images.append(image)
         self._loop.call_soon_threadsafe(self._changed.set)
 
-    def take_at_once(self) -> ClusterView | None:
-        """Returns the view that has not been taken yet; None where there is none."""
-        return self._views.pop() if self._views else None
+    def take_at_once(self) -> MetadataImage | None:
+        """Returns the image that has not been taken yet; None where there is none."""
+        return self._images.pop() if self._images else None
 
-    async def take_within(self, pause_s: float | None) -> ClusterView | None:
+    async def take_within(self, pause_s: float | None) -> MetadataImage | None:
         """Does what `take` does, and returns None if nothing has come after a pause; None stands for no end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 return await self.take()
         return None
 
-    async def take(self) -> ClusterView | None:
-        """Waits for a view that has not been taken yet; returns None once there is none and `close` was called."""
-        while (view := self.take_at_once()) is None and not self.is_closed:
+    async def take(self) -> MetadataImage | None:
+        """Waits for an image that has not been taken yet; returns None once there is none and `close` was called."""
+        while (image := self.take_at_once()) is None and not self.is_closed:
             self._changed.clear()
             await self._changed.wait()
-        return view
+        return image
 
     def close(self) -> None:
         """Ends the waiting of `take`."""
@@ -66,46 +66,46 @@ class NewestView:
 
 @dataclass(slots=True)
 class MetadataListener:
-    """A part of the broker that acts upon views.
+    """A part of the broker that acts upon images.
 
     Attributes:
         name: What it is called in logs and in the broker's health.
-        take: Takes the view that it has acted upon last and a newer one, and acts upon what differs. It may be told
+        take: Takes the image that it has acted upon last and a newer one, and acts upon what differs. It may be told
             the same again if it raises an error.
-        accepted: The view that it has acted upon last.
+        accepted: The image that it has acted upon last.
         failures: How often it has failed.
-        trouble: Why it has not acted upon the newest view; None if it has.
+        trouble: Why it has not acted upon the newest image; None if it has.
     """
 
     name: str
     take: Take
-    accepted: ClusterView
+    accepted: MetadataImage
     failures: int = 0
     trouble: str | None = None
 
-    async def hear(self, view: ClusterView) -> Exception | None:
-        """Tells it of a view; returns the error by which it failed, if any."""
+    async def hear(self, image: MetadataImage) -> Exception | None:
+        """Tells it of an image; returns the error by which it failed, if any."""
         try:
-            await self.take(self.accepted, view)
+            await self.take(self.accepted, image)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the other listeners are told
             self.failures += 1
             self.trouble = f"{self.name}: {error or type(error).__name__}"
             return error
-        self.accepted, self.trouble = view, None
+        self.accepted, self.trouble = image, None
         return None
 
 
 class MetadataPublisher:
-    """Tells the listeners of each newer view, one after the other."""
+    """Tells the listeners of each newer image, one after the other."""
 
-    def __init__(self, listeners: Iterable[MetadataListener], views: NewestView) -> None:
+    def __init__(self, listeners: Iterable[MetadataListener], images: NewestImage) -> None:
         self._listeners = tuple(listeners)
-        self._views = views
+        self._images = images
         self._following: asyncio.Task[None] | None = None
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What keeps listeners from acting upon the newest view, a text for each."""
+        """What keeps listeners from acting upon the newest image, a text for each."""
         return tuple(one.trouble for one in self._listeners if one.trouble is not None)
 
     @property
@@ -113,37 +113,37 @@ class MetadataPublisher:
         """How often each listener has failed, by name."""
         return {one.name: one.failures for one in self._listeners}
 
-    async def start(self, view: ClusterView) -> None:
-        """Publishes the first view; raises the error of a listener that fails, as the broker can't start then."""
+    async def start(self, image: MetadataImage) -> None:
+        """Publishes the first image; raises the error of a listener that fails, as the broker can't start then."""
         for listener in self._listeners:
-            if (error := await listener.hear(view)) is not None:
+            if (error := await listener.hear(image)) is not None:
                 raise error
 
-    def follow(self, view: ClusterView) -> None:
-        """Begins to publish every view that comes after this one."""
-        self._following = asyncio.create_task(self._follow(view))
+    def follow(self, image: MetadataImage) -> None:
+        """Begins to publish every image that comes after this one."""
+        self._following = asyncio.create_task(self._follow(image))
 
     async def stop(self) -> None:
-        """Publishes the view that has come already, if any, and no more; returns when no worker thread is at work."""
-        self._views.close()
+        """Publishes the image that has come already, if any, and no more; returns when no worker thread is at work."""
+        self._images.close()
         if self._following is not None:
             await self._following
 
-    async def _follow(self, view: ClusterView) -> None:
+    async def _follow(self, image: MetadataImage) -> None:
         pause_s: float | None = None
         while True:
-            newer = await self._views.take_within(pause_s)
-            if newer is None and self._views.is_closed:
+            newer = await self._images.take_within(pause_s)
+            if newer is None and self._images.is_closed:
                 return
-            failed = await self._publish(view if newer is None else newer, is_again=newer is None)
-            view = view if newer is None else newer
+            failed = await self._publish(image if newer is None else newer, is_again=newer is None)
+            image = image if newer is None else newer
             pause_s = _next_pause_s(pause_s) if failed else None
 
-    async def _publish(self, view: ClusterView, *, is_again: bool) -> bool:
-        """Tells those listeners that have not acted upon the view; returns whether one failed."""
+    async def _publish(self, image: MetadataImage, *, is_again: bool) -> bool:
+        """Tells those listeners that have not acted upon the image; returns whether one failed."""
         failed = False
         for listener in self._listeners:
-            if listener.accepted is not view and (error := await listener.hear(view)) is not None:
+            if listener.accepted is not image and (error := await listener.hear(image)) is not None:
                 failed = True
                 sentence = "a change of the cluster could not be acted upon, which is tried again: %s"
                 trace = error if is_unforeseen(error) and not is_again else None  # once is enough

@@ -37,20 +37,20 @@ def secured(tmp_path_factory):
 
 
 class Ours:
-    """A store of ours, the tokens in it, and the views that it tells of."""
+    """A store of ours, the tokens in it, and the images that it tells of."""
 
     def __init__(self, address, security):
-        self.views = queue.SimpleQueue()
+        self.images = queue.SimpleQueue()
         self.store = ZooKeeperStore(address, SystemClock(), security=security, keeps_tokens=True)
-        self.store.start(self.views.put)
+        self.store.start(self.images.put)
         config = TokenConfig.from_properties({"delegation.token.secret.key": KEY})
         self.tokens = TokenManager(config, self.store, SystemClock())
 
     def until(self, holds):
-        view = self.store.view()
-        while not holds(view.delegation_tokens):
-            view = self.views.get(timeout=WAIT_S)
-        return view.delegation_tokens
+        image = self.store.image()
+        while not holds(image.delegation_tokens):
+            image = self.images.get(timeout=WAIT_S)
+        return image.delegation_tokens
 
     def node(self, token_id):
         return json.loads(self.store.session.get(paths.delegation_token(token_id)))

@@ -18,9 +18,9 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
@@ -65,7 +65,7 @@ class Home:
             key.topic: TopicInfo(key.topic, UUID(int=number), (partition,), {})
             for number, key in enumerate(PARTITIONS, 1)
         }
-        metadata = MetadataCache(ClusterView("c", 1, {}, topics))
+        metadata = MetadataCache(MetadataImage("c", 1, {}, topics))
         store = LocalStore(fs, "/data")
         manager = TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None)
         shared = {"clock": self.clock, "call_later": loop.call_later}

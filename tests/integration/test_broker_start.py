@@ -26,7 +26,7 @@ from millrace.zk.operations import SetData
 from millrace.zk.paths import broker as broker_node
 from millrace.zk.paths import topic_config
 from millrace.zk.session import ZooKeeperSession
-from millrace_broker.cluster.view import BrokerInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.admin_requests import change_request
 from millrace_support.broker_properties import LASTING_SESSION
@@ -211,7 +211,7 @@ def test_a_start_goes_on_where_an_answer_of_zookeeper_is_lost(zookeeper, monkeyp
         store = ZooKeeperStore(connect, SystemClock(), session_timeout_ms=60_000, connection_timeout_ms=60_000)
         try:
             store.start(lambda _: None)
-            assert len(store.view().cluster_id) == 22
+            assert len(store.image().cluster_id) == 22
             assert store.new_broker_id(1000) > 1000
             store.note_new_disks(1)
             store.register_broker(BrokerInfo(1, "localhost", 9092))

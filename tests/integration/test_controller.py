@@ -16,7 +16,7 @@ from millrace.wire.api import ApiKey
 from millrace.zk import codec, paths
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Delete
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.active_controller import ControllerConfig
 from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.controller import Controller

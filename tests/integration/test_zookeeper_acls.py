@@ -24,16 +24,16 @@ def acl(name, permission=PermissionType.ALLOW):
 
 
 class Observed:
-    """A store that has access control lists, and the views that it tells of."""
+    """A store that has access control lists, and the images that it tells of."""
 
     def __init__(self, address):
-        self.views = queue.Queue()
+        self.images = queue.Queue()
         self.store = ZooKeeperStore(address, SystemClock(), has_acls=True)
-        self.store.start(self.views.put)
+        self.store.start(self.images.put)
 
     def until(self, acls):
-        while self.store.view().acls != acls:
-            self.views.get(timeout=WAIT_S)
+        while self.store.image().acls != acls:
+            self.images.get(timeout=WAIT_S)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def add(observed, pattern, *entries):
 def test_what_one_broker_writes_all_obey(observe):
     one, other = observe(), observe()
     add(one, ORDERS, acl("alice"))
-    assert one.store.view().acls == {ORDERS: {acl("alice")}}
+    assert one.store.image().acls == {ORDERS: {acl("alice")}}
     add(other, PREFIX, acl("bob"))
     for each in (one, other, observe()):
         each.until({ORDERS: {acl("alice")}, PREFIX: {acl("bob")}})

@@ -16,7 +16,7 @@ from millrace.zk import codec, paths
 from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster import zookeeper_notifications
-from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.waiting import until
 
@@ -39,20 +39,20 @@ def raw(address):
 
 
 class Observed:
-    """A store, and the views that it tells of."""
+    """A store, and the images that it tells of."""
 
     def __init__(self, address, broker_id):
-        self.views = queue.Queue()
+        self.images = queue.Queue()
         self.store = ZooKeeperStore(address, SystemClock())
-        self.store.start(self.views.put)
+        self.store.start(self.images.put)
         self.store.register_broker(BrokerInfo(broker_id, "127.0.0.1", 9092))
 
     def until(self, holds):
-        view = self.store.view()
-        while not holds(view):
-            self.views.get(timeout=WAIT_S)
-            view = self.store.view()
-        return view
+        image = self.store.image()
+        while not holds(image):
+            self.images.get(timeout=WAIT_S)
+            image = self.store.image()
+        return image
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_changed_configuration_is_in_kafkas_nodes_and_seen_by_all(observe, raw
     one, other = observe(1), observe(2)
     one.store.create_topic(topic("t", 1, {"retention.ms": "7"}))
     one.store.set_topic_config("t", {"retention.ms": "8"})
-    assert one.store.view().topic_configs["t"] == {"retention.ms": "8"}, "who changes it sees it at once"
+    assert one.store.image().topic_configs["t"] == {"retention.ms": "8"}, "who changes it sees it at once"
     one.store.set_broker_config("1", {"log.retention.ms": "9"})
     one.store.set_broker_config(ALL_BROKERS, {"log.retention.ms": "10"})
     assert json.loads(raw.get("/config/topics/t")) == {"version": 1, "config": {"retention.ms": "8"}}
@@ -89,9 +89,9 @@ def test_a_changed_configuration_is_in_kafkas_nodes_and_seen_by_all(observe, raw
     assert changes == [
         {"version": 2, "entity_path": path} for path in ("topics/t", "brokers/1", f"brokers/{ALL_BROKERS}")
     ]
-    view = other.until(lambda view: len(view.broker_configs) == 2)
-    assert view.broker_configs == {"1": {"log.retention.ms": "9"}, ALL_BROKERS: {"log.retention.ms": "10"}}
-    other.until(lambda view: view.topic_configs.get("t") == {"retention.ms": "8"})
+    image = other.until(lambda image: len(image.broker_configs) == 2)
+    assert image.broker_configs == {"1": {"log.retention.ms": "9"}, ALL_BROKERS: {"log.retention.ms": "10"}}
+    other.until(lambda image: image.topic_configs.get("t") == {"retention.ms": "8"})
     with pytest.raises(UnknownTopicError):
         one.store.set_topic_config("nobody", {})
 
@@ -109,15 +109,15 @@ def test_what_another_tool_writes_takes_effect(observe, raw):
     one.store.create_topic(topic("t", 1))
     data = codec.encode_config({"retention.ms": "5"})
     assert raw.transact([SetData(paths.topic_config("t"), data)]) is None
-    one.until(lambda view: view.topic_configs.get("t") == {"retention.ms": "5"})
+    one.until(lambda image: image.topic_configs.get("t") == {"retention.ms": "5"})
     assert raw.transact([Delete(paths.topic_config("t"))]) is None
-    one.until(lambda view: view.topic_configs.get("t", {}) == {})
+    one.until(lambda image: image.topic_configs.get("t", {}) == {})
     change = Create(paths.config_change(), codec.encode_config_change("topics/t"), sequential=True)
     assert raw.transact([Create(paths.topic_config("t"), data), change]) is None
-    one.until(lambda view: view.topic_configs.get("t") == {"retention.ms": "5"})
+    one.until(lambda image: image.topic_configs.get("t") == {"retention.ms": "5"})
     assert raw.transact([Create(paths.broker_config("1"), b"no JSON")]) is None
     assert raw.transact([Create(paths.broker_config("2"), codec.encode_config({"a": "b"}))]) is None
-    assert one.until(lambda view: view.broker_configs).broker_configs == {"2": {"a": "b"}}
+    assert one.until(lambda image: image.broker_configs).broker_configs == {"2": {"a": "b"}}
 
 
 def await_topics(cluster, holds):
@@ -198,22 +198,22 @@ def test_properties_of_users_clients_and_addresses_are_in_kafkas_nodes_and_seen_
     }
     for entity, config in written.items():
         one.store.set_client_config(entity, config)
-        assert one.store.view().client_configs[entity] == config, "who changes it sees it at once"
+        assert one.store.image().client_configs[entity] == config, "who changes it sees it at once"
         assert json.loads(raw.get(f"/config/{entity}")) == {"version": 1, "config": config}
     changes = [json.loads(raw.get(f"/config/changes/{name}")) for name in sorted(raw.children("/config/changes"))]
     assert changes == [{"version": 2, "entity_path": entity} for entity in written]
-    other.until(lambda view: view.client_configs == written)
+    other.until(lambda image: image.client_configs == written)
     one.store.set_client_config("users/alice", {})
-    other.until(lambda view: view.client_configs == {**written, "users/alice": {}})
+    other.until(lambda image: image.client_configs == {**written, "users/alice": {}})
 
 
 def test_what_another_tool_writes_about_clients_takes_effect(observe, raw):
     one = observe(1)
     data = codec.encode_config({"request_percentage": "5"})
     assert raw.transact([Create("/config/clients/app", data)]) is None
-    one.until(lambda view: view.client_configs == {"clients/app": {"request_percentage": "5"}})
+    one.until(lambda image: image.client_configs == {"clients/app": {"request_percentage": "5"}})
     for path in ("/config/users/alice", "/config/users/alice/clients"):
         raw.create(path, b"")
     change = Create(paths.config_change(), codec.encode_config_change("users/alice/clients/app"), sequential=True)
     assert raw.transact([Create("/config/users/alice/clients/app", data), change]) is None
-    one.until(lambda view: view.client_configs.get("users/alice/clients/app") == {"request_percentage": "5"})
+    one.until(lambda image: image.client_configs.get("users/alice/clients/app") == {"request_percentage": "5"})

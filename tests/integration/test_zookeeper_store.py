@@ -24,10 +24,10 @@ from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.admin.adoption_request import MAX_PARTITIONS
 from millrace_broker.cluster import zookeeper_store
+from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id
 from millrace_broker.cluster.offered_features import SUPPORTED
 from millrace_broker.cluster.replica_assignment import assign_replicas
-from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.waiting import until
 from millrace_support.zookeeper_sessions import expire
@@ -37,21 +37,21 @@ WAIT_S = 120
 
 
 class Observed:
-    """A started store, and the views that it told of."""
+    """A started store, and the images that it told of."""
 
     def __init__(self, address):
         self.store = ZooKeeperStore(
             address, SystemClock(), session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=60_000
         )
-        self._views = queue.Queue()
-        self.store.start(self._views.put)
+        self._images = queue.Queue()
+        self.store.start(self._images.put)
 
     def until(self, holds):
         deadline = time.monotonic() + WAIT_S
-        view = self.store.view()
-        while not holds(view):
-            view = self._views.get(timeout=deadline - time.monotonic())
-        return view
+        image = self.store.image()
+        while not holds(image):
+            image = self._images.get(timeout=deadline - time.monotonic())
+        return image
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +116,8 @@ def await_other_owner(address, path, session_id):
     client.close()
 
 
-def config_of(view, name="t"):
-    return view.topic_configs.get(name)
+def config_of(image, name="t"):
+    return image.topic_configs.get(name)
 
 
 def assignment(raw, name="t"):
@@ -130,14 +130,14 @@ def test_clients_are_offered_what_all_registered_brokers_support(observe, raw):
     two.store.register_broker(broker(2))
     newest = two.store.broker_epoch
     for observed in (one, two):
-        assert observed.until(lambda view: view.features.epoch == newest).features.levels == SUPPORTED
+        assert observed.until(lambda image: image.features.epoch == newest).features.levels == SUPPORTED
     kafka = json.dumps({"host": "h", "port": 9092, "timestamp": "0", "version": 5, "features": {}}).encode()
     raw.register(paths.broker(3), kafka, wait_ms=0)
     for observed in (one, two):
-        assert observed.until(lambda view: view.features.levels == {}).features.epoch > newest
+        assert observed.until(lambda image: image.features.levels == {}).features.epoch > newest
     raw.close()
     for observed in (one, two):
-        observed.until(lambda view: view.features.levels == SUPPORTED)
+        observed.until(lambda image: image.features.levels == SUPPORTED)
 
 
 def test_a_registration_is_kafkas_and_goes_with_the_store(observe, raw):
@@ -206,7 +206,7 @@ def test_an_expired_session_is_replaced_and_the_broker_registered_again(address,
     await_other_owner(address, paths.broker(1), expired_id[0])
     assert one.store.session.client_id[0] != expired_id[0]
     other.store.create_topic(topic("after", config={"retention.ms": "7"}))
-    assert one.until(lambda view: config_of(view, "after")), "watches are set again"
+    assert one.until(lambda image: config_of(image, "after")), "watches are set again"
     assert one.store.broker_epoch > first_epoch
 
 
@@ -215,14 +215,14 @@ def test_zookeeper_is_killed_and_comes_back(tmp_path, observe):
         one, other = observe(server.address), observe(server.address)
         one.store.register_broker(broker(1))
         one.store.create_topic(topic("before"))
-        other.until(lambda view: "before" in view.topic_configs)
+        other.until(lambda image: "before" in image.topic_configs)
         server.kill()
         with pytest.raises(ZooKeeperError):
             one.store.create_topic(topic("meanwhile"))
-        assert set(one.store.view().topic_configs) == {"before"}, "the last view stays while there is no ZooKeeper"
+        assert set(one.store.image().topic_configs) == {"before"}, "the last image stays while there is no ZooKeeper"
         server.start()
         create_when_back(other.store, topic("after"))
-        one.until(lambda view: {"before", "after"} <= set(view.topic_configs))
+        one.until(lambda image: {"before", "after"} <= set(image.topic_configs))
         for observed in (one, other):
             observed.store.close()
 
@@ -253,7 +253,7 @@ def test_the_cluster_id_is_made_once_by_whoever_is_first(address, observe, raw):
 
     def start():
         barrier.wait()
-        ids.put(observe(f"{address}/race").store.view().cluster_id)
+        ids.put(observe(f"{address}/race").store.image().cluster_id)
 
     threads = [threading.Thread(target=start) for _ in range(6)]
     for thread in threads:
@@ -277,7 +277,7 @@ def test_brokers_of_a_cluster_share_the_node_of_producer_ids(observe, raw):
 def test_a_creator_writes_configuration_and_assignment_alone(observe, raw):
     one, other = observe(), observe()
     one.store.create_topic(topic("t", 3, config={"retention.ms": "7"}))
-    assert config_of(one.store.view()) == {"retention.ms": "7"}, "who creates a topic sees it at once"
+    assert config_of(one.store.image()) == {"retention.ms": "7"}, "who creates a topic sees it at once"
     assert other.until(config_of)
     assert json.loads(raw.get(paths.topic("t")))["partitions"] == {"0": [1], "1": [1], "2": [1]}
     assert raw.children(paths.topic("t")) == []
@@ -288,15 +288,15 @@ def test_a_creator_writes_configuration_and_assignment_alone(observe, raw):
 def test_topics_and_leaders_come_from_the_controller(observe):
     observed = observe()
     observed.store.create_topic(topic("t", config={"retention.ms": "7"}))
-    assert observed.store.view().topics == {}
+    assert observed.store.image().topics == {}
     led = PartitionInfo(0, 2, 4, (2, 1), (2,))
     update = MetadataUpdate(2, brokers_by_id([broker(1), broker(2)]), [TopicUpdate("t", uuid4(), [led])])
     observed.store.update(update)
-    view = observed.until(lambda view: "t" in view.topics)
-    assert (view.controller_id, list(view.brokers)) == (2, [1, 2])
-    assert (view.topics["t"].partitions, view.topics["t"].config) == ((led,), {"retention.ms": "7"})
+    image = observed.until(lambda image: "t" in image.topics)
+    assert (image.controller_id, list(image.brokers)) == (2, [1, 2])
+    assert (image.topics["t"].partitions, image.topics["t"].config) == ((led,), {"retention.ms": "7"})
     observed.store.set_topic_config("t", {"retention.ms": "8"})
-    assert observed.until(lambda view: config_of(view) == {"retention.ms": "8"}).topics["t"].partitions == (led,)
+    assert observed.until(lambda image: config_of(image) == {"retention.ms": "8"}).topics["t"].partitions == (led,)
 
 
 def test_a_deleter_names_the_topic_for_the_controller(observe, raw):
@@ -364,7 +364,7 @@ def test_a_configuration_that_can_not_be_read_is_passed_over(observe, raw):
     assert raw.create(paths.topic_config("strange"), b"not JSON")
     one = observe()
     one.store.create_topic(topic("fine"))
-    assert set(one.store.view().topic_configs) == {"fine"}
+    assert set(one.store.image().topic_configs) == {"fine"}
 
 
 def test_a_transaction_is_all_or_nothing_and_names_what_stood_in_the_way(raw):

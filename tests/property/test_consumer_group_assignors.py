@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
 
 TOPICS = [UUID(int=number) for number in range(1, 6)]

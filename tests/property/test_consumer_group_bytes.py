@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import CorruptRecordError
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.groups.consumer.classic_members import read_assignment, read_subscription, write_assignment
 from millrace_broker.groups.consumer.records import Kind, decode_key, decode_value, encode_value
 

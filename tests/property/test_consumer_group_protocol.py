@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace.errors import FencedMemberEpochError, UnknownMemberIdError
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.groups.consumer.change import Change, Surroundings
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat, leave
@@ -27,12 +27,12 @@ NAMES = ("a", "b")
 CLIENTS = 4
 
 
-def view_of(counts):
+def image_of(counts):
     topics = {}
     for number, (name, count) in enumerate(sorted(counts.items())):
         partitions = tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(count))
         topics[name] = TopicInfo(name, UUID(int=number + 1), partitions, {})
-    return ClusterView("cluster", 1, {1: BrokerInfo(1, "localhost", 9092)}, topics)
+    return MetadataImage("cluster", 1, {1: BrokerInfo(1, "localhost", 9092)}, topics)
 
 
 class Client:
@@ -79,13 +79,13 @@ class Group(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.counts = {"a": 3, "b": 2}
-        self.view = view_of(self.counts)
+        self.image = image_of(self.counts)
         self.state = GroupState("g")
         self.log = []
         self.clients = [Client(number) for number in range(CLIENTS)]
 
     def change(self, decide):
-        change = Change(self.state, Surroundings(CONFIG, self.view, 0))
+        change = Change(self.state, Surroundings(CONFIG, self.image, 0))
         answer = decide(change)
         self.state = change.state
         self.log += [
@@ -161,7 +161,7 @@ class Group(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def topic_grows(self, name):
         self.counts[name] += 1
-        self.view = view_of(self.counts)
+        self.image = image_of(self.counts)
 
     @rule()
     def coordinator_restarts(self):
@@ -204,10 +204,10 @@ class Group(RuleBasedStateMachine):
         for client in self.clients:
             assert client.owned == self.state.targets[client.member_id]
         everything = {
-            (topic.topic_id, index) for topic in self.view.topics.values() for index in range(len(topic.partitions))
+            (topic.topic_id, index) for topic in self.image.topics.values() for index in range(len(topic.partitions))
         }
         read = {name for client in self.clients for name in client.topics}
-        expected = {one for one in everything if one[0] in {self.view.topics[name].topic_id for name in read}}
+        expected = {one for one in everything if one[0] in {self.image.topics[name].topic_id for name in read}}
         assert {one for client in self.clients for one in client.owned} == expected
         if len({client.topics for client in self.clients}) == 1:
             shares = sorted(len(client.owned) for client in self.clients)

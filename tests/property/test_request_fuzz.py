@@ -110,7 +110,7 @@ class Driver:
         """The topics that are produced to are there; not too many others are."""
         await self.settle()
         topics = self.services.topics
-        strange = [name for name in self.services.metadata.view.topics if name not in (*TOPICS, "__consumer_offsets")]
+        strange = [name for name in self.services.metadata.image.topics if name not in (*TOPICS, "__consumer_offsets")]
         worn = TOPICS[:-1] if self.outcomes.total() % RENEWED_AFTER == 0 else ()
         for name in (*strange[MAX_STRANGE_TOPICS:], *worn):
             with suppress(MillraceError):
@@ -121,7 +121,7 @@ class Driver:
             config = {"cleanup.policy": "compact"} if name == "compacted" else {}
             with suppress(MillraceError):
                 await topics.create(name, partitions=3 if name == "many" else 1, config=config)
-        self.words.topic_ids[2:] = [one.topic_id for one in self.services.metadata.view.topics.values()]
+        self.words.topic_ids[2:] = [one.topic_id for one in self.services.metadata.image.topics.values()]
 
 
 def resident_bytes():

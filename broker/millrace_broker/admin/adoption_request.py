@@ -22,7 +22,7 @@ from millrace.errors import InvalidRequestError
 from millrace.leader_states import LAST_CHOSEN_LEADER_EPOCH
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 from millrace_broker.admin.request_body import parse_body, shown
-from millrace_broker.cluster.view import PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import PartitionInfo, TopicInfo
 
 MAX_PARTITIONS = 1000  # as many as fit into one transaction of ZooKeeper, which takes 1 MiB
 MAX_PRODUCER_ID = (1 << 62) - 1  # ids above have been made up by clients

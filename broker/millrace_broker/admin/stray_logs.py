@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.replication.replica_manager import first_free_producer_id
 from millrace_broker.storage import Log, LogManager, TopicPartition
 
@@ -50,34 +50,36 @@ class OfflineLog(NamedTuple):
     directory: str
 
 
-def stray_logs(logs: LogManager, view: ClusterView, broker_id: int, topics: Collection[str] | None) -> list[StrayLog]:
+def stray_logs(
+    logs: LogManager, image: MetadataImage, broker_id: int, topics: Collection[str] | None
+) -> list[StrayLog]:
     """Returns the stray logs of a broker in data directories that are online; of these topics, None for all."""
     return [
         _described(key, log, logs.topic_id(key), reason)
         for key, log in sorted(logs.logs().items())
         if topics is None or key.topic in topics
         if logs.dirs.of_log(log.directory).is_online
-        if (reason := stray_reason(view, broker_id, key, logs.topic_id(key))) is not None
+        if (reason := stray_reason(image, broker_id, key, logs.topic_id(key))) is not None
     ]
 
 
 def offline_logs(
-    logs: LogManager, view: ClusterView, broker_id: int, topics: Collection[str] | None
+    logs: LogManager, image: MetadataImage, broker_id: int, topics: Collection[str] | None
 ) -> list[OfflineLog]:
     """Returns the stray logs in data directories that are offline, as far as they are known."""
     return [
         one
         for one in sorted({*_unopened(logs), *_failed(logs)})
         if topics is None or one.topic_partition.topic in topics
-        if stray_reason(view, broker_id, one.topic_partition, None) is not None
+        if stray_reason(image, broker_id, one.topic_partition, None) is not None
     ]
 
 
 def stray_reason(
-    view: ClusterView, broker_id: int, topic_partition: TopicPartition, topic_id: UUID | None
+    image: MetadataImage, broker_id: int, topic_partition: TopicPartition, topic_id: UUID | None
 ) -> str | None:
-    """Returns why a log is stray; None where it is a replica, or the view does not say yet who has the partition."""
-    topic = view.topics.get(topic_partition.topic)
+    """Returns why a log is stray; None where it is a replica, or the image does not say yet who has the partition."""
+    topic = image.topics.get(topic_partition.topic)
     if topic is None:
         return "no such topic"
     if topic_id not in (None, topic.topic_id):

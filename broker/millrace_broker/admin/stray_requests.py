@@ -68,21 +68,21 @@ class StrayRequests:
         unknown = sorted(query.keys() - {TOPIC})
         if unknown:
             return Answer(400, {"error": f"{unknown[0]}: unknown field, expected {TOPIC}"})
-        view = self._metadata.view
+        image = self._metadata.image
         topics = {query[TOPIC]} if TOPIC in query else None
-        known = view.topics.values() if topics is None else [view.topics[one] for one in topics & view.topics.keys()]
+        known = image.topics.values() if topics is None else [image.topics[one] for one in topics & image.topics.keys()]
         return Answer(
             200,
             {
                 "broker_id": self._broker_id,
-                "cluster_id": view.cluster_id,
-                "brokers": sorted(view.brokers),
+                "cluster_id": image.cluster_id,
+                "brokers": sorted(image.brokers),
                 "topics": {one.name: encode_id(one.topic_id) for one in known},
                 "internal_topics": {
                     one.name: {"partitions": one.partitions, "config": one.config} for one in self._internal_topics
                 },
-                "strays": [_stray(one) for one in stray_logs(self._logs, view, self._broker_id, topics)],
-                "offline": [_offline(one) for one in offline_logs(self._logs, view, self._broker_id, topics)],
+                "strays": [_stray(one) for one in stray_logs(self._logs, image, self._broker_id, topics)],
+                "offline": [_offline(one) for one in offline_logs(self._logs, image, self._broker_id, topics)],
             },
         )
 

@@ -1,7 +1,7 @@
 """Creates, finds and deletes access control lists while the broker runs.
 
 The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: the new lists are
-in the view of its `MetadataCache`, which takes a view only after the authorizer has. Each resource is changed by
+in the image of its `MetadataCache`, which takes an image only after the authorizer has. Each resource is changed by
 itself, so a failure of one does not undo the others.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 from millrace.errors import MetadataTimeoutError, MillraceError
 from millrace.security.acls import Acl, AclBinding, AclFilter, ResourcePattern
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.cluster.store import MetadataStore
-from millrace_broker.cluster.view import ClusterView
 
 CHANGE_TIMEOUT_S = 15.0
 
@@ -38,7 +38,7 @@ class AclManager:
 
     def find(self, wanted: AclFilter) -> list[AclBinding]:
         """Returns the bindings that a filter finds, those of one resource together."""
-        return list(wanted.found(self._metadata.view.acls))
+        return list(wanted.found(self._metadata.image.acls))
 
     async def create(self, bindings: Iterable[AclBinding]) -> dict[AclBinding, MillraceError]:
         """Adds bindings, and returns those that could not be added, each with its error."""
@@ -72,7 +72,9 @@ class AclManager:
     def _patterns(self, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
         """Returns the resources that filters find or name; a named one may be missing in the metadata image yet."""
         named = {pattern for one in filters for pattern in one.named_resources()}
-        known = {pattern for pattern in self._metadata.view.acls if any(one.finds_resource(pattern) for one in filters)}
+        known = {
+            pattern for pattern in self._metadata.image.acls if any(one.finds_resource(pattern) for one in filters)
+        }
         return sorted(named | known)
 
     async def _until_seen(self, pattern: ResourcePattern, added: frozenset[Acl]) -> None:
@@ -82,8 +84,8 @@ class AclManager:
         await self._until(pattern, lambda acls: acls.isdisjoint(removed))
 
     async def _until(self, pattern: ResourcePattern, holds: Callable[[frozenset[Acl]], bool]) -> None:
-        def has_come(view: ClusterView) -> bool:
-            return holds(view.acls.get(pattern, frozenset()))
+        def has_come(image: MetadataImage) -> bool:
+            return holds(image.acls.get(pattern, frozenset()))
 
         try:
             await self._metadata.until(has_come, CHANGE_TIMEOUT_S)

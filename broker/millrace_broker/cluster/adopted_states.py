@@ -11,7 +11,7 @@ from __future__ import annotations
 from millrace.zk import codec, paths
 from millrace.zk.operations import Check, Create, Operation
 from millrace.zk.session import Node
-from millrace_broker.cluster.view import TopicInfo
+from millrace_broker.cluster.metadata_image import TopicInfo
 
 
 def adopted_states(topic: TopicInfo, controller_epoch: Node) -> list[Operation]:

@@ -1,7 +1,7 @@
 """Describes and changes the configuration of topics, brokers, groups and clients while the broker runs.
 
 The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: the new
-configuration is in the view of its `MetadataCache`, which takes a view only after it has been acted upon.
+configuration is in the image of its `MetadataCache`, which takes an image only after it has been acted upon.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from millrace_broker.cluster.config_sources import (
 from millrace_broker.cluster.group_configs import GROUP_KEYS, check_group_config, check_group_name, group_entries
 from millrace_broker.cluster.logger_configs import change_loggers, logger_entries
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import ALL_BROKERS, MetadataImage
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
 from millrace_broker.log_lines.levels import LoggerLevels
 from millrace_broker.properties.listeners import override
 from millrace_broker.properties.restrictions import check_not_of_listeners, check_unrestricted
@@ -47,21 +47,21 @@ CHANGE_TIMEOUT_S = 15.0
 KEPT_CONFIGURATIONS = 100
 
 
-def layers_of(view: ClusterView, broker_id: int, static: Properties) -> BrokerLayers:
+def layers_of(image: MetadataImage, broker_id: int, static: Properties) -> BrokerLayers:
     """Returns the layers of a broker; live properties that it does not know are logged and left out."""
     layers = []
     for entity in (ALL_BROKERS, str(broker_id)):
-        known, wrong = split_known(view.broker_configs.get(entity, {}))
+        known, wrong = split_known(image.broker_configs.get(entity, {}))
         if wrong:
             logger.warning("configuration of broker %s, left out: %s", entity, "; ".join(wrong))
         layers.append(known)
     return BrokerLayers(static, *layers)
 
 
-def check_stored_restrictions(view: ClusterView, broker_id: int) -> None:
+def check_stored_restrictions(image: MetadataImage, broker_id: int) -> None:
     """Raises InvalidConfigError where the cluster has stored a restriction that this broker would not enforce."""
     for entity in (ALL_BROKERS, str(broker_id)):
-        for name, text in view.broker_configs.get(entity, {}).items():
+        for name, text in image.broker_configs.get(entity, {}).items():
             try:
                 check_unrestricted(name, text)
                 check_not_of_listeners(name, text)
@@ -143,7 +143,7 @@ class ConfigManager:
         """Applies operations to the live configuration of this broker or, by the empty name, of all brokers."""
         entity = self._entity(name)
         async with self._changing:
-            before = self._metadata.view.broker_configs.get(entity, {})
+            before = self._metadata.image.broker_configs.get(entity, {})
             config = apply_operations(before, operations, BROKER_KEYS)
             await self._set_broker(entity, config, validate_only=validate_only)
 
@@ -160,7 +160,7 @@ class ConfigManager:
     def describe_group(self, name: str) -> list[ConfigEntry]:
         """Returns every property of a group, whether the group exists or not. Raises InvalidRequestError."""
         check_group_name(name)
-        return group_entries(self._metadata.view.group_configs.get(name, {}), self._consumer_groups)
+        return group_entries(self._metadata.image.group_configs.get(name, {}), self._consumer_groups)
 
     async def replace_group(self, name: str, config: Properties, *, validate_only: bool) -> None:
         """Gives a group this configuration alone (AlterConfigs)."""
@@ -172,7 +172,7 @@ class ConfigManager:
         """Applies operations to the configuration of a group (IncrementalAlterConfigs)."""
         check_group_name(name)
         async with self._changing:
-            before = self._metadata.view.group_configs.get(name, {})
+            before = self._metadata.image.group_configs.get(name, {})
             config = apply_operations(before, operations, GROUP_KEYS)
             await self._set_group(name, config, validate_only=validate_only)
 
@@ -181,17 +181,17 @@ class ConfigManager:
     ) -> None:
         """Gives a user, client or address the properties that `change` returns for those that it has.
 
-        `entity` is its key in `ClusterView.client_configs`.
+        `entity` is its key in `MetadataImage.client_configs`.
         """
         async with self._changing:
-            config = change(self._metadata.view.client_configs.get(entity, {}))
+            config = change(self._metadata.image.client_configs.get(entity, {}))
             if not validate_only:
                 await asyncio.to_thread(self._store.set_client_config, entity, config)
-                await self._until(lambda view: view.client_configs.get(entity, {}) == config, entity)
+                await self._until(lambda image: image.client_configs.get(entity, {}) == config, entity)
 
     def _topic_config(self, name: str) -> Mapping[str, str]:
         check_topic_name(name)
-        topic = self._metadata.view.topics.get(name)
+        topic = self._metadata.image.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"The topic '{name}' does not exist.")
         return topic.config
@@ -214,16 +214,16 @@ class ConfigManager:
         self.check_topic_config(config)
         if not validate_only:
             await asyncio.to_thread(self._store.set_topic_config, name, config)
-            await self._until(lambda view: name not in view.topics or view.topics[name].config == config, name)
+            await self._until(lambda image: name not in image.topics or image.topics[name].config == config, name)
 
     async def _set_group(self, name: str, config: Properties, *, validate_only: bool) -> None:
         check_group_config(config, self._consumer_groups)
         if not validate_only:
             await asyncio.to_thread(self._store.set_group_config, name, config)
-            await self._until(lambda view: view.group_configs.get(name) == config, f"group {name}")
+            await self._until(lambda image: image.group_configs.get(name) == config, f"group {name}")
 
     async def _set_broker(self, entity: str, config: Properties, *, validate_only: bool) -> None:
-        kept = self._metadata.view.broker_configs.get(entity, {})
+        kept = self._metadata.image.broker_configs.get(entity, {})
         changed = {name: value for name, value in config.items() if kept.get(name) != value}
         with _as_invalid_request():
             if entity == ALL_BROKERS:
@@ -238,9 +238,9 @@ class ConfigManager:
                 await asyncio.to_thread(self.check_certificates, after)
         if not validate_only:
             await asyncio.to_thread(self._store.set_broker_config, entity, config)
-            await self._until(lambda view: view.broker_configs.get(entity) == config, f"broker {entity}")
+            await self._until(lambda image: image.broker_configs.get(entity) == config, f"broker {entity}")
 
-    async def _until(self, holds: Callable[[ClusterView], bool], subject: str) -> None:
+    async def _until(self, holds: Callable[[MetadataImage], bool], subject: str) -> None:
         try:
             await self._metadata.until(holds, CHANGE_TIMEOUT_S)
         except TimeoutError:

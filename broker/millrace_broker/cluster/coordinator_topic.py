@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from millrace.errors import CoordinatorNotAvailableError, TopicExistsError
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import BrokerInfo
 from millrace_broker.cluster.topic_manager import Charge, TopicManager, uncharged
-from millrace_broker.cluster.view import BrokerInfo
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ class CoordinatorTopic:
     @property
     def exists(self) -> bool:
         """Whether the topic has been created."""
-        return self.name in self._metadata.view.topics
+        return self.name in self._metadata.image.topics
 
     def partition_of(self, key: str) -> int:
         """Returns the partition of a key, among those that the topic has, or would have if it were created."""
-        topic = self._metadata.view.topics.get(self.name)
+        topic = self._metadata.image.topics.get(self.name)
         return partition_of(key, self.partitions if topic is None else len(topic.partitions))
 
     def locate(self, key: str) -> BrokerInfo | None:
@@ -62,12 +62,12 @@ class CoordinatorTopic:
 
         Raises CoordinatorNotAvailableError where no live broker leads it.
         """
-        view = self._metadata.view
-        topic = view.topics.get(self.name)
+        image = self._metadata.image
+        topic = image.topics.get(self.name)
         if topic is None:
             return None
         index = self.partition_of(key)
-        broker = view.brokers.get(topic.partitions[index].leader)
+        broker = image.brokers.get(topic.partitions[index].leader)
         if broker is None:
             raise CoordinatorNotAvailableError(f"{self.name}-{index} has no leader")
         return broker

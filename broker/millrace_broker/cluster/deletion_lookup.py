@@ -2,7 +2,7 @@
 
 A controller tells a broker of partitions one request after another, so for a moment after its start a broker may know
 less than there is. Work that must not be lost by that, such as the markers of a transaction, is looked up here: the
-view tells that a partition exists, and only the metadata store can tell that it does not.
+image tells that a partition exists, and only the metadata store can tell that it does not.
 
 Runs on the event loop, and asks the store on a worker thread.
 """
@@ -23,7 +23,7 @@ HasPartition = Callable[[str, int], bool]
 
 
 class DeletionLookup:
-    """Looks partitions up in the view, and those that it lacks by `has_partition`, as `MetadataStore` has it."""
+    """Looks partitions up in the image, and those that it lacks by `has_partition`, as `MetadataStore` has it."""
 
     def __init__(self, metadata: MetadataCache, has_partition: HasPartition) -> None:
         self._metadata = metadata
@@ -31,7 +31,7 @@ class DeletionLookup:
         self._asking: set[asyncio.Task[None]] = set()
 
     def ask(self, topic_partition: TopicPartition, then: Callable[[bool], None]) -> None:
-        """Calls `then` with whether a partition is deleted for sure; at once where the view has it."""
+        """Calls `then` with whether a partition is deleted for sure; at once where the image has it."""
         if self._metadata.partition(topic_partition) is not None:
             then(False)
             return

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from millrace.errors import StorageError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_broker.cluster.local_store import LocalStore
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.storage import Log, LogManager, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> 
 
     A full disk does not prevent the start, as each log then writes its epoch before it grows.
     """
-    raised = raised_leader_epochs(store.view(), broker_id, logs)
+    raised = raised_leader_epochs(store.image(), broker_id, logs)
     if not raised:
         return True
     logger.info("the leader epochs of %d partitions are raised", len(raised))
@@ -58,10 +58,10 @@ def leader_epoch_at_start(stored: int, history: LogHistory) -> int:
     return known if history.is_whole else known + 1
 
 
-def raised_leader_epochs(view: ClusterView, broker_id: int, logs: LogManager) -> dict[TopicPartition, int]:
+def raised_leader_epochs(image: MetadataImage, broker_id: int, logs: LogManager) -> dict[TopicPartition, int]:
     """Returns the new epochs of the partitions that this broker is about to lead and whose epochs must be raised."""
     raised: dict[TopicPartition, int] = {}
-    for topic in view.topics.values():
+    for topic in image.topics.values():
         for one in topic.partitions:
             if one.leader == broker_id:
                 key = TopicPartition(topic.name, one.index)

@@ -30,10 +30,10 @@ from millrace.leader_states import leader_epoch
 from millrace.security.acls import Acl, Acls, PatternType, ResourcePattern, ResourceType
 from millrace.security.sasl.scram import SCRAM_HASHES
 from millrace.zk.acl_codec import acl_fields, acls_of
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.security.tokens.node import decode_token, encode_token
 from millrace_broker.security.tokens.token import DelegationToken
 from millrace_broker.storage import TopicPartition
@@ -108,13 +108,13 @@ class LocalStore:
         """Does nothing: no other broker has what this one may lack."""
 
     def register_broker(self, broker: BrokerInfo) -> None:
-        """Adds the one broker to the view."""
+        """Adds the one broker to the image."""
         with self._lock:
             self._broker = broker
-            self._on_change(self.view())
+            self._on_change(self.image())
 
-    def view(self) -> ClusterView:
-        """Returns the current view; a topic that has not changed is the same object as in the view before."""
+    def image(self) -> MetadataImage:
+        """Returns the current image; a topic that has not changed is the same object as in the image before."""
         with self._lock:
             broker, document = self._broker, self._document
             leader = -1 if broker is None else broker.id
@@ -122,7 +122,7 @@ class LocalStore:
             self._infos = infos
         brokers = {} if broker is None else {broker.id: broker}
         values = {name: info for name, (_, _, info) in infos.items()}
-        return ClusterView(
+        return MetadataImage(
             document["cluster_id"],
             leader,
             brokers,
@@ -152,7 +152,7 @@ class LocalStore:
 
     def topic_id(self, name: str) -> UUID | None:
         """Returns the id of a topic; None if there is none."""
-        topic = self.view().topics.get(name)
+        topic = self.image().topics.get(name)
         return None if topic is None else topic.topic_id
 
     def _add(self, topic: TopicInfo, fields: StoredTopic) -> None:
@@ -178,7 +178,7 @@ class LocalStore:
 
     def has_partition(self, name: str, index: int) -> bool:
         """Returns whether there is a partition."""
-        topic = self.view().topics.get(name)
+        topic = self.image().topics.get(name)
         return topic is not None and index < len(topic.partitions)
 
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
@@ -299,7 +299,7 @@ class LocalStore:
         except OSError as error:
             self._document = before
             raise StorageError(f"{self._path}: {error}") from error
-        self._on_change(self.view())
+        self._on_change(self.image())
 
     def _save(self) -> None:
         content = json.dumps(self._document, indent=1).encode()

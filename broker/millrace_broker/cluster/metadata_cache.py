@@ -1,6 +1,6 @@
-"""Holds the newest cluster view that this broker has acted upon; clients are told of no newer one.
+"""Holds the newest metadata image that this broker has acted upon; clients are told of no newer one.
 
-Used on the event loop's thread. A view is put here only after its partitions are led, so a client that is told of a
+Used on the event loop's thread. An image is put here only after its partitions are led, so a client that is told of a
 partition can use it at once. A broker that has just started knows of no broker until the controller has told it, and
 lets clients that ask wait for that: librdkafka, told that a cluster has no brokers, gives up those that it knows.
 """
@@ -13,29 +13,29 @@ from contextlib import suppress
 from uuid import UUID
 
 from millrace.addresses import PLAINTEXT, Address
-from millrace_broker.cluster.view import ClusterView, PartitionInfo
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo
 from millrace_broker.storage import TopicPartition
 
 BROKERS_TIMEOUT_S = 5.0  # then clients may rather ask another broker
 
 
 class MetadataCache:
-    """The current view, the names of its topics by id, and the requests that wait for another view.
+    """The current image, the names of its topics by id, and the requests that wait for another image.
 
     `topic_configs` are the newest configurations of topics, which logs take before clients are told of them.
     `inter_broker_listener` is the name of the listener by which brokers reach each other.
     """
 
-    def __init__(self, view: ClusterView, inter_broker_listener: str = PLAINTEXT) -> None:
+    def __init__(self, image: MetadataImage, inter_broker_listener: str = PLAINTEXT) -> None:
         self._inter_broker_listener = inter_broker_listener
         self._waiting: set[asyncio.Event] = set()
         self.topic_configs: Mapping[str, Mapping[str, str]] = {}
-        self.update(view)
+        self.update(image)
 
-    def update(self, view: ClusterView) -> None:
-        """Replaces the view by a newer one and wakes the requests that wait for it."""
-        self.view = view
-        self._names = {topic.topic_id: topic.name for topic in view.topics.values()}
+    def update(self, image: MetadataImage) -> None:
+        """Replaces the image by a newer one and wakes the requests that wait for it."""
+        self.image = image
+        self._names = {topic.topic_id: topic.name for topic in image.topics.values()}
         for event in self._waiting:
             event.set()
 
@@ -45,7 +45,7 @@ class MetadataCache:
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
         """Returns what is known of a partition; None where the cluster has no such partition."""
-        return self.view.partition(*topic_partition)
+        return self.image.partition(*topic_partition)
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
         """Returns the id of a partition's leader, -1 where it has none; None where there is no such partition."""
@@ -54,19 +54,19 @@ class MetadataCache:
 
     def address_of(self, broker_id: int) -> Address | None:
         """Returns where other brokers reach a broker; None where it is not alive or has no listener for them."""
-        broker = self.view.brokers.get(broker_id)
+        broker = self.image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._inter_broker_listener)
         return None if endpoint is None else endpoint.address
 
     async def until_brokers_are_known(self) -> None:
         """Waits until the controller has told of the cluster, or for `BROKERS_TIMEOUT_S`."""
         with suppress(TimeoutError):
-            await self.until(lambda view: bool(view.brokers), BROKERS_TIMEOUT_S)
+            await self.until(lambda image: bool(image.brokers), BROKERS_TIMEOUT_S)
 
-    async def until(self, holds: Callable[[ClusterView], bool], timeout_s: float) -> None:
-        """Waits for a view for which `holds` is true; raises TimeoutError after `timeout_s`."""
+    async def until(self, holds: Callable[[MetadataImage], bool], timeout_s: float) -> None:
+        """Waits for an image for which `holds` is true; raises TimeoutError after `timeout_s`."""
         async with asyncio.timeout(timeout_s):
-            while not holds(self.view):
+            while not holds(self.image):
                 event = asyncio.Event()
                 self._waiting.add(event)
                 try:

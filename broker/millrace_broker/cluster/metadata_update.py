@@ -1,12 +1,12 @@
-"""What a controller tells the brokers of the cluster (UpdateMetadata), and how that changes a view.
+"""What a controller tells the brokers of the cluster (UpdateMetadata), and how that changes an image.
 
     live brokers   the request names all of them
     partitions     the request names those that have changed; to a broker that has just started it names all
-    leader -2      the partition's topic is being deleted: the partition goes out of the view, and the topic with its
+    leader -2      the partition's topic is being deleted: the partition goes out of the image, and the topic with its
                    last one
 
-Partitions of a view are numbered from 0 without a gap. One whose leader has not been told yet, below one that has, is
-in the view without a leader and without replicas.
+Partitions of an image are numbered from 0 without a gap. One whose leader has not been told yet, below one that has, is
+in the image without a leader and without replicas.
 
 The functions are pure.
 """
@@ -20,7 +20,7 @@ from uuid import UUID
 
 from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 
 
 class TopicUpdate(NamedTuple):
@@ -39,26 +39,26 @@ class MetadataUpdate(NamedTuple):
     topics: Sequence[TopicUpdate]
 
 
-def updated_view(view: ClusterView, update: MetadataUpdate) -> ClusterView:
-    """Returns the view as it is after an update; a topic that has not changed is the same object in both."""
-    topics = dict(view.topics)
+def updated_image(image: MetadataImage, update: MetadataUpdate) -> MetadataImage:
+    """Returns the image as it is after an update; a topic that has not changed is the same object in both."""
+    topics = dict(image.topics)
     for one in update.topics:
         partitions = _merged(topics.get(one.name), one)
         if partitions:
-            config = view.topic_configs.get(one.name, {})
+            config = image.topic_configs.get(one.name, {})
             topics[one.name] = _unless_same(topics.get(one.name), TopicInfo(one.name, one.topic_id, partitions, config))
         else:
             topics.pop(one.name, None)
-    return replace(view, controller_id=update.controller_id, brokers=update.brokers, topics=topics)
+    return replace(image, controller_id=update.controller_id, brokers=update.brokers, topics=topics)
 
 
-def configured_view(view: ClusterView, configs: Mapping[str, Mapping[str, str]]) -> ClusterView:
-    """Returns the view with other configurations of topics; a topic whose own has not changed is the same object."""
+def configured_image(image: MetadataImage, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
+    """Returns the image with other configurations of topics; a topic whose own has not changed is the same object."""
     topics = {
         name: topic if topic.config == configs.get(name, {}) else replace(topic, config=configs.get(name, {}))
-        for name, topic in view.topics.items()
+        for name, topic in image.topics.items()
     }
-    return replace(view, topics=topics, topic_configs=configs)
+    return replace(image, topics=topics, topic_configs=configs)
 
 
 def _merged(known: TopicInfo | None, update: TopicUpdate) -> tuple[PartitionInfo, ...]:

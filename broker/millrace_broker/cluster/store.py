@@ -1,7 +1,7 @@
 """The interface of a metadata store, which keeps the cluster's metadata: in ZooKeeper, or in a local file.
 
 Every method blocks and may be called from any thread. `on_change` is called on a thread of the store's choice, with
-views in the order of their age; views may be left out, but never the newest.
+images in the order of their age; images may be left out, but never the newest.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Protocol
 from uuid import UUID
 
 from millrace.security.acls import Acl, ResourcePattern
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.security.tokens.token import DelegationToken
 
-OnChange = Callable[[ClusterView], None]
+OnChange = Callable[[MetadataImage], None]
 
 
 class MetadataStore(Protocol):
@@ -39,8 +39,8 @@ class MetadataStore(Protocol):
         """Announces a live broker until `close`. Raises BrokerIdTakenError if another live one has its id."""
         ...
 
-    def view(self) -> ClusterView:
-        """Returns the newest view."""
+    def image(self) -> MetadataImage:
+        """Returns the newest image."""
         ...
 
     def trouble(self) -> str | None:
@@ -77,7 +77,7 @@ class MetadataStore(Protocol):
         ...
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Returns whether there is a partition of a topic that no one has asked to delete; views may not have it yet.
+        """Returns whether there is a partition of a topic that no one has asked to delete; images may not have it yet.
 
         Raises ZooKeeperError where that is not known.
         """
@@ -96,7 +96,7 @@ class MetadataStore(Protocol):
         ...
 
     def set_client_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """Replaces the properties of a user, a client or an address, by its key in `ClusterView.client_configs`."""
+        """Replaces the properties of a user, a client or an address, by its key in `MetadataImage.client_configs`."""
         ...
 
     def change_acls(self, pattern: ResourcePattern, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:

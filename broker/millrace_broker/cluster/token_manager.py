@@ -107,7 +107,7 @@ class TokenManager:
                 logger.info("delegation token %s of %s has expired", token.token_id, token.owner)
 
     def _tokens(self) -> Mapping[str, DelegationToken]:
-        return self._store.view().delegation_tokens
+        return self._store.image().delegation_tokens
 
     def _enabled(self) -> TokenSecret:
         if self._secret is None:

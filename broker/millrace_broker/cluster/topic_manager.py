@@ -1,7 +1,7 @@
-"""Creates, adopts, extends and deletes topics: checks the rules, tells the metadata store, waits for the broker's view.
+"""Creates, adopts, extends and deletes topics: checks rules, tells the metadata store, waits for the metadata image.
 
 The store blocks, so it is called from a worker thread. When `create` returns, this broker leads the partitions of the
-topic that were assigned to it; when `delete` returns, the topic is gone from its view.
+topic that were assigned to it; when `delete` returns, the topic is gone from its image.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from millrace.errors import (
 from millrace.uuids import encode_id
 from millrace_broker.cluster import topics as rules
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import PartitionInfo, TopicInfo, racks_of
 from millrace_broker.cluster.replica_assignment import Replicas, assign_replicas
 from millrace_broker.cluster.store import MetadataStore
-from millrace_broker.cluster.view import PartitionInfo, TopicInfo, racks_of
 from millrace_broker.properties.broker_config import BrokerConfig
 
 CHANGE_TIMEOUT = timedelta(seconds=15)
@@ -74,7 +74,7 @@ class TopicManager:
         """Creates a topic and returns it; None stands for the broker's default.
 
         A TopicError says what is not acceptable; what `charge` raises says that the change has to wait. Raises
-        MetadataTimeoutError where the topic is not in the broker's view `within` that time; it may be there later.
+        MetadataTimeoutError where the topic is not in the broker's image `within` that time; it may be there later.
         """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
         if not validate_only:
@@ -104,15 +104,15 @@ class TopicManager:
 
         Raises what `create` raises, and TopicExistsError also where its id is that of another topic.
         """
-        view = self._metadata.view
-        rules.check_topic_name(topic.name, view.topics)
-        known = view.topics.get(topic.name)
+        image = self._metadata.image
+        rules.check_topic_name(topic.name, image.topics)
+        known = image.topics.get(topic.name)
         if known is not None:
             raise TopicExistsError(f"topic {topic.name} exists by now, with the id {encode_id(known.topic_id)}")
         other = self._metadata.topic_name(topic.topic_id)
         if other is not None:
             raise TopicExistsError(f"the id {encode_id(topic.topic_id)} is that of the topic {other}")
-        rules.check_assignment({one.index: one.replicas for one in topic.partitions}, tuple(view.brokers))
+        rules.check_assignment({one.index: one.replicas for one in topic.partitions}, tuple(image.brokers))
         self._check_config(topic.config)
         await self._add(self._store.adopt_topic, topic, within)
         await self._until(
@@ -132,11 +132,11 @@ class TopicManager:
         charge: Charge = uncharged,
     ) -> None:
         """Extends a topic to `count` partitions. Raises what `create` raises, and UnknownTopicError."""
-        view = self._metadata.view
-        topic = view.topics.get(name)
+        image = self._metadata.image
+        topic = image.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"The topic '{name}' does not exist.")
-        replicas = rules.added_replicas(topic, count, assignments, racks_of(view))
+        replicas = rules.added_replicas(topic, count, assignments, racks_of(image))
         if not validate_only:
             charge(len(replicas))
             added = _partitions(replicas, first=len(topic.partitions))
@@ -151,7 +151,7 @@ class TopicManager:
         """Deletes a topic with its records and returns it. Raises what `create` raises, and UnknownTopicError."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")
-        topic = self._metadata.view.topics.get(name)
+        topic = self._metadata.image.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"The topic '{name}' does not exist.")
         charge(len(topic.partitions))
@@ -171,9 +171,9 @@ class TopicManager:
         assignments: Mapping[int, Sequence[int]] | None,
         config: Mapping[str, str],
     ) -> TopicInfo:
-        view = self._metadata.view
-        rules.check_topic_name(name, view.topics)
-        if name in view.topics:
+        image = self._metadata.image
+        rules.check_topic_name(name, image.topics)
+        if name in image.topics:
             raise TopicExistsError(f"Topic '{name}' already exists.")
         self._check_config(config)
         if assignments is None:
@@ -181,14 +181,14 @@ class TopicManager:
             factor = self._config.default_replication_factor if replication_factor is None else replication_factor
             rules.check_partition_count(count)
             start, shift = self._random_below(MAX_INT), self._random_below(MAX_INT)
-            replicas = assign_replicas(racks_of(view), count, factor, start=start, shift=shift)
+            replicas = assign_replicas(racks_of(image), count, factor, start=start, shift=shift)
         else:
-            replicas = rules.check_assignment(assignments, tuple(view.brokers))
+            replicas = rules.check_assignment(assignments, tuple(image.brokers))
         return TopicInfo(name, uuid4(), _partitions(replicas), dict(config))
 
     async def _until(self, holds: Callable[[Mapping[str, TopicInfo]], bool], message: str, within: timedelta) -> None:
         try:
-            await self._metadata.until(lambda view: holds(view.topics), within.total_seconds())
+            await self._metadata.until(lambda image: holds(image.topics), within.total_seconds())
         except TimeoutError:
             raise MetadataTimeoutError(message) from None
 

@@ -11,8 +11,8 @@ from millrace.errors import (
     InvalidTopicError,
     PolicyViolationError,
 )
+from millrace_broker.cluster.metadata_image import TopicInfo
 from millrace_broker.cluster.replica_assignment import Racks, Replicas, check_replication_factor, continued_assignment
-from millrace_broker.cluster.view import TopicInfo
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS = 100_000

@@ -40,12 +40,12 @@ from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged
 from millrace_broker.cluster.adopted_states import adopted_states
-from millrace_broker.cluster.metadata_update import MetadataUpdate, configured_view, updated_view
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_update import MetadataUpdate, configured_image, updated_image
 from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.offered_features import SupportedFeatures, offered_features
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_acls import Change, ZooKeeperAcls
 from millrace_broker.cluster.zookeeper_configs import ZooKeeperConfigs
 from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
@@ -105,8 +105,8 @@ class ZooKeeperStore:
         self._clock = clock
         self._named = named
         self._reading = threading.Lock()  # configurations are read one at a time, so that the newest comes last
-        self._showing = threading.Lock()  # held while the view is replaced, so the listener gets views in order
-        self._view = ClusterView("", -1, {}, {})
+        self._showing = threading.Lock()  # held while the image is replaced, so the listener gets images in order
+        self._image = MetadataImage("", -1, {}, {})
         self._configs = ZooKeeperConfigs(self.session)
         self._acls = ZooKeeperAcls(self.session) if has_acls else None
         self._tokens = ZooKeeperTokens(self.session) if keeps_tokens else None
@@ -125,8 +125,8 @@ class ZooKeeperStore:
     def _read_all(self) -> None:
         for path in paths.PERSISTENT:
             self.session.ensure(path)
-        if not self._view.cluster_id:
-            self._view = ClusterView(self._cluster_id(), -1, {}, {})
+        if not self._image.cluster_id:
+            self._image = MetadataImage(self._cluster_id(), -1, {}, {})
         self._read_configs(None)
         if self._acls is not None:
             self._acls.make_folders()
@@ -143,7 +143,7 @@ class ZooKeeperStore:
     def update(self, update: MetadataUpdate) -> None:
         """Takes in what the controller tells of brokers, topics and leaders; for any thread, at once."""
         with self._showing:
-            self._show(updated_view(self._view, update))
+            self._show(updated_image(self._image, update))
 
     def new_broker_id(self, highest_told: int) -> int:
         """Returns `highest_told` plus the next version of `/brokers/seqid`, as Kafka does. Raises ZooKeeperError."""
@@ -176,9 +176,9 @@ class ZooKeeperStore:
         if self.session.get(paths.new_disks(broker.id)) == paths.COMING:
             self.session.put(paths.new_disks(broker.id), paths.HERE)
 
-    def view(self) -> ClusterView:
-        """Returns the newest view."""
-        return self._view
+    def image(self) -> MetadataImage:
+        """Returns the newest image."""
+        return self._image
 
     def trouble(self) -> str | None:
         """Returns a sentence on what is wrong with the session that holds the registration; None where it is whole."""
@@ -379,10 +379,10 @@ class ZooKeeperStore:
         with self._reading:
             configs = self._configs.read(changed)
             with self._showing:
-                view = configured_view(self._view, configs.topics)
+                image = configured_image(self._image, configs.topics)
                 self._show(
                     replace(
-                        view,
+                        image,
                         broker_configs=configs.brokers,
                         group_configs=configs.groups,
                         client_configs=configs.clients,
@@ -395,7 +395,7 @@ class ZooKeeperStore:
         with self._reading:
             acls = self._acls.read(changed)
             with self._showing:
-                self._show(replace(self._view, acls=acls))
+                self._show(replace(self._image, acls=acls))
 
     def _read_tokens(self) -> None:
         if self._tokens is None:
@@ -403,7 +403,7 @@ class ZooKeeperStore:
         with self._reading:
             tokens = self._tokens.read()
             with self._showing:
-                self._show(replace(self._view, delegation_tokens=tokens))
+                self._show(replace(self._image, delegation_tokens=tokens))
 
     def _read_features(self) -> None:
         """Finds out what the brokers support that are registered now, and watches who comes and goes."""
@@ -412,12 +412,12 @@ class ZooKeeperStore:
             nodes = self.session.nodes([paths.broker(int(one)) for one in ids])
             features = offered_features([_supported(node) for node in nodes if node is not None])
             with self._showing:
-                self._show(replace(self._view, features=features))
+                self._show(replace(self._image, features=features))
 
-    def _show(self, view: ClusterView) -> None:
-        if view != self._view:
-            self._view = view
-            self._listener(view)
+    def _show(self, image: MetadataImage) -> None:
+        if image != self._image:
+            self._image = image
+            self._listener(image)
 
 
 def _is_topic(data: bytes) -> bool:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from millrace.errors import ErrorCode
 from millrace.leader_states import RECOVERED, RECOVERING
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.cluster_state import (
     Assignment,
     ClusterState,

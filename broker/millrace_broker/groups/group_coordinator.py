@@ -45,7 +45,7 @@ class GroupCoordinator:
     Args:
         config: the properties of groups.
         replicas: the partitions that this broker leads; groups are written to and read from these.
-        metadata: has the current view of the cluster.
+        metadata: has the current metadata image.
         topics: creates the topic of committed offsets.
         clock: gives timestamps.
         call_later: sets timers, as an event loop does.

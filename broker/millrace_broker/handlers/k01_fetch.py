@@ -56,7 +56,7 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
-from millrace_broker.cluster.view import reachable
+from millrace_broker.cluster.metadata_image import reachable
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services, Throttled
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
@@ -371,8 +371,8 @@ class _Fetch:
         is_asked = self._rack and services.config.replica_selector_class == RACK_AWARE_SELECTOR
         if not is_asked or not isinstance(replica, Partition) or self._follower is not None:
             return None
-        view = services.metadata.view
-        racks = {broker: view.brokers[broker].rack for broker in reachable(view, self._session.listener)}
+        image = services.metadata.image
+        racks = {broker: image.brokers[broker].rack for broker in reachable(image, self._session.listener)}
         return in_rack(self._rack, services.broker_id, replica.read_replicas(offset), racks.get)
 
     def _read_replica(self, replica: Replica, index: int, wanted: Wanted, size_bytes: int) -> PartitionFetched:

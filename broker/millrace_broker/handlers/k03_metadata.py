@@ -42,8 +42,8 @@ from millrace.wire.metadata import (
     TopicMetadata,
     encode_metadata_response,
 )
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
@@ -71,10 +71,10 @@ class _Seen:
     `hidden` are those of the topics asked for that the client may not describe, whether they exist or not.
     """
 
-    def __init__(self, view: ClusterView, request: Request, hidden: frozenset[str] = NONE_HIDDEN) -> None:
-        self.view = view
+    def __init__(self, image: MetadataImage, request: Request, hidden: frozenset[str] = NONE_HIDDEN) -> None:
+        self.image = image
         self.session = request.session
-        self.reached = reachable(view, request.session.listener)
+        self.reached = reachable(image, request.session.listener)
         self.version = request.version
         self.hidden = hidden
 
@@ -82,7 +82,7 @@ class _Seen:
 def handle(services: Services, request: Request) -> Reply | InTurns:
     """Describes brokers and topics, once brokers are known, and first creates topics that are missing and may be."""
     message = METADATA.decode_request(request.version, request.body)
-    if not services.metadata.view.brokers:
+    if not services.metadata.image.brokers:
         return later(_wait_and_answer(services, request.without_body(), message))
     return _answer_or_create(services, request, message)
 
@@ -91,43 +91,43 @@ async def _wait_and_answer(services: Services, request: Request, message: Metada
     await services.metadata.until_brokers_are_known()
     answer = _answer_or_create(services, request, message)
     if isinstance(answer, InTurns):  # once in the life of a broker
-        return _answer_all(services, _Seen(services.metadata.view, request), message)
+        return _answer_all(services, _Seen(services.metadata.image, request), message)
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 def _answer_or_create(
     services: Services, request: Request, message: MetadataRequest
 ) -> Parts | asyncio.Future[Parts] | InTurns:
-    view = services.metadata.view
+    image = services.metadata.image
     if message.topics is None or (request.version == 0 and not message.topics):
-        seen = _Seen(view, request)
-        if len(view.topics) > TOPICS_AT_ONCE:
+        seen = _Seen(image, request)
+        if len(image.topics) > TOPICS_AT_ONCE:
             return InTurns(lambda: _answer_all(services, seen, message))
         return _answer_all(services, seen, message)
     if request.version < FIRST_VERSION_BY_ID and any(
         _topic_id(one) or one.name is None for one in each(message.topics)
     ):
         return _invalid(services, request.version, message.topics)
-    hidden = _hidden(services, request, _topics_asked(view, message.topics))
+    hidden = _hidden(services, request, _topics_asked(image, message.topics))
     names = [name for name in each(_names_asked(message.topics)) if name not in hidden]
-    missing = [name for name in each(names) if name not in view.topics and name not in INTERNAL_TOPICS]
+    missing = [name for name in each(names) if name not in image.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
         return later(_create_and_answer(services, request.without_body(), message, missing, hidden))
-    seen = _Seen(view, request, hidden)
+    seen = _Seen(image, request, hidden)
     return _answer(services, seen, message, _described(seen, message.topics, {}))
 
 
 def _answer_all(services: Services, seen: _Seen, message: MetadataRequest) -> Parts:
-    topics = each(seen.view.topics.values())
+    topics = each(seen.image.topics.values())
     known = [_known(topic, seen) for topic in topics if ALL_GUARD.permits(services, seen.session, topic.name)]
     return _answer(services, seen, message, known)
 
 
-def _topics_asked(view: ClusterView, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
+def _topics_asked(image: MetadataImage, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
     """Returns the names that are asked for, also those of topics that are asked for by id."""
     ids = set(filter(None, map(_topic_id, each(topics))))
-    return [topic.name for topic in view.topics.values() if topic.topic_id in ids] if ids else _names_asked(topics)
+    return [topic.name for topic in image.topics.values() if topic.topic_id in ids] if ids else _names_asked(topics)
 
 
 def _hidden(services: Services, request: Request, names: Iterable[str]) -> frozenset[str]:
@@ -152,7 +152,7 @@ async def _create_and_answer(
             continue
         except MillraceError as error:
             failures[name] = error.code
-    seen = _Seen(services.metadata.view, request, hidden)
+    seen = _Seen(services.metadata.image, request, hidden)
     return _answer(services, seen, message, _described(seen, message.topics or (), failures))
 
 
@@ -161,11 +161,11 @@ def _answer(services: Services, seen: _Seen, message: MetadataRequest, topics: l
 
 
 def _cluster(services: Services, seen: _Seen, message: MetadataRequest, topics: list[TopicMetadata]) -> ClusterMetadata:
-    view = seen.view
-    brokers = [BrokerMetadata(one, at.host, at.port, view.brokers[one].rack) for one, at in seen.reached.items()]
+    image = seen.image
+    brokers = [BrokerMetadata(one, at.host, at.port, image.brokers[one].rack) for one, at in seen.reached.items()]
     if message.include_topic_authorized_operations:
         topics = [_with_operations(services, seen.session, topic) for topic in each(topics)]
-    cluster = ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics)
+    cluster = ClusterMetadata(image.cluster_id, image.controller_id, brokers, topics)
     if message.include_cluster_authorized_operations:
         cluster = cluster._replace(authorized_operations=_cluster_operations(services, seen.session))
     return cluster
@@ -219,7 +219,7 @@ def _described(
 ) -> list[TopicMetadata]:
     ids = list(dict.fromkeys(topic_id for topic_id in map(_topic_id, each(topics)) if topic_id))
     if ids:
-        by_id = {topic.topic_id: topic for topic in seen.view.topics.values()}
+        by_id = {topic.topic_id: topic for topic in seen.image.topics.values()}
         unknown_first = sorted(ids, key=by_id.__contains__)  # as in Kafka
         return [_described_by_id(seen, topic_id, by_id.get(topic_id)) for topic_id in each(unknown_first)]
     return [_described_by_name(seen, name, failures) for name in each(_names_asked(topics))]
@@ -234,7 +234,7 @@ def _described_by_id(seen: _Seen, topic_id: UUID, topic: TopicInfo | None) -> To
 def _described_by_name(seen: _Seen, name: str, failures: Mapping[str, ErrorCode]) -> TopicMetadata:
     if name in seen.hidden:
         return TopicMetadata(GUARD.error, name, NO_TOPIC_ID, False, [])
-    topic = seen.view.topics.get(name)
+    topic = seen.image.topics.get(name)
     if topic is not None:
         return _known(topic, seen)
     return TopicMetadata(failures.get(name) or _missing(name), name, NO_TOPIC_ID, name in INTERNAL_TOPICS, [])
@@ -259,7 +259,7 @@ def _known(topic: TopicInfo, seen: _Seen) -> TopicMetadata:
 
 def _partition(partition: PartitionInfo, seen: _Seen) -> PartitionMetadata:
     names_listeners = seen.version >= FIRST_VERSION_WITH_LISTENER_ERRORS
-    leader, error_code = told_leader(partition, seen.view, seen.reached, names_listeners=names_listeners)
+    leader, error_code = told_leader(partition, seen.image, seen.reached, names_listeners=names_listeners)
     return PartitionMetadata(
         partition.index,
         error_code,
@@ -267,7 +267,7 @@ def _partition(partition: PartitionInfo, seen: _Seen) -> PartitionMetadata:
         partition.leader_epoch,
         partition.replicas,
         partition.isr,
-        offline_replicas(partition, seen.view),
+        offline_replicas(partition, seen.image),
     )
 
 

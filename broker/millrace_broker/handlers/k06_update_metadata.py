@@ -20,8 +20,8 @@ from millrace.security.protocols import SecurityProtocol
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import UPDATE_METADATA
+from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id
-from millrace_broker.cluster.view import BrokerInfo, PartitionInfo
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 

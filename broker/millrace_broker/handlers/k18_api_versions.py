@@ -97,7 +97,7 @@ def _features(services: Services, version: int) -> OfferedFeatures | None:
     """Returns the features that are offered, as far as this broker supports them; None in versions without features."""
     if version < FIRST_VERSION_WITH_SOFTWARE:
         return None
-    offered, own = services.metadata.view.features, _own(services)
+    offered, own = services.metadata.image.features, _own(services)
     return OfferedFeatures({name: level for name, level in offered.levels.items() if name in own}, offered.epoch)
 
 

@@ -23,8 +23,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace.wire.messages import CREATE_TOPICS
+from millrace_broker.cluster.metadata_image import TopicInfo
 from millrace_broker.cluster.topics import check_new_partitions
-from millrace_broker.cluster.view import TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.mutations import Mutations

@@ -3,7 +3,7 @@
 v2  PRODUCER_FENCED      v3  flexible      v4  TRANSACTION_ABORTABLE
 
 Any broker may coordinate the group. The first request creates the topic, as FindCoordinator does. While the topic is
-not in this broker's view, the answer is COORDINATOR_NOT_AVAILABLE: the broker would take the group's partition for a
+not in this broker's image, the answer is COORDINATOR_NOT_AVAILABLE: the broker would take the group's partition for a
 deleted one, which needs no marker.
 """
 

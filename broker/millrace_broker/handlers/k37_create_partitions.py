@@ -43,7 +43,7 @@ async def _answer(
 ) -> Parts | Throttled:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
-    topics = services.metadata.view.topics
+    topics = services.metadata.image.topics
     known = [topic for topic in asked.values() if topic.name in topics]
     new_partitions = sum(max(topic.count - len(topics[topic.name].partitions), 0) for topic in known)
     results: list[CreatePartitionsTopicResultFields] = []

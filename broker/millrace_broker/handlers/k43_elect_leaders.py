@@ -19,7 +19,7 @@ from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ELECT_LEADERS
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked, said
@@ -44,12 +44,12 @@ def handle(services: Services, request: Request) -> Reply:
         return _answer(services, request.version, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None and message.election_type in (PREFERRED, UNCLEAN):
         return later(_elected(services, request.version, message))
-    kind, view = message.election_type, services.metadata.view
+    kind, image = message.election_type, services.metadata.image
     if message.topic_partitions is None:
-        everything = [(name, range(len(topic.partitions))) for name, topic in view.topics.items()]
-        results = [_results(view, kind, name, indexes, leave_out_unneeded=True) for name, indexes in everything]
+        everything = [(name, range(len(topic.partitions))) for name, topic in image.topics.items()]
+        results = [_results(image, kind, name, indexes, leave_out_unneeded=True) for name, indexes in everything]
     else:
-        results = [_results(view, kind, one.topic, one.partitions) for one in each(message.topic_partitions)]
+        results = [_results(image, kind, one.topic, one.partitions) for one in each(message.topic_partitions)]
     return _answer(services, request.version, ErrorCode.NONE, [one for one in each(results) if one["partition_result"]])
 
 
@@ -101,9 +101,9 @@ async def _elected(services: Services, version: int, message: ElectLeadersReques
 
 
 def _results(
-    view: ClusterView, kind: int, topic: str, indexes: Iterable[int], *, leave_out_unneeded: bool = False
+    image: MetadataImage, kind: int, topic: str, indexes: Iterable[int], *, leave_out_unneeded: bool = False
 ) -> ReplicaElectionResultFields:
-    outcomes = [(index, *_outcome(view, kind, topic, index)) for index in each(indexes)]
+    outcomes = [(index, *_outcome(image, kind, topic, index)) for index in each(indexes)]
     return {
         "topic": topic,
         "partition_result": [
@@ -114,13 +114,13 @@ def _results(
     }
 
 
-def _outcome(view: ClusterView, kind: int, name: str, index: int) -> tuple[ErrorCode, str]:
-    partition = view.partition(name, index)
+def _outcome(image: MetadataImage, kind: int, name: str, index: int) -> tuple[ErrorCode, str]:
+    partition = image.partition(name, index)
     if kind not in (PREFERRED, UNCLEAN):
         return ErrorCode.INVALID_REQUEST, f"election type {kind} is not known"
     if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{_missing(view, name, index)}. The partition does not exist."
-    if partition.leader in view.brokers:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{_missing(image, name, index)}. The partition does not exist."
+    if partition.leader in image.brokers:
         return ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by broker {partition.leader}"
     message = f"no replica of {name}-{index} is on a live broker"
     if kind == PREFERRED:
@@ -128,8 +128,8 @@ def _outcome(view: ClusterView, kind: int, name: str, index: int) -> tuple[Error
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message
 
 
-def _missing(view: ClusterView, name: str, index: int) -> str:
-    return f"No such partition as {name}-{index}" if name in view.topics else f"No such topic as {name}"
+def _missing(image: MetadataImage, name: str, index: int) -> str:
+    return f"No such partition as {name}-{index}" if name in image.topics else f"No such topic as {name}"
 
 
 API = Api(ApiKey.ELECT_LEADERS, VersionRange(0, 2), handle, guards=(GUARD,))

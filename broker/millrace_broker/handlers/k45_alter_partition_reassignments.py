@@ -16,7 +16,7 @@ from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.controller_answers import asked, said
@@ -41,9 +41,9 @@ def handle(services: Services, request: Request) -> Reply:
         return _answer(services, request.version, message, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None:
         return later(_reassigned(services, request.version, message))
-    view = services.metadata.view
+    image = services.metadata.image
     responses: list[ReassignableTopicResponseFields] = [
-        {"name": topic.name, "partitions": [_result(view, topic.name, one) for one in each(topic.partitions)]}
+        {"name": topic.name, "partitions": [_result(image, topic.name, one) for one in each(topic.partitions)]}
         for topic in each(message.topics)
     ]
     return _answer(services, request.version, message, ErrorCode.NONE, responses)
@@ -103,13 +103,15 @@ def _answer(
     return answer(services, ALTER_PARTITION_REASSIGNMENTS, version, fields)
 
 
-def _result(view: ClusterView, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponseFields:
-    code, message = _outcome(view, topic, wanted.partition_index, wanted.replicas)
+def _result(image: MetadataImage, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponseFields:
+    code, message = _outcome(image, topic, wanted.partition_index, wanted.replicas)
     return {"partition_index": wanted.partition_index, "error_code": code, "error_message": message}
 
 
-def _outcome(view: ClusterView, name: str, index: int, replicas: Sequence[int] | None) -> tuple[ErrorCode, str | None]:
-    partition = view.partition(name, index)
+def _outcome(
+    image: MetadataImage, name: str, index: int, replicas: Sequence[int] | None
+) -> tuple[ErrorCode, str | None]:
+    partition = image.partition(name, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
     if replicas is None:
@@ -117,7 +119,7 @@ def _outcome(view: ClusterView, name: str, index: int, replicas: Sequence[int] |
     current = partition.replicas
     if tuple(replicas) == current:
         return ErrorCode.NONE, None
-    unknown = sorted(set(replicas) - set(view.brokers))
+    unknown = sorted(set(replicas) - set(image.brokers))
     reason = f"unknown are {unknown}" if unknown else f"it stays on {list(current)}: replicas are not moved yet"
     return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name}-{index} to {list(replicas)}: {reason}"
 

@@ -32,7 +32,7 @@ def handle(services: Services, request: Request) -> Reply:
     try:
         GUARD.check(services, request.session)
         check_filter(components)
-        configs = services.metadata.view.client_configs
+        configs = services.metadata.image.client_configs
         fields["entries"] = [_entry(one) for one in found(configs, components, is_strict=message.strict)]
     except MillraceError as error:
         fields |= {"error_code": error.code, "error_message": str(error)}

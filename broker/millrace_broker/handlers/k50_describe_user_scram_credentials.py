@@ -40,7 +40,7 @@ def handle(services: Services, request: Request) -> Reply:
             "results": (),
         }
         return answer(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, denied)
-    users = users_of(services.metadata.view.client_configs)
+    users = users_of(services.metadata.image.client_configs)
     times = Counter(user.name for user in each(message.users or ()))
     if not times:
         times = Counter(sorted(user for user, config in users.items() if not config.keys().isdisjoint(MECHANISMS)))

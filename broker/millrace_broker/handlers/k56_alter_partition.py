@@ -22,7 +22,7 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.alter_partition import (
     AskedPartition,
     IsrProposal,

@@ -14,7 +14,7 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLUSTER
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
-from millrace_broker.cluster.view import reachable
+from millrace_broker.cluster.metadata_image import reachable
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
@@ -45,15 +45,15 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def _described(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponseFields:
-    view = services.metadata.view
+    image = services.metadata.image
     brokers: list[DescribeClusterBrokerFields] = [
-        {"broker_id": one, "host": at.host, "port": at.port, "rack": view.brokers[one].rack, "is_fenced": False}
-        for one, at in reachable(view, request.session.listener).items()
+        {"broker_id": one, "host": at.host, "port": at.port, "rack": image.brokers[one].rack, "is_fenced": False}
+        for one, at in reachable(image, request.session.listener).items()
     ]
     return {
         **_refused(ErrorCode.NONE, None),
-        "cluster_id": view.cluster_id,
-        "controller_id": view.controller_id,
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
         "brokers": brokers,
         "cluster_authorized_operations": (
             _operations(services, request) if message.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED

@@ -15,7 +15,7 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import CONSUMER_GROUP_DESCRIBE
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
 from millrace_broker.groups.consumer.state import GroupState
@@ -57,8 +57,8 @@ def _group(services: Services, request: Request, group_id: str, *, with_operatio
         group = services.consumer_groups.find(services.groups, group_id)
     except GroupError as error:
         return _refused(group_id, error.code, str(error))
-    view = services.metadata.view
-    if not all(TOPIC_GUARD.permits(services, request.session, name) for name in _topics_read(group.state, view)):
+    image = services.metadata.image
+    if not all(TOPIC_GUARD.permits(services, request.session, name) for name in _topics_read(group.state, image)):
         return _refused(group_id, TOPIC_GUARD.error, "the group reads topics that the client may not describe")
     default = services.consumer_groups.config.default_assignor
     operations = (
@@ -66,14 +66,14 @@ def _group(services: Services, request: Request, group_id: str, *, with_operatio
         if with_operations
         else OPERATIONS_NOT_ASKED
     )
-    return {**_described(group_id, group, default, view), "authorized_operations": operations}
+    return {**_described(group_id, group, default, image), "authorized_operations": operations}
 
 
-def _topics_read(state: GroupState, view: ClusterView) -> list[str]:
+def _topics_read(state: GroupState, image: MetadataImage) -> list[str]:
     """Returns the topics of which members have, or are to have, partitions: by name or by pattern."""
     assignments = [*state.targets.values(), *(member.current.assigned for member in state.members.values())]
     ids = {one.topic_id for assignment in assignments for one in assignment}
-    return sorted(topic.name for topic in view.topics.values() if topic.topic_id in ids)
+    return sorted(topic.name for topic in image.topics.values() if topic.topic_id in ids)
 
 
 def _refused(group_id: str, code: ErrorCode, message: str | None) -> DescribedGroupFields:
@@ -89,9 +89,11 @@ def _refused(group_id: str, code: ErrorCode, message: str | None) -> DescribedGr
     }
 
 
-def _described(group_id: str, group: ConsumerGroup, default_assignor: str, view: ClusterView) -> DescribedGroupFields:
+def _described(
+    group_id: str, group: ConsumerGroup, default_assignor: str, image: MetadataImage
+) -> DescribedGroupFields:
     state = group.state
-    names = {topic.topic_id: topic.name for topic in view.topics.values()}
+    names = {topic.topic_id: topic.name for topic in image.topics.values()}
     return {
         "group_id": group_id,
         "error_code": ErrorCode.NONE,

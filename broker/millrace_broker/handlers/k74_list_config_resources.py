@@ -49,12 +49,12 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def _names(services: Services, kind: int) -> Iterable[str]:
-    view = services.metadata.view
+    image = services.metadata.image
     if kind == ResourceType.TOPIC:
-        return view.topics
+        return image.topics
     if kind == ResourceType.GROUP:
-        return [name for name, config in view.group_configs.items() if config]
-    return map(str, view.brokers) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else ()
+        return [name for name, config in image.group_configs.items() if config]
+    return map(str, image.brokers) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else ()
 
 
 API = Api(ApiKey.LIST_CONFIG_RESOURCES, VersionRange(0, 1), handle, guards=(GUARD,))

@@ -22,8 +22,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, InTurns, Request, Services
 from millrace_broker.handlers.authorized_operations import authorized_operations
@@ -66,21 +66,21 @@ def handle(services: Services, request: Request) -> InTurns:
 
 
 def _page_of(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Parts:
-    view = services.metadata.view
+    image = services.metadata.image
     limit = max(min(message.response_partition_limit, services.config.max_request_partition_size_limit), 1)
     cursor = None if message.cursor is None else Cursor(message.cursor.topic_name, message.cursor.partition_index)
     named = [topic.name for topic in each(message.topics)]
     try:
-        asked = _names(view, named, cursor)
+        asked = _names(image, named, cursor)
     except InvalidRequestError as error:
         refused = [_missing(name, error.code, OPERATIONS_NOT_ASKED) for name in each(named)]
         fields: DescribeTopicPartitionsResponseFields = {"throttle_time": 0, "topics": refused}
     else:
         guard = GUARD if named else ALL_GUARD
         names = [name for name in each(asked) if guard.permits(services, request.session, name)]
-        page = paged([(name, _count(view, name)) for name in each(names)], cursor, limit)
-        reached = reachable(view, request.session.listener)
-        topics = [_topic(services, request.session, view, reached, place) for place in each(page.topics)]
+        page = paged([(name, _count(image, name)) for name in each(names)], cursor, limit)
+        reached = reachable(image, request.session.listener)
+        topics = [_topic(services, request.session, image, reached, place) for place in each(page.topics)]
         permitted = frozenset(each(names))
         denied = [name for name in each(asked) if name not in permitted] if named else []
         topics += [_missing(name, GUARD.error, OPERATIONS_NOT_ASKED) for name in each(denied)]
@@ -108,8 +108,8 @@ def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) 
     return Page(page, None)
 
 
-def _names(view: ClusterView, named: Sequence[str], cursor: Cursor | None) -> list[str]:
-    names = sorted(set(each(named)) if named else view.topics)
+def _names(image: MetadataImage, named: Sequence[str], cursor: Cursor | None) -> list[str]:
+    names = sorted(set(each(named)) if named else image.topics)
     if cursor is None:
         return names
     if cursor.partition < 0:
@@ -119,18 +119,18 @@ def _names(view: ClusterView, named: Sequence[str], cursor: Cursor | None) -> li
     return [name for name in each(names) if name >= cursor.topic]
 
 
-def _count(view: ClusterView, name: str) -> int:
-    return len(view.topics[name].partitions) if name in view.topics else 0
+def _count(image: MetadataImage, name: str) -> int:
+    return len(image.topics[name].partitions) if name in image.topics else 0
 
 
 def _topic(
-    services: Services, session: ClientSession, view: ClusterView, reached: Mapping[int, Endpoint], place: Place
+    services: Services, session: ClientSession, image: MetadataImage, reached: Mapping[int, Endpoint], place: Place
 ) -> DescribeTopicPartitionsResponseTopicFields:
     name, first, end = place
-    topic = view.topics.get(name)
+    topic = image.topics.get(name)
     operations = authorized_operations(services, session, ResourceType.TOPIC, name)
     if topic is not None:
-        partitions = [_partition(view, reached, one) for one in topic.partitions[first:end]]
+        partitions = [_partition(image, reached, one) for one in topic.partitions[first:end]]
         return _described(topic, partitions, operations)
     try:
         check_topic_name(name)
@@ -153,9 +153,9 @@ def _described(
 
 
 def _partition(
-    view: ClusterView, reached: Mapping[int, Endpoint], one: PartitionInfo
+    image: MetadataImage, reached: Mapping[int, Endpoint], one: PartitionInfo
 ) -> DescribeTopicPartitionsResponsePartitionFields:
-    leader, error_code = told_leader(one, view, reached)
+    leader, error_code = told_leader(one, image, reached)
     return {
         "error_code": error_code,
         "partition_index": one.index,
@@ -165,7 +165,7 @@ def _partition(
         "isr_nodes": one.isr,
         "eligible_leader_replicas": (),
         "last_known_elr": (),
-        "offline_replicas": offline_replicas(one, view),
+        "offline_replicas": offline_replicas(one, image),
     }
 
 

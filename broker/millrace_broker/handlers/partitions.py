@@ -21,7 +21,7 @@ from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
 from millrace.wire.leader import LeaderHint, NodeEndpoint
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, reachable
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, reachable
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation, Replica
@@ -78,14 +78,14 @@ def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHi
 
 def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) -> list[NodeEndpoint]:
     """Returns the address of each leader once, for clients of a listener; a leader without it is left out."""
-    view = services.metadata.view
-    reached = reachable(view, listener)
+    image = services.metadata.image
+    reached = reachable(image, listener)
     leaders = sorted({hint.leader for hint in hints if hint.leader in reached})
-    return [NodeEndpoint(one, reached[one].host, reached[one].port, view.brokers[one].rack) for one in leaders]
+    return [NodeEndpoint(one, reached[one].host, reached[one].port, image.brokers[one].rack) for one in leaders]
 
 
 def told_leader(
-    partition: PartitionInfo, view: ClusterView, reached: Mapping[int, Endpoint], *, names_listeners: bool = True
+    partition: PartitionInfo, image: MetadataImage, reached: Mapping[int, Endpoint], *, names_listeners: bool = True
 ) -> tuple[int, ErrorCode]:
     """Returns the leader that clients of a listener are told, or -1 and the error that says why they can't reach it.
 
@@ -94,7 +94,7 @@ def told_leader(
     """
     if partition.leader in reached:
         return partition.leader, ErrorCode.NONE
-    lacks_listener = names_listeners and partition.leader in view.brokers
+    lacks_listener = names_listeners and partition.leader in image.brokers
     return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if lacks_listener else ErrorCode.LEADER_NOT_AVAILABLE
 
 

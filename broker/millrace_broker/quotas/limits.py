@@ -62,7 +62,7 @@ def levels(client: Client) -> Iterator[tuple[str, Client]]:
 
 
 class QuotaLimits:
-    """The quotas of one view of the cluster; those that were found are remembered."""
+    """The quotas of one image of the cluster; those that were found are remembered."""
 
     def __init__(self, configs: Configs) -> None:
         self._of_kind = {kind: _values(configs, kind.value) for kind in QuotaKind}

@@ -45,7 +45,7 @@ class TransactionCoordinator:
     Args:
         config: the properties of transactions.
         replicas: the partitions that this broker leads; states are written to and read from these.
-        metadata: has the current view of the cluster.
+        metadata: has the current metadata image.
         topics: creates the topic of states.
         markers: ends transactions in partitions, of this broker and of others.
         deletions: tells whether a partition in which a transaction can't be ended is deleted.

@@ -83,9 +83,9 @@ def in_folder(folder: str) -> Iterator[StoredUsers]:
         store.start(lambda _: None)
 
         def change(entity: str, change: Change) -> None:
-            store.set_client_config(entity, change(store.view().client_configs.get(entity, {})))
+            store.set_client_config(entity, change(store.image().client_configs.get(entity, {})))
 
-        yield StoredUsers(lambda: store.view().client_configs, change)
+        yield StoredUsers(lambda: store.image().client_configs, change)
     except BlockingIOError:
         raise DataDirInUseError(f"{folder}: a broker runs there; ask it (--bootstrap)") from None
     finally:

@@ -106,7 +106,7 @@ class Home:
             "replica_state": {"replica_id": replica_id, "replica_epoch": wanted.pop("replica_epoch", -1)},
             "topics": [
                 {
-                    "topic_id": self.metadata.view.topics[key.topic].topic_id,
+                    "topic_id": self.metadata.image.topics[key.topic].topic_id,
                     "partitions": [
                         {
                             "partition": key.partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from millrace.errors import ErrorCode, StorageError
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.groups import membership
 from millrace_broker.groups.consumer.classic_members import write_assignment
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -114,9 +114,9 @@ class Broker:
         self.config = GroupConfig(group_initial_rebalance_delay_ms=0)
         self.clock = ManualClock()
         self.timers: dict[object, tuple[int, Callable[[], None]]] = {}
-        self.view = view_of(4)
+        self.image = image_of(4)
         consumer = ConsumerGroupConfig.from_properties(properties)
-        self.consumer_groups = ConsumerGroups(consumer, self.config, lambda: self.view)
+        self.consumer_groups = ConsumerGroups(consumer, self.config, lambda: self.image)
         replicas: Any = self.log
         self._coordinator = cast("GroupCoordinator", self)
         self._shard = Shard(
@@ -218,10 +218,10 @@ class Broker:
         return Broker(self.log)
 
 
-def view_of(count: int) -> ClusterView:
+def image_of(count: int) -> MetadataImage:
     """Returns a cluster with one topic of so many partitions."""
     partitions = tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(count))
-    return ClusterView("c", 1, {1: BrokerInfo(1, "h", 1)}, {"a": TopicInfo("a", TOPIC, partitions, {})})
+    return MetadataImage("c", 1, {1: BrokerInfo(1, "h", 1)}, {"a": TopicInfo("a", TOPIC, partitions, {})})
 
 
 def subscription(owned: Sequence[int], version: int, user_data: bytes | None = None) -> bytes:

@@ -17,9 +17,9 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.group_config import GroupConfig
@@ -113,7 +113,7 @@ class Home:
         fs: FileSystem | None = None,
     ) -> None:
         self.timers: list[Timer] = []
-        self.created: set[tuple[str, int]] = set()  # partitions that ZooKeeper has, whatever the view says
+        self.created: set[tuple[str, int]] = set()  # partitions that ZooKeeper has, whatever the image says
         self.clock = ManualClock()
         fs = fs or OsFileSystem()
         self.logs = LogManager(fs, self.clock, [str(folder)], {}, "A" * 22, 1)
@@ -123,7 +123,7 @@ class Home:
             key.topic: TopicInfo(key.topic, UUID(int=number), (PartitionInfo(0, leader, 0, (1,), (1,)),), {})
             for number, key in enumerate(PARTITIONS, 1)
         }
-        self.metadata = MetadataCache(ClusterView("c", 1, {}, self.topics))
+        self.metadata = MetadataCache(MetadataImage("c", 1, {}, self.topics))
         store = LocalStore(fs, str(folder))
         manager = TopicManager(BrokerConfig.from_properties({}), store, self.metadata, lambda _: None)
         self.groups = GroupCoordinator(
@@ -165,10 +165,10 @@ class Home:
         assert errors == [ErrorCode.NONE]
 
     def move(self, key: TopicPartition, leader: int) -> None:
-        """Lets the cluster's view have another leader of a topic."""
+        """Lets the cluster's image have another leader of a topic."""
         topic = self.topics[key.topic]
         self.topics[key.topic] = replace(topic, partitions=(PartitionInfo(0, leader, 1, (leader,), (leader,)),))
-        self.metadata.update(ClusterView("c", 1, {}, dict(self.topics)))
+        self.metadata.update(MetadataImage("c", 1, {}, dict(self.topics)))
 
     async def init_error(self) -> ErrorCode:
         """Returns the error of InitProducerId for transaction `t`."""

@@ -101,7 +101,7 @@ def test_a_part_that_fails_once_keeps_a_topic_from_nobody_and_is_told_again(play
         services = broker._services
         services.authorizer = authorizer = ForgetfulAuthorizer()
         await services.topics.create("events")
-        assert "events" in services.metadata.view.topics
+        assert "events" in services.metadata.image.topics
         assert broker._health().not_ready == (
             "a change of the cluster has no effect yet: access control: its own store is not there",
         )

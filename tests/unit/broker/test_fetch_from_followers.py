@@ -11,7 +11,7 @@ from millrace.errors import ErrorCode
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.fetch import PartitionFetched
-from millrace_broker.cluster.view import BrokerInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo
 from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
 from millrace_broker.replication.roles import Leadership
 from millrace_support.broker_with_followers import BATCH, FIRST, LEADER, Home, broker_with_followers, until
@@ -35,10 +35,10 @@ def play(tmp_path: Path) -> Callable[[Scene], None]:
 
 def in_racks(home):
     """Puts the leader into rack a, and its followers 2 and 3 into rack b."""
-    view = home.metadata.view
+    image = home.metadata.image
     others = {each: BrokerInfo(each, "127.0.0.1", 9000 + each, "b") for each in (2, 3)}
-    me = replace(view.brokers[home.broker_id], rack="a")
-    home.metadata.update(replace(view, brokers={home.broker_id: me, **others}))
+    me = replace(image.brokers[home.broker_id], rack="a")
+    home.metadata.update(replace(image, brokers={home.broker_id: me, **others}))
     home.services.config = replace(home.services.config, replica_selector_class=RACK_AWARE_SELECTOR)
 
 
@@ -86,10 +86,10 @@ def test_followers_and_consumers_of_brokers_without_a_selector_stay(play):
 
 
 def follow(home, leader=OTHER, epoch=EPOCH):
-    view = home.metadata.view
-    topic = view.topics[FIRST.topic]
+    image = home.metadata.image
+    topic = image.topics[FIRST.topic]
     partitions = tuple(replace(one, leader=leader, leader_epoch=epoch) for one in topic.partitions)
-    home.metadata.update(replace(view, topics={FIRST.topic: replace(topic, partitions=partitions)}))
+    home.metadata.update(replace(image, topics={FIRST.topic: replace(topic, partitions=partitions)}))
     topic_id = topic.topic_id
     return home.replicas.follow(FIRST, topic_id, {}, leader=leader, leader_epoch=epoch)
 

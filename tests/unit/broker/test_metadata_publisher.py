@@ -1,63 +1,63 @@
-"""How views pass from the metadata store's threads to the event loop, and from there to each listener."""
+"""How images pass from the metadata store's threads to the event loop, and from there to each listener."""
 
 import asyncio
 from dataclasses import replace
 
 import pytest
 
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.metadata_publisher import (
     LONGEST_PAUSE_S,
     MetadataListener,
     MetadataPublisher,
-    NewestView,
+    NewestImage,
     _next_pause_s,
 )
 
-VIEW = ClusterView("c", 1, {}, {})
+VIEW = MetadataImage("c", 1, {}, {})
 NEWER = replace(VIEW, controller_id=2)
 
 
 def played(scene):
     async def run():
-        return await asyncio.wait_for(scene(NewestView(asyncio.get_running_loop())), 30)
+        return await asyncio.wait_for(scene(NewestImage(asyncio.get_running_loop())), 30)
 
     return asyncio.run(run())
 
 
 def test_a_view_that_was_not_taken_gives_way_to_a_newer_one():
-    async def scene(views):
-        views.put(VIEW)
-        views.put(NEWER)
-        return await views.take(), views.take_at_once()
+    async def scene(images):
+        images.put(VIEW)
+        images.put(NEWER)
+        return await images.take(), images.take_at_once()
 
     assert played(scene) == (NEWER, None)
 
 
 def test_a_view_of_another_thread_ends_the_waiting():
-    async def scene(views):
-        taking = asyncio.ensure_future(views.take())
+    async def scene(images):
+        taking = asyncio.ensure_future(images.take())
         await asyncio.sleep(0)
-        await asyncio.to_thread(views.put, VIEW)
+        await asyncio.to_thread(images.put, VIEW)
         return await taking
 
     assert played(scene) is VIEW
 
 
 def test_the_last_view_is_taken_after_the_end_too():
-    async def scene(views):
-        views.put(VIEW)
-        views.close()
-        return await views.take(), await views.take()
+    async def scene(images):
+        images.put(VIEW)
+        images.close()
+        return await images.take(), await images.take()
 
     assert played(scene) == (VIEW, None)
 
 
 def test_the_end_ends_the_waiting():
-    async def scene(views):
-        taking = asyncio.ensure_future(views.take())
+    async def scene(images):
+        taking = asyncio.ensure_future(images.take())
         await asyncio.sleep(0)
-        views.close()
+        images.close()
         return await taking
 
     assert played(scene) is None
@@ -81,13 +81,13 @@ class Heard:
         self.enough.set()
 
 
-def told(view, *all_heard):
-    """Publishes a view after VIEW; returns once each listener has acted upon it."""
+def told(image, *all_heard):
+    """Publishes an image after VIEW; returns once each listener has acted upon it."""
 
-    async def scene(views):
-        publisher = MetadataPublisher([one.listener for one in all_heard], views)
+    async def scene(images):
+        publisher = MetadataPublisher([one.listener for one in all_heard], images)
         publisher.follow(VIEW)
-        views.put(view)
+        images.put(image)
         for one in all_heard:
             await one.enough.wait()
         await publisher.stop()
@@ -115,13 +115,13 @@ def test_a_listener_that_fails_is_told_again_and_keeps_no_other_from_it(place):
 def test_what_a_listener_has_missed_is_in_the_next_view():
     failing = Heard("failing", failures=1)
 
-    async def scene(views):
-        publisher = MetadataPublisher([failing.listener], views)
+    async def scene(images):
+        publisher = MetadataPublisher([failing.listener], images)
         publisher.follow(VIEW)
-        views.put(NEWER)
+        images.put(NEWER)
         await failing.has_failed.wait()
         assert publisher.troubles == ("failing: not now",)
-        views.put(replace(VIEW, controller_id=3))
+        images.put(replace(VIEW, controller_id=3))
         await failing.enough.wait()
         await publisher.stop()
 
@@ -130,9 +130,9 @@ def test_what_a_listener_has_missed_is_in_the_next_view():
 
 
 def test_a_broker_whose_listener_fails_does_not_start():
-    async def scene(views):
+    async def scene(images):
         with pytest.raises(LookupError, match="not now"):
-            await MetadataPublisher([Heard("failing", failures=1).listener], views).start(VIEW)
+            await MetadataPublisher([Heard("failing", failures=1).listener], images).start(VIEW)
 
     played(scene)
 

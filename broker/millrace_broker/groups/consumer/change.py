@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 import xxhash
 
 from millrace.errors import FencedMemberEpochError
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, TopicIdPartition, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, TopicIdPartition, TopicInfo
 from millrace_broker.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
 from millrace_broker.groups.consumer.member import (
     NOTHING,
@@ -65,12 +65,12 @@ INT32 = struct.Struct("<i")
 NO_TOPICS = 0
 
 
-def group_hash(topic_names: Iterable[str], view: ClusterView) -> int:
+def group_hash(topic_names: Iterable[str], image: MetadataImage) -> int:
     """Returns the hash, as a signed number, of those of the topics that exist."""
-    topics = [view.topics[name] for name in sorted(set(topic_names) & view.topics.keys())]
+    topics = [image.topics[name] for name in sorted(set(topic_names) & image.topics.keys())]
     if not topics:
         return NO_TOPICS
-    return _signed(xxhash.xxh3_64_intdigest(b"".join(HALF.pack(topic_hash(topic, view.brokers)) for topic in topics)))
+    return _signed(xxhash.xxh3_64_intdigest(b"".join(HALF.pack(topic_hash(topic, image.brokers)) for topic in topics)))
 
 
 def topic_hash(topic: TopicInfo, brokers: Mapping[int, BrokerInfo]) -> int:
@@ -182,7 +182,7 @@ class Surroundings:
     """
 
     config: ConsumerGroupConfig
-    view: ClusterView
+    image: MetadataImage
     now_ms: int
     may_describe: Callable[[str], bool] | None = any_topic
 
@@ -248,22 +248,22 @@ class Change:
 
     def _metadata_hash(self, *, subscription_changed: bool) -> int:
         """Returns the hash of the group's topics; it is computed only where it may have changed."""
-        state, view = self.state, self.surroundings.view
-        if state.compared_with is view and not subscription_changed:
+        state, image = self.state, self.surroundings.image
+        if state.compared_with is image and not subscription_changed:
             return state.metadata_hash
         topics = state.topic_names()
-        if state.compared_with is view and topics == state.compared_topics:
+        if state.compared_with is image and topics == state.compared_topics:
             return state.metadata_hash
-        metadata_hash = group_hash(topics, view)
+        metadata_hash = group_hash(topics, image)
         if metadata_hash == state.metadata_hash:
-            state.compared_with, state.compared_topics = view, topics
+            state.compared_with, state.compared_topics = image, topics
         return metadata_hash
 
     def _next_epoch(self, metadata_hash: int) -> None:
         if self.state.has_partitions_record:  # the hash has taken its place (KIP-1101)
             self.put(Kind.PARTITIONS, "", None)
         self.put(Kind.GROUP, "", GroupEpoch(self.state.epoch + 1, metadata_hash))
-        self.state.compared_with = self.surroundings.view
+        self.state.compared_with = self.surroundings.image
         self.state.compared_topics = self.state.topic_names()
 
     def _delete(self, member_id: str) -> None:
@@ -274,7 +274,7 @@ class Change:
         if self.state.epoch <= self.state.target_epoch:
             return
         assignor = self.state.preferred_assignor(self.surroundings.config.default_assignor)
-        for member_id, target in new_targets(self.state, self.surroundings.view.topics, assignor).items():
+        for member_id, target in new_targets(self.state, self.surroundings.image.topics, assignor).items():
             if target != self.state.targets.get(member_id):
                 self.put(Kind.TARGET, member_id, target)
         self.put(Kind.TARGET_EPOCH, "", TargetEpoch(self.state.epoch))
@@ -291,7 +291,7 @@ class Change:
         for pattern, resolved in sorted(self.state.patterns.items()):
             if self._topics_of(pattern) != resolved.topic_names:
                 self._resolve(pattern)
-        self.state.patterns_resolved_in = self.surroundings.view
+        self.state.patterns_resolved_in = self.surroundings.image
         self.state.patterns_resolved_ms = self.surroundings.now_ms
 
     def _patterns_are_due(self) -> bool:
@@ -305,7 +305,7 @@ class Change:
             return False
         newest_ms = max(resolved.timestamp_ms for resolved in state.patterns.values())
         passed_ms = surroundings.now_ms - max(newest_ms, state.patterns_resolved_ms)
-        if state.patterns_resolved_in is surroundings.view:
+        if state.patterns_resolved_in is surroundings.image:
             return passed_ms >= surroundings.config.group_consumer_regex_refresh_interval_ms
         return passed_ms >= PATTERN_REFRESH_MIN_INTERVAL_MS
 
@@ -318,7 +318,7 @@ class Change:
         """Returns the topics that a pattern stands for: those that the member which makes the change may describe."""
         may_describe = self.surroundings.may_describe
         assert may_describe is not None, "there is a heartbeat"
-        return frozenset(filter(may_describe, matching(pattern, self.surroundings.view.topics)))
+        return frozenset(filter(may_describe, matching(pattern, self.surroundings.image.topics)))
 
     def _drop_unused_patterns(self) -> None:
         for pattern in sorted(self.state.patterns.keys() - self._patterns_in_use()):

@@ -30,7 +30,7 @@ from millrace.errors import (
 )
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT32, Encoder
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.consumer.change import Change
 from millrace_broker.groups.consumer.heartbeat import check_size, known_static_member
@@ -148,7 +148,7 @@ def join(change: Change, request: Join, member_id: str) -> JoinResult:
         classic=ClassicMetadata(request.session_timeout_ms, protocols),
     )
     change.rebalance_if(change.set_metadata(member, metadata))
-    change.reconcile(member_id, by_id(subscription.owned, change.surroundings.view))
+    change.reconcile(member_id, by_id(subscription.owned, change.surroundings.image))
     return JoinResult(
         error=ErrorCode.NONE,
         member_id=member_id,
@@ -158,7 +158,7 @@ def join(change: Change, request: Join, member_id: str) -> JoinResult:
     )
 
 
-def sync(state: GroupState, request: Sync, view: ClusterView) -> SyncResult:
+def sync(state: GroupState, request: Sync, image: MetadataImage) -> SyncResult:
     """Returns what is assigned to a classic member now, or REBALANCE_IN_PROGRESS where it has to join again."""
     member = classic_member(state, request.member_id, request.instance_id)
     _check_generation(member, request.generation)
@@ -173,7 +173,7 @@ def sync(state: GroupState, request: Sync, view: ClusterView) -> SyncResult:
             f"member {member.member_id} asks for protocol {asked_for}; it has joined with {joined_with}"
         )
     version = subscription_version(protocol.metadata)
-    assigned = write_assignment(by_name(member.current.assigned, view), version)
+    assigned = write_assignment(by_name(member.current.assigned, image), version)
     return SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assigned)
 
 
@@ -204,17 +204,17 @@ def leavers(state: GroupState, leaving: Sequence[Leaving]) -> list[str | ErrorCo
     return found
 
 
-def by_id(partitions: Partitions, view: ClusterView) -> Assignment:
+def by_id(partitions: Partitions, image: MetadataImage) -> Assignment:
     """Returns the partitions of those topics that exist, by topic id."""
     return assignment_of(
-        {view.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in view.topics}
+        {image.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in image.topics}
     )
 
 
-def by_name(assignment: Assignment, view: ClusterView) -> Partitions:
+def by_name(assignment: Assignment, image: MetadataImage) -> Partitions:
     """Returns the partitions of those topics that exist, by topic name."""
     topics = by_topic(assignment)
-    names = {topic.topic_id: topic.name for topic in view.topics.values() if topic.topic_id in topics}
+    names = {topic.topic_id: topic.name for topic in image.topics.values() if topic.topic_id in topics}
     return {names[topic_id]: indexes for topic_id, indexes in topics.items() if topic_id in names}
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError, InvalidConfigError
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer.change import Surroundings
 from millrace_broker.groups.consumer.classic_members import leavers
@@ -64,11 +64,11 @@ class Home:
 
     config: ConsumerGroupConfig
     classic_config: GroupConfig
-    view: Callable[[], ClusterView]
+    image: Callable[[], MetadataImage]
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
         """Returns the timeouts of the group: its own where it has some, else the broker's."""
-        own = self.view().group_configs.get(group_id)
+        own = self.image().group_configs.get(group_id)
         return _with_own(self.config, tuple(own.items())) if own else self.config
 
 
@@ -199,7 +199,7 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     def _situation(self, now_ms: int, event: Event | None) -> Situation:
         may_describe = event.request.may_describe if isinstance(event, Beat) else None
-        surroundings = Surroundings(self._home.config_of(self.group_id), self._home.view(), now_ms, may_describe)
+        surroundings = Surroundings(self._home.config_of(self.group_id), self._home.image(), now_ms, may_describe)
         return Situation(self.state, surroundings, self._home.classic_config, self._predecessor)
 
 
@@ -219,14 +219,14 @@ class ConsumerGroups:
     Args:
         config: the properties of the consumer group protocol.
         classic_config: the properties of classic groups, which consumer groups may become.
-        view: returns the current view of the cluster.
+        image: returns the current metadata image.
     """
 
     def __init__(
-        self, config: ConsumerGroupConfig, classic_config: GroupConfig, view: Callable[[], ClusterView]
+        self, config: ConsumerGroupConfig, classic_config: GroupConfig, image: Callable[[], MetadataImage]
     ) -> None:
         self.config = config
-        self._home = Home(config, classic_config, view)
+        self._home = Home(config, classic_config, image)
 
     @property
     def replayers(self) -> dict[int, Replay]:

@@ -1,7 +1,7 @@
 """The decisions of a consumer group as functions of its state and an event.
 
-They change nothing, but for the views of the cluster that the state was last compared with, which save work. An outcome
-is one of these:
+They change nothing, but for the metadata images that the state was last compared with, which save work. An outcome is
+one of these:
 
     Unchanged   there is nothing to store: the effects, mostly answers, are performed at once
     Changed     records make another state; once they are stored, the group adopts it and the effects are performed
@@ -135,7 +135,7 @@ def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
 def answer_sync(situation: Situation, request: Sync) -> Effects:
     """Returns the answer to SyncGroup, and what it means for the member's timers."""
     try:
-        result = classic_members.sync(situation.state, request, situation.surroundings.view)
+        result = classic_members.sync(situation.state, request, situation.surroundings.image)
     except GroupError as error:
         return [Answer(request.ticket, SyncResult(error.code))]
     member = situation.state.members[request.member_id]
@@ -232,8 +232,8 @@ def _may_downgrade(situation: Situation, change: Change) -> bool:
 def _downgraded(
     situation: Situation, state: GroupState, change: Change, effects: Effects, *, rebalances: bool
 ) -> Succeeded:
-    members, view = tuple(change.state.members.values()), situation.surroundings.view
-    successor = downgrade(state, members, view, situation.classic_config, situation.surroundings.now_ms)
+    members, image = tuple(change.state.members.values()), situation.surroundings.image
+    successor = downgrade(state, members, image, situation.classic_config, situation.surroundings.now_ms)
     return Succeeded((*_tombstones(situation.state), successor.record()), successor, effects, rebalances)
 
 

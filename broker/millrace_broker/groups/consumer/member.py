@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.patterns import Pattern, compiled
 
 KEPT_PATTERNS = 128

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from millrace.errors import CorruptRecordError, GroupIdNotFoundError
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.classic.members import Member as ClassicMember
@@ -60,7 +60,7 @@ def check_upgrade(group: ClassicGroup, config: ConsumerGroupConfig) -> None:
 def upgrade(change: Change, group: ClassicGroup) -> None:
     """Writes the members of a classic group into a new consumer group."""
     try:
-        members = [_upgraded(member, group, change.surroundings.view) for member in group.members]
+        members = [_upgraded(member, group, change.surroundings.image) for member in group.members]
     except CorruptRecordError as error:
         reason = "a subscription or an assignment of its members can't be read"
         raise GroupIdNotFoundError(CANNOT.format(group.group_id, reason)) from error
@@ -74,7 +74,7 @@ def upgrade(change: Change, group: ClassicGroup) -> None:
         change.put(Kind.CURRENT, member.member_id, member.current)
 
 
-def _upgraded(member: ClassicMember, group: ClassicGroup, view: ClusterView) -> Member:
+def _upgraded(member: ClassicMember, group: ClassicGroup, image: MetadataImage) -> Member:
     # A group whose first rebalance is not complete has chosen no protocol yet.
     subscription = read_subscription(member.metadata(group.protocol_name) or member.protocols[0].metadata)
     partitions, user_data = read_assignment(member.assignment)
@@ -96,7 +96,7 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, view: ClusterView) -> 
     return Member(
         member.member_id,
         metadata,
-        CurrentAssignment(epoch, epoch, MemberState.STABLE, by_id(partitions, view)),
+        CurrentAssignment(epoch, epoch, MemberState.STABLE, by_id(partitions, image)),
     )
 
 
@@ -112,7 +112,7 @@ def may_downgrade(before: GroupState, after: Collection[Member], config: Consume
 
 
 def downgrade(
-    state: GroupState, members: Sequence[Member], view: ClusterView, config: GroupConfig, now_ms: int
+    state: GroupState, members: Sequence[Member], image: MetadataImage, config: GroupConfig, now_ms: int
 ) -> ClassicGroup:
     """Returns the classic group of these members, each with what is assigned to it now."""
     protocol = _common_protocol(members)
@@ -122,7 +122,7 @@ def downgrade(
         protocol_name=protocol,
         leader=members[0].member_id,
         state_timestamp_ms=now_ms,
-        members=tuple(_downgraded(member, protocol, view) for member in members),
+        members=tuple(_downgraded(member, protocol, image) for member in members),
     )
     offered = {
         member.member_id: tuple(JoinProtocol(one.name, one.metadata) for one in member.metadata.classic.protocols)
@@ -141,7 +141,7 @@ def _common_protocol(members: Sequence[Member]) -> str:
     return next((name for name in offers[0] if all(name in offer for offer in offers)), offers[0][0])
 
 
-def _downgraded(member: Member, protocol: str, view: ClusterView) -> StoredMember:
+def _downgraded(member: Member, protocol: str, image: MetadataImage) -> StoredMember:
     classic = member.metadata.classic
     assert classic is not None
     subscription = next(
@@ -155,5 +155,5 @@ def _downgraded(member: Member, protocol: str, view: ClusterView) -> StoredMembe
         rebalance_timeout_ms=member.metadata.rebalance_timeout_ms,
         session_timeout_ms=classic.session_timeout_ms,
         subscription=subscription,
-        assignment=write_assignment(by_name(member.current.assigned, view), subscription_version(subscription)),
+        assignment=write_assignment(by_name(member.current.assigned, image), subscription_version(subscription)),
     )

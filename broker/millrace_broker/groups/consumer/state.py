@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from millrace.errors import ErrorCode, UnknownMemberIdError
-from millrace_broker.cluster.view import ClusterView, TopicIdPartition
+from millrace_broker.cluster.metadata_image import MetadataImage, TopicIdPartition
 from millrace_broker.groups.consumer.member import (
     NOTHING,
     Assignment,
@@ -120,7 +120,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class GroupState:
-    """One group. Only `replay` changes it, but for the views that its topics and patterns were last compared with."""
+    """One group. Only `replay` changes it, but for the images that its topics and patterns were last compared with."""
 
     group_id: str
     epoch: int = 0
@@ -132,9 +132,9 @@ class GroupState:
     has_partitions_record: bool = False
     owners: dict[TopicIdPartition, str] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    compared_with: ClusterView | None = None
+    compared_with: MetadataImage | None = None
     compared_topics: frozenset[str] = frozenset()
-    patterns_resolved_in: ClusterView | None = None
+    patterns_resolved_in: MetadataImage | None = None
     patterns_resolved_ms: int = 0
 
     def copy(self) -> GroupState:

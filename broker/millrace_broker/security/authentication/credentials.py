@@ -1,7 +1,7 @@
-"""The SCRAM credentials of users, as the newest view of the cluster has them (`/config/users/[user]` in ZooKeeper).
+"""The SCRAM credentials of users, as the newest image of the cluster has them (`/config/users/[user]` in ZooKeeper).
 
 An unknown name gets a credential that is made up (`UnknownUsers`), so that nobody learns which users exist. Making it
-up costs the same for every name. Credentials are parsed when a view brings them, and not while somebody waits.
+up costs the same for every name. Credentials are parsed when an image brings them, and not while somebody waits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Table(NamedTuple):
 
 
 def user_entity(user: str) -> str:
-    """Returns the key of a user in `ClusterView.client_configs`."""
+    """Returns the key of a user in `MetadataImage.client_configs`."""
     return USERS + encode_name(user)
 
 

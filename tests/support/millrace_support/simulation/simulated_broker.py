@@ -21,8 +21,8 @@ from millrace.wire.api import ApiKey
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.metadata_update import MetadataUpdate, updated_view
-from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.metadata_image import MetadataImage
+from millrace_broker.cluster.metadata_update import MetadataUpdate, updated_image
 from millrace_broker.handlers import (
     k00_produce,
     k01_fetch,
@@ -215,7 +215,7 @@ class SimulatedBroker:
                 quota,
             ),
         )
-        metadata = MetadataCache(ClusterView(CLUSTER_ID, -1, {}, {}))
+        metadata = MetadataCache(MetadataImage(CLUSTER_ID, -1, {}, {}))
         self._coordinator = new_coordinator(
             self.replicas, metadata, world.clock, self._timers(), session_timeout_ms(world.network)
         )
@@ -276,7 +276,7 @@ class SimulatedBroker:
     def _take_update(self, update: MetadataUpdate) -> None:
         """Takes what the controller says of brokers and partitions."""
         metadata = self._services.metadata
-        metadata.update(updated_view(metadata.view, update))
+        metadata.update(updated_image(metadata.image, update))
         self.replicas.take_live_brokers(update.brokers)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -367,7 +367,7 @@ class SimulatedBroker:
 
     def _controllers_address(self) -> Address | None:
         """Returns where the controller listens that the newest metadata names."""
-        controller = self._services.metadata.view.controller_id
+        controller = self._services.metadata.image.controller_id
         return self.world.network.address(self.id, controller) if controller in self.world.brokers else None
 
 

@@ -36,7 +36,7 @@ def new_coordinator(
         group_consumer_session_timeout_ms=session_timeout_ms,
         group_consumer_min_session_timeout_ms=session_timeout_ms,
     )
-    consumer_groups = ConsumerGroups(consumer_config, config, lambda: metadata.view)
+    consumer_groups = ConsumerGroups(consumer_config, config, lambda: metadata.image)
     groups = GroupCoordinator(
         config,
         replicas,

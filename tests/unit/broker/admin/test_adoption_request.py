@@ -13,7 +13,7 @@ from millrace_broker.admin.adoption_request import (
     read_adoption,
     read_first_free_producer_id,
 )
-from millrace_broker.cluster.view import PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import PartitionInfo, TopicInfo
 
 ID = UUID(int=7)
 PARTITION = {"leader": 2, "leader_epoch": 105, "replicas": [2, 1]}

@@ -6,7 +6,7 @@ import pytest
 
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.admin.stray_logs import OfflineLog, offline_logs, stray_logs, stray_reason
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
@@ -15,21 +15,21 @@ ME, OTHER = 1, 2
 ID, NEW_ID = UUID(int=7), UUID(int=8)
 
 
-def view(*replicas, topic_id=ID):
+def image(*replicas, topic_id=ID):
     infos = tuple(PartitionInfo(index, one[0] if one else -1, 0, one, one) for index, one in enumerate(replicas))
-    return ClusterView("c", ME, {}, {"t": TopicInfo("t", topic_id, infos, {})} if replicas else {})
+    return MetadataImage("c", ME, {}, {"t": TopicInfo("t", topic_id, infos, {})} if replicas else {})
 
 
 @pytest.mark.parametrize(
     ("seen", "topic_id", "reason"),
     [
-        (view(), ID, "no such topic"),
-        (view((ME,), (OTHER, ME)), ID, None),
-        (view((ME,), (OTHER, ME)), None, None),
-        (view((ME,), (OTHER, ME), topic_id=NEW_ID), ID, "another topic has its name"),
-        (view((ME,)), ID, "no such partition"),
-        (view((ME,), (OTHER,)), ID, "on other brokers"),
-        (view((ME,), (), (ME,)), ID, None),
+        (image(), ID, "no such topic"),
+        (image((ME,), (OTHER, ME)), ID, None),
+        (image((ME,), (OTHER, ME)), None, None),
+        (image((ME,), (OTHER, ME), topic_id=NEW_ID), ID, "another topic has its name"),
+        (image((ME,)), ID, "no such partition"),
+        (image((ME,), (OTHER,)), ID, "on other brokers"),
+        (image((ME,), (), (ME,)), ID, None),
     ],
 )
 def test_a_log_is_stray_where_the_cluster_does_not_assign_it_here(seen, topic_id, reason):
@@ -52,13 +52,13 @@ def test_a_stray_log_is_told_with_all_that_an_adoption_asks_for():
     logs.create(TopicPartition("u", 0), NEW_ID, {})
     logs.close()
     again = opened(fs)
-    (stray,) = stray_logs(again, view(), ME, {"t"})
+    (stray,) = stray_logs(again, image(), ME, {"t"})
     assert (stray.topic_partition, stray.topic_id, stray.reason) == (("t", 0), ID, "no such topic")
     assert (stray.log_start_offset, stray.log_end_offset) == (0, 4)
     assert (stray.leader_epochs, stray.newest_leader_epoch) == (((3, 0), (5, 2)), 5)
     assert (stray.first_free_producer_id, stray.size_bytes > 0) == (46, True)
-    assert [one.topic_partition.topic for one in stray_logs(again, view(), ME, None)] == ["t", "u"]
-    assert offline_logs(again, view(), ME, None) == []
+    assert [one.topic_partition.topic for one in stray_logs(again, image(), ME, None)] == ["t", "u"]
+    assert offline_logs(again, image(), ME, None) == []
 
 
 def test_logs_of_a_folder_that_has_failed_are_told_apart():
@@ -66,7 +66,7 @@ def test_logs_of_a_folder_that_has_failed_are_told_apart():
     key = TopicPartition("t", 0)
     folder = logs.create(key, ID, {}).directory.removesuffix("/t-0")
     logs.dirs.by_path(folder).health.fail("the disk is gone")
-    assert stray_logs(logs, view(), ME, None) == []
-    assert offline_logs(logs, view(), ME, None) == [OfflineLog(key, folder)]
-    assert offline_logs(logs, view(), ME, {"u"}) == []
-    assert offline_logs(logs, view((ME,)), ME, None) == []
+    assert stray_logs(logs, image(), ME, None) == []
+    assert offline_logs(logs, image(), ME, None) == [OfflineLog(key, folder)]
+    assert offline_logs(logs, image(), ME, {"u"}) == []
+    assert offline_logs(logs, image((ME,)), ME, None) == []

@@ -19,7 +19,7 @@ from millrace_broker.cluster.config_sources import (
     is_of_one_broker,
     topic_entries,
 )
-from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
+from millrace_broker.cluster.metadata_image import ALL_BROKERS, MetadataImage
 
 TOPIC, BROKER, CLUSTER, STATIC, DEFAULT, *_ = ConfigSource
 
@@ -120,7 +120,7 @@ def test_live_properties_without_a_meaning_are_reported_and_passed_over(caplog):
         "1": {"num.partitions": "7", "message.max.bytes": "99"},
         "2": {"message.max.bytes": "11"},
     }
-    layers = layers_of(ClusterView("", 1, {}, {}, configs), 1, {"num.partitions": "2"})
+    layers = layers_of(MetadataImage("", 1, {}, {}, configs), 1, {"num.partitions": "2"})
     assert layers == BrokerLayers({"num.partitions": "2"}, {"log.retention.ms": "5"}, {"message.max.bytes": "99"})
     assert layers.broker_config().num_partitions == 2
     said = " ".join(caplog.messages)

@@ -7,7 +7,7 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.cluster.leader_epochs import NO_LOG, LogHistory, leader_epoch_at_start, raised_leader_epochs
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 
@@ -42,9 +42,9 @@ def started(*dirs: str) -> LogManager:
     return logs
 
 
-def view(topic_id: uuid.UUID = TOPIC_ID, epoch: int = 0, leader: int = 1) -> ClusterView:
+def image(topic_id: uuid.UUID = TOPIC_ID, epoch: int = 0, leader: int = 1) -> MetadataImage:
     partitions = tuple(PartitionInfo(index, leader, epoch, (leader,), (leader,)) for index in range(3))
-    return ClusterView("cluster", 1, {}, {"t": TopicInfo("t", topic_id, partitions, {})})
+    return MetadataImage("cluster", 1, {}, {"t": TopicInfo("t", topic_id, partitions, {})})
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def dirs(tmp_path) -> list[str]:
 
 def test_a_clean_folder_raises_nothing(dirs: list[str]) -> None:
     logs = started(*dirs)
-    assert raised_leader_epochs(view(epoch=5), 1, logs) == {MISSING: 6}
-    assert raised_leader_epochs(view(epoch=5, leader=2), 1, logs) == {}
+    assert raised_leader_epochs(image(epoch=5), 1, logs) == {MISSING: 6}
+    assert raised_leader_epochs(image(epoch=5, leader=2), 1, logs) == {}
     logs.close()
 
 
@@ -69,7 +69,7 @@ def test_only_the_partitions_of_an_unclean_folder_are_raised(dirs: list[str], tm
     (unclean,) = (key for key in (ONE, OTHER) if (tmp_path / "two" / str(key)).exists())
     (tmp_path / "two" / ".kafka_cleanshutdown").unlink()
     logs = started(*dirs)
-    assert raised_leader_epochs(view(epoch=5), 1, logs) == {unclean: 6, MISSING: 6}
+    assert raised_leader_epochs(image(epoch=5), 1, logs) == {unclean: 6, MISSING: 6}
     logs.close()
 
 
@@ -78,7 +78,7 @@ def test_a_log_that_is_damaged_after_a_clean_stop_keeps_its_end_and_its_epoch(di
     with segment.open("r+b") as file:
         file.truncate(20)
     logs = started(*dirs)
-    assert raised_leader_epochs(view(epoch=5), 1, logs) == {MISSING: 6}
+    assert raised_leader_epochs(image(epoch=5), 1, logs) == {MISSING: 6}
     assert logs.logs()[ONE].log_end_offset == 1
     assert [(one.start_offset, one.end_offset) for _, one in logs.logs()[ONE].damage] == [(0, 1)]
     logs.close()
@@ -92,13 +92,13 @@ def test_an_epoch_is_never_given_twice_though_all_of_it_was_lost(dirs: list[str]
         (tmp_path / path / ".kafka_cleanshutdown").unlink()
     logs = started(*dirs)
     assert logs.logs()[ONE].leader_epochs.entries == ()
-    assert raised_leader_epochs(view(), 1, logs) == {ONE: 6, OTHER: 6, MISSING: 1}
+    assert raised_leader_epochs(image(), 1, logs) == {ONE: 6, OTHER: 6, MISSING: 1}
     logs.close()
 
 
 def test_the_log_of_an_older_topic_of_the_name_does_not_count(dirs: list[str]) -> None:
     logs = started(*dirs)
-    assert raised_leader_epochs(view(uuid.UUID(int=8)), 1, logs) == {ONE: 1, OTHER: 1, MISSING: 1}
+    assert raised_leader_epochs(image(uuid.UUID(int=8)), 1, logs) == {ONE: 1, OTHER: 1, MISSING: 1}
     logs.close()
 
 

@@ -18,8 +18,8 @@ from millrace.errors import (
 from millrace.fs import OsFileSystem
 from millrace.security.acls import Acl, AclOperation, PatternType, PermissionType, ResourcePattern, ResourceType
 from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.metadata_image import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.named_cluster import ClusterOfFolder, NamedCluster
-from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.storage import TopicPartition
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
@@ -56,35 +56,35 @@ def test_it_keeps_everything_across_a_restart(tmp_path):
     first.set_client_config("users/alice/clients/app", {"producer_byte_rate": "1"})
     first.set_client_config("ips/::1", {"connection_creation_rate": "2"})
     first.change_acls(ORDERS, lambda before: before | {READ})
-    view = first.view()
+    image = first.image()
     first.close()
     second = started(OsFileSystem(), tmp_path / "data")
     second.register_broker(BROKER)
-    assert second.view() == view
-    assert view.acls == {ORDERS: {READ}}
-    assert list(view.topics) == ["a"]
-    assert view.client_configs == {
+    assert second.image() == image
+    assert image.acls == {ORDERS: {READ}}
+    assert list(image.topics) == ["a"]
+    assert image.client_configs == {
         "users/alice/clients/app": {"producer_byte_rate": "1"},
         "ips/::1": {"connection_creation_rate": "2"},
     }
-    assert (len(view.cluster_id), view.controller_id, view.brokers) == (22, 1, {1: BROKER})
+    assert (len(image.cluster_id), image.controller_id, image.brokers) == (22, 1, {1: BROKER})
 
 
 def test_the_one_broker_leads_whatever_its_id():
     store = started(fresh_fs())
     store.create_topic(topic("a"))
-    assert store.view().controller_id == -1
+    assert store.image().controller_id == -1
     store.register_broker(BrokerInfo(7, "localhost", 9092))
-    assert {partition.leader for partition in store.view().topics["a"].partitions} == {7}
+    assert {partition.leader for partition in store.image().topics["a"].partitions} == {7}
 
 
 def test_each_change_is_told_in_order():
-    views = []
-    store = started(fresh_fs(), listener=views.append)
+    images = []
+    store = started(fresh_fs(), listener=images.append)
     store.register_broker(BROKER)
     store.create_topic(topic("a"))
     store.delete_topic("a")
-    assert [list(view.topics) for view in views] == [[], ["a"], []]
+    assert [list(image.topics) for image in images] == [[], ["a"], []]
 
 
 def test_names_are_taken_once_and_deleted_once():
@@ -109,7 +109,7 @@ def test_an_adopted_topic_has_its_id_and_its_leader_epochs_also_after_a_restart(
         store.adopt_topic(adopted)
     again = started(fs)
     again.register_broker(BROKER)
-    assert again.view().topics == {"a": adopted}
+    assert again.image().topics == {"a": adopted}
 
 
 def test_a_lost_file_is_made_again_with_the_cluster_id_of_the_folders_alone():
@@ -119,7 +119,7 @@ def test_a_lost_file_is_made_again_with_the_cluster_id_of_the_folders_alone():
     assert not fs.exists(f"{DATA_DIR}/metadata.json")
     named = LocalStore(fs, DATA_DIR, NamedCluster("lost"))
     named.start(lambda _: None)
-    assert started(fs).view().cluster_id == "lost"
+    assert started(fs).image().cluster_id == "lost"
 
 
 def test_threads_do_not_lose_each_others_topics():
@@ -130,7 +130,7 @@ def test_threads_do_not_lose_each_others_topics():
         thread.start()
     for thread in threads:
         thread.join()
-    assert set(started(fs).view().topics) == {f"t{number}" for number in range(8)}
+    assert set(started(fs).image().topics) == {f"t{number}" for number in range(8)}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "topics": {}}'])
@@ -149,10 +149,10 @@ def test_a_disk_that_refuses_leaves_the_store_as_it_was(operation):
     fs.fail(operation, code=errno.ENOSPC)
     with pytest.raises(StorageError):
         store.create_topic(topic("a"))
-    assert dict(store.view().topics) == {}
-    assert dict(started(fs).view().topics) == {}
+    assert dict(store.image().topics) == {}
+    assert dict(started(fs).image().topics) == {}
     store.create_topic(topic("a"))
-    assert list(started(fs).view().topics) == ["a"]
+    assert list(started(fs).image().topics) == ["a"]
     assert fs.open_files == 0
 
 
@@ -169,7 +169,7 @@ def apply_until_cut(fs):
     cluster_id, before = None, set()
     try:
         store = started(fs)
-        cluster_id = store.view().cluster_id
+        cluster_id = store.image().cluster_id
         for verb, name, after in CHANGES:
             possible = [before, after]
             if verb == "create":
@@ -191,14 +191,14 @@ def test_a_power_cut_anywhere_leaves_the_state_before_or_after_a_change():
         fs.cut_power_at(operation)
         cluster_id, possible = apply_until_cut(fs)
         for disk in (fs.after_kill(), fs.after_cut(), *(fs.after_cut(Random(seed)) for seed in range(10))):
-            view = started(disk).view()
-            assert set(view.topics) in possible, f"power cut at operation {operation}"
-            assert cluster_id in (None, view.cluster_id)
+            image = started(disk).image()
+            assert set(image.topics) in possible, f"power cut at operation {operation}"
+            assert cluster_id in (None, image.cluster_id)
 
 
 def test_partitions_and_configurations_are_changed_durably(tmp_path):
-    views = []
-    store = started(OsFileSystem(), tmp_path / "data", views.append)
+    images = []
+    store = started(OsFileSystem(), tmp_path / "data", images.append)
     store.register_broker(BROKER)
     store.create_topic(topic("t", 1))
     store.add_partitions("t", topic("t", 4).partitions[1:])
@@ -206,13 +206,13 @@ def test_partitions_and_configurations_are_changed_durably(tmp_path):
     store.set_broker_config("1", {"log.retention.ms": "1"})
     store.set_broker_config(ALL_BROKERS, {"log.retention.ms": "2"})
     store.set_broker_config("1", {})
-    view = store.view()
-    assert [len(one.topics["t"].partitions) for one in views if "t" in one.topics] == [1, 4, 4, 4, 4, 4]
-    assert view.topics["t"].config == {"retention.bytes": "9"}
-    assert view.broker_configs == {"1": {}, ALL_BROKERS: {"log.retention.ms": "2"}}
+    image = store.image()
+    assert [len(one.topics["t"].partitions) for one in images if "t" in one.topics] == [1, 4, 4, 4, 4, 4]
+    assert image.topics["t"].config == {"retention.bytes": "9"}
+    assert image.broker_configs == {"1": {}, ALL_BROKERS: {"log.retention.ms": "2"}}
     again = started(OsFileSystem(), tmp_path / "data")
     again.register_broker(BROKER)
-    assert again.view() == view
+    assert again.image() == image
 
 
 def test_what_is_changed_must_be_there_as_it_was_seen(tmp_path):
@@ -227,7 +227,7 @@ def test_what_is_changed_must_be_there_as_it_was_seen(tmp_path):
 
 
 def epochs(store, name):
-    return [partition.leader_epoch for partition in store.view().topics[name].partitions]
+    return [partition.leader_epoch for partition in store.image().topics[name].partitions]
 
 
 def test_raised_leader_epochs_are_kept_and_never_go_back(tmp_path):
@@ -277,7 +277,7 @@ def test_an_access_control_list_without_entries_is_gone(tmp_path):
     store = started(OsFileSystem(), tmp_path / "data")
     store.change_acls(ORDERS, lambda before: before | {READ})
     store.change_acls(ORDERS, lambda before: before - {READ})
-    assert store.view().acls == {}
+    assert store.image().acls == {}
 
 
 def test_an_access_control_list_that_can_not_be_written_is_not_obeyed():
@@ -286,7 +286,7 @@ def test_an_access_control_list_that_can_not_be_written_is_not_obeyed():
     fs.fail("pwritev", code=errno.ENOSPC)
     with pytest.raises(StorageError):
         store.change_acls(ORDERS, lambda before: before | {READ})
-    assert store.view().acls == {}
+    assert store.image().acls == {}
 
 
 @pytest.mark.parametrize("epoch", [2**31 - 1, 2**31, -1])

@@ -1,4 +1,4 @@
-"""What a view becomes by the controller's updates and by changed configurations."""
+"""What an image becomes by the controller's updates and by changed configurations."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -6,38 +6,38 @@ from uuid import UUID
 import pytest
 
 from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, offline_replicas
 from millrace_broker.cluster.metadata_update import (
     MetadataUpdate,
     TopicUpdate,
     brokers_by_id,
-    configured_view,
-    updated_view,
+    configured_image,
+    updated_image,
 )
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, offline_replicas
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 BROKERS = brokers_by_id([BrokerInfo(2, "b", 9092), BrokerInfo(1, "a", 9092)])
-EMPTY = ClusterView("c", -1, {}, {}, topic_configs={"t": {"retention.ms": "7"}})
+EMPTY = MetadataImage("c", -1, {}, {}, topic_configs={"t": {"retention.ms": "7"}})
 
 
 def led(index, leader=1, epoch=0):
     return PartitionInfo(index, leader, epoch, (1, 2), (1, 2))
 
 
-def told(view, *partitions, topic_id=ONE, name="t"):
-    return updated_view(view, MetadataUpdate(1, BROKERS, [TopicUpdate(name, topic_id, partitions)]))
+def told(image, *partitions, topic_id=ONE, name="t"):
+    return updated_image(image, MetadataUpdate(1, BROKERS, [TopicUpdate(name, topic_id, partitions)]))
 
 
 def test_the_first_update_brings_brokers_controller_and_topics_with_their_configuration():
-    view = told(EMPTY, led(0), led(1, leader=2))
-    assert (list(view.brokers), view.controller_id) == ([1, 2], 1)
-    assert view.topics["t"].partitions == (led(0), led(1, leader=2))
-    assert view.topics["t"].config == {"retention.ms": "7"}
+    image = told(EMPTY, led(0), led(1, leader=2))
+    assert (list(image.brokers), image.controller_id) == ([1, 2], 1)
+    assert image.topics["t"].partitions == (led(0), led(1, leader=2))
+    assert image.topics["t"].config == {"retention.ms": "7"}
 
 
 def test_partitions_that_are_not_named_stay():
-    view = told(told(EMPTY, led(0), led(1)), led(1, leader=2, epoch=3))
-    assert view.topics["t"].partitions == (led(0), led(1, leader=2, epoch=3))
+    image = told(told(EMPTY, led(0), led(1)), led(1, leader=2, epoch=3))
+    assert image.topics["t"].partitions == (led(0), led(1, leader=2, epoch=3))
 
 
 def test_a_topic_that_has_not_changed_is_the_same_object():
@@ -54,30 +54,30 @@ def test_a_partition_below_one_that_was_told_has_no_leader_yet():
 
 
 def test_another_id_is_another_topic():
-    view = told(told(EMPTY, led(0), led(1)), led(0, leader=2), topic_id=TWO)
-    assert (view.topics["t"].topic_id, view.topics["t"].partitions) == (TWO, (led(0, leader=2),))
+    image = told(told(EMPTY, led(0), led(1)), led(0, leader=2), topic_id=TWO)
+    assert (image.topics["t"].topic_id, image.topics["t"].partitions) == (TWO, (led(0, leader=2),))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_topic_that_is_deleted_goes_with_its_last_partition(order):
-    view = told(EMPTY, led(0), led(1))
+    image = told(EMPTY, led(0), led(1))
     first, second = order
-    view = told(view, led(first, leader=LEADER_DURING_DELETE))
-    assert led(second) in view.topics["t"].partitions
-    view = told(view, led(second, leader=LEADER_DURING_DELETE))
-    assert "t" not in view.topics
-    assert "t" not in told(view, led(0, leader=LEADER_DURING_DELETE)).topics
+    image = told(image, led(first, leader=LEADER_DURING_DELETE))
+    assert led(second) in image.topics["t"].partitions
+    image = told(image, led(second, leader=LEADER_DURING_DELETE))
+    assert "t" not in image.topics
+    assert "t" not in told(image, led(0, leader=LEADER_DURING_DELETE)).topics
 
 
 def test_configurations_come_before_and_after_their_topics():
-    view = configured_view(told(EMPTY, led(0)), {"t": {"retention.ms": "8"}, "later": {"a": "b"}})
-    assert view.topics["t"].config == {"retention.ms": "8"}
-    assert told(view, led(0), name="later").topics["later"].config == {"a": "b"}
-    assert configured_view(view, {}).topics["t"].config == {}
-    assert configured_view(view, view.topic_configs).topics["t"] is view.topics["t"]
+    image = configured_image(told(EMPTY, led(0)), {"t": {"retention.ms": "8"}, "later": {"a": "b"}})
+    assert image.topics["t"].config == {"retention.ms": "8"}
+    assert told(image, led(0), name="later").topics["later"].config == {"a": "b"}
+    assert configured_image(image, {}).topics["t"].config == {}
+    assert configured_image(image, image.topic_configs).topics["t"] is image.topics["t"]
 
 
 def test_replicas_are_offline_with_their_broker_or_with_their_data_directory():
-    view = told(EMPTY, led(0))
+    image = told(EMPTY, led(0))
     on_lost_disk = replace(led(0), replicas=(1, 2, 3), offline_replicas=(2,))
-    assert offline_replicas(on_lost_disk, view) == [2, 3]
+    assert offline_replicas(on_lost_disk, image) == [2, 3]

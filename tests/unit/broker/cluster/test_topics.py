@@ -8,7 +8,7 @@ from millrace.errors import (
     InvalidTopicError,
 )
 from millrace_broker.cluster import topics
-from millrace_broker.cluster.view import PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import PartitionInfo, TopicInfo
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "...", "x" * 249])

@@ -43,7 +43,7 @@ from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Delete, Refused
 from millrace_broker.cluster.adopted_states import adopted_states
 from millrace_broker.cluster.controller_claim import claim_controller
-from millrace_broker.cluster.view import PartitionInfo, TopicIdPartition, TopicInfo
+from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
 from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.broker_answers import Answer

@@ -14,8 +14,8 @@ from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.groups import commits, membership, overview
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.events import Join, JoinProtocol
@@ -70,7 +70,7 @@ class Home:
         self.replicas = Replicas(self.logs, Purgatory(loop.call_later), IsrTables(1, SystemClock()))
         partition = PartitionInfo(0, 1, 0, (1,), (1,))
         topic = TopicInfo(OFFSETS_TOPIC, uuid4(), (partition,), {"cleanup.policy": "compact"})
-        metadata = MetadataCache(ClusterView("c", 1, {}, {OFFSETS_TOPIC: topic}))
+        metadata = MetadataCache(MetadataImage("c", 1, {}, {OFFSETS_TOPIC: topic}))
         store = LocalStore(OsFileSystem(), str(folder))
         topics = TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None)
         self.coordinator = GroupCoordinator(

@@ -17,7 +17,7 @@ from millrace.wire.messages import (
     ELECT_LEADERS,
     LIST_PARTITION_REASSIGNMENTS,
 )
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr
 from millrace_broker.handlers import (

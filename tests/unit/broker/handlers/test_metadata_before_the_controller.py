@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from millrace.wire.messages import METADATA
 from millrace_broker.cluster import metadata_cache
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.view import BrokerInfo, ClusterView
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage
 from millrace_broker.handlers import k03_metadata
 from millrace_broker.handlers.api import Request
 
 VERSION = 7
-UNTOLD = ClusterView("cluster", -1, {}, {})
+UNTOLD = MetadataImage("cluster", -1, {}, {})
 TOLD = replace(UNTOLD, controller_id=1, brokers={1: BrokerInfo(1, "host", 9092, None)})
 
 

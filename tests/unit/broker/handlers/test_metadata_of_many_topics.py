@@ -11,7 +11,7 @@ from millrace.addresses import Endpoint
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.messages import METADATA
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.handlers import k03_metadata
 from millrace_broker.handlers.api import InTurns, Request
 from millrace_broker.net.long_requests import TURN_S, LongRequests
@@ -25,7 +25,7 @@ TOPICS = {
     name: TopicInfo(name, UUID(int=number + 1), (PartitionInfo(0, 1, 5, (1, 2), (1,)),), {})
     for number, name in enumerate(NAMES)
 }
-VIEW = ClusterView("cluster", 1, {1: BROKER}, TOPICS)
+VIEW = MetadataImage("cluster", 1, {1: BROKER}, TOPICS)
 
 
 class HurryingClock:

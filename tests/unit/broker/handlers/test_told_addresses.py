@@ -11,7 +11,7 @@ from millrace.errors import ErrorCode
 from millrace.wire.leader import LeaderHint
 from millrace.wire.messages import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.handlers import k03_metadata, k10_find_coordinator, k60_describe_cluster
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.partitions import endpoints
@@ -24,7 +24,7 @@ GONE = 3
 LEADERS = (1, 2, GONE)
 PARTITIONS = tuple(PartitionInfo(index, leader, 5, (1, 2), (1, 2)) for index, leader in enumerate(LEADERS))
 TOPIC = TopicInfo("t", UUID(int=7), PARTITIONS, {})
-VIEW = ClusterView("cluster", 1, {1: BOTH, 2: ONE}, {"t": TOPIC})
+VIEW = MetadataImage("cluster", 1, {1: BOTH, 2: ONE}, {"t": TOPIC})
 
 
 def asked(api, handle, version, fields, listener):

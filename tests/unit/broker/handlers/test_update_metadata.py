@@ -1,4 +1,4 @@
-"""UpdateMetadata in every version: what the view is told, and that no former controller is believed."""
+"""UpdateMetadata in every version: what the image is told, and that no former controller is believed."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -10,8 +10,8 @@ from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.messages import UPDATE_METADATA
+from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate
-from millrace_broker.cluster.view import BrokerInfo, PartitionInfo
 from millrace_broker.handlers import k06_update_metadata
 from millrace_broker.handlers.api import Request
 from millrace_broker.replication.controller_fence import ControllerFence
@@ -49,7 +49,7 @@ def told(version, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPO
 
 
 def told_endpoints(version):
-    """Returns the endpoints of the request as told to the view; before version 3 a listener has its protocol's name."""
+    """Returns the request's endpoints as told to the image; before version 3 a listener has its protocol's name."""
     return [
         Endpoint("OUTER" if version >= 3 else "SSL", "SSL", "secret", 9093),
         Endpoint("PLAINTEXT", "PLAINTEXT", "open", 9092),

@@ -280,7 +280,7 @@ def test_changes_are_refused_by_a_strict_quota_and_throttled_by_another(tmp_path
         assert [one.error_code for one in answer.topics] == codes
         assert answer.throttle_time > timedelta(minutes=1)
         assert connection._is_muted
-        assert set(home.services.metadata.view.topics) == {"events", *(f"t{n}" for n in range(3) if not codes[n])}
+        assert set(home.services.metadata.image.topics) == {"events", *(f"t{n}" for n in range(3) if not codes[n])}
 
     play(tmp_path, scene, {"clients/app": {"controller_mutation_rate": "0.01"}})
 

@@ -81,7 +81,7 @@ def test_a_partition_that_the_view_lacks_is_waited_for(play):
         producer = await home.init()
         await home.add(producer)
         home.produce(producer)
-        told = home.metadata.view
+        told = home.metadata.image
         untold = replace(told, topics={name: one for name, one in told.topics.items() if name != EVENTS.topic})
         home.metadata.update(untold)
         home.replicas.resign(EVENTS)

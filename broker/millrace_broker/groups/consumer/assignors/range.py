@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from uuid import UUID
 
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.groups.consumer.assignors.spec import GroupSpec, MemberSpec
 from millrace_broker.groups.consumer.member import Assignment
 

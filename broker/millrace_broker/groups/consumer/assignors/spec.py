@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.groups.consumer.member import Assignment
 
 

@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from millrace_broker.cluster.view import TopicIdPartition
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.groups.consumer.assignors.spec import GroupSpec
 from millrace_broker.groups.consumer.member import Assignment, in_order
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import ErrorCode
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.groups.consumer.change import Surroundings
 from millrace_broker.groups.consumer.decisions import (
     Changed,
@@ -25,7 +25,7 @@ from millrace_broker.groups.group import Answer, SetTimer
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(4)), {})
-VIEW = ClusterView("c", 1, {1: BrokerInfo(1, "h", 1)}, {"a": TOPIC})
+VIEW = MetadataImage("c", 1, {1: BrokerInfo(1, "h", 1)}, {"a": TOPIC})
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1a\xff\xff\xff\xff"  # version 0, topic `a`, no user data
 
 

@@ -15,7 +15,7 @@ from millrace.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.groups.consumer.change import Change, Surroundings
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat, leave
@@ -27,12 +27,12 @@ from millrace_broker.properties.group_config import ConsumerGroupConfig
 IDS = {"a": UUID(int=1), "b": UUID(int=2), "ab": UUID(int=3)}
 
 
-def view_of(**counts):
+def image_of(**counts):
     topics = {
         name: TopicInfo(name, IDS[name], tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(count)), {})
         for name, count in counts.items()
     }
-    return ClusterView("cluster", 1, {1: BrokerInfo(1, "localhost", 9092)}, topics)
+    return MetadataImage("cluster", 1, {1: BrokerInfo(1, "localhost", 9092)}, topics)
 
 
 def ask(member_id, epoch, **said):
@@ -46,14 +46,14 @@ class Coordinator:
 
     def __init__(self, config=None, **counts):
         self.config = config or ConsumerGroupConfig()
-        self.view = view_of(**(counts or {"a": 4}))
+        self.image = image_of(**(counts or {"a": 4}))
         self.state = GroupState("g")
         self.now_ms = 0
         self.kinds = []
         self.may_describe = any_topic
 
     def decide(self, what):
-        change = Change(self.state, Surroundings(self.config, self.view, self.now_ms, self.may_describe))
+        change = Change(self.state, Surroundings(self.config, self.image, self.now_ms, self.may_describe))
         answer = what(change)
         self.state = change.state
         self.kinds = [record.key.kind for record in change.records]
@@ -205,7 +205,7 @@ def test_a_static_member_that_leaves_for_good():
 def test_new_partitions_are_given_out():
     group = Coordinator(a=1)
     group.heartbeat("m1", 0)
-    group.view = view_of(a=3)
+    group.image = image_of(a=3)
     answer = group.heartbeat("m1", 1)
     assert (answer.member_epoch, indexes(answer.assignment)) == (2, [0, 1, 2])
 
@@ -213,9 +213,9 @@ def test_new_partitions_are_given_out():
 def test_a_topic_that_appears_and_one_that_vanishes():
     group = Coordinator(a=1)
     group.heartbeat("m1", 0, topic_names=frozenset(("a", "b")))
-    group.view = view_of(a=1, b=1)
+    group.image = image_of(a=1, b=1)
     assert {one.topic_id for one in group.heartbeat("m1", 1).assignment} == {IDS["a"], IDS["b"]}
-    group.view = view_of(b=1)
+    group.image = image_of(b=1)
     answer = group.heartbeat("m1", 2)
     assert (answer.member_epoch, {one.topic_id for one in answer.assignment}) == (2, {IDS["b"]})
     assert group.state.members["m1"].current.state is MemberState.UNREVOKED_PARTITIONS
@@ -225,7 +225,7 @@ def test_a_topic_that_appears_and_one_that_vanishes():
 def test_brokers_that_come_and_go_move_nothing():
     group = Coordinator(a=1)
     group.heartbeat("m1", 0)
-    group.view = view_of(a=1)
+    group.image = image_of(a=1)
     group.heartbeat("m1", 1)
     assert (group.kinds, group.state.epoch) == ([], 1)
 
@@ -235,7 +235,7 @@ def test_a_pattern_is_resolved_and_follows_the_topics():
     answer = group.heartbeat("m1", 0, topic_names=None, topic_regex="a.*")
     assert {one.topic_id for one in answer.assignment} == {IDS["a"]}
     assert Kind.REGULAR_EXPRESSION in group.kinds
-    group.view = view_of(a=1, b=1, ab=1)
+    group.image = image_of(a=1, b=1, ab=1)
     group.now_ms = 9_999
     assert group.heartbeat("m1", 1).assignment is None, "not more often than every ten seconds"
     group.now_ms = 10_000
@@ -247,7 +247,7 @@ def test_a_pattern_stands_for_topics_that_the_member_may_know_of():
     group.may_describe = {"a", "ab"}.__contains__
     group.heartbeat("m1", 0, topic_names=None, topic_regex=".*")
     assert group.state.patterns[".*"].topic_names == {"a", "ab"}
-    group.may_describe, group.view = {"ab"}.__contains__, view_of(a=1, b=1, ab=1)
+    group.may_describe, group.image = {"ab"}.__contains__, image_of(a=1, b=1, ab=1)
     group.heartbeat("m1", 1)
     assert group.state.patterns[".*"].topic_names == {"a", "ab"}, "it is resolved again after ten seconds"
     group.now_ms = 10_000
@@ -258,7 +258,7 @@ def test_a_pattern_stands_for_topics_that_the_member_may_know_of():
 def test_where_it_is_not_said_what_a_member_may_know_of_no_pattern_is_resolved():
     group = Coordinator(a=1)
     group.heartbeat("m1", 0, topic_names=None, topic_regex=".*")
-    group.may_describe, group.view, group.now_ms = None, view_of(a=1, ab=1), 10_000
+    group.may_describe, group.image, group.now_ms = None, image_of(a=1, ab=1), 10_000
     group.heartbeat("m1", 1)
     assert group.state.patterns[".*"].topic_names == {"a"}
     group.may_describe = any_topic

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import CorruptRecordError
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicIdPartition, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.groups.consumer.change import group_hash
 from millrace_broker.groups.consumer.member import (
     ClassicMetadata,
@@ -64,8 +64,8 @@ def topic(name, topic_id, partitions):
     return TopicInfo(name, topic_id, tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(partitions)), {})
 
 
-def view_of(*topics, rack=None):
-    return ClusterView("cluster", 1, {1: BrokerInfo(1, "localhost", 9092, rack)}, {one.name: one for one in topics})
+def image_of(*topics, rack=None):
+    return MetadataImage("cluster", 1, {1: BrokerInfo(1, "localhost", 9092, rack)}, {one.name: one for one in topics})
 
 
 def test_each_record_is_written_as_kafka_writes_it(written, ours):
@@ -116,18 +116,18 @@ def test_a_pattern_and_what_it_matched(ours):
     ],
 )
 def test_the_metadata_hash_is_kafkas(names, expected):
-    assert group_hash(names, view_of(topic("weather", WEATHER, 4), topic("wind", WIND, 2))) == expected
+    assert group_hash(names, image_of(topic("weather", WEATHER, 4), topic("wind", WIND, 2))) == expected
 
 
 def test_the_metadata_hash_tells_partitions_racks_and_topics_apart():
-    views = (
-        view_of(topic("weather", WEATHER, 4)),
-        view_of(topic("weather", WEATHER, 5)),
-        view_of(topic("weather", WIND, 4)),
-        view_of(topic("weather", WEATHER, 4), rack="r1"),
-        view_of(topic("weather", WEATHER, 4), rack="r2"),
+    images = (
+        image_of(topic("weather", WEATHER, 4)),
+        image_of(topic("weather", WEATHER, 5)),
+        image_of(topic("weather", WIND, 4)),
+        image_of(topic("weather", WEATHER, 4), rack="r1"),
+        image_of(topic("weather", WEATHER, 4), rack="r2"),
     )
-    assert len({group_hash(("weather",), view) for view in views}) == len(views)
+    assert len({group_hash(("weather",), image) for image in images}) == len(images)
 
 
 def test_a_group_is_the_sum_of_its_records(ours):

@@ -25,7 +25,7 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.groups import membership
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer.classic_members import read_assignment, write_assignment
@@ -60,7 +60,7 @@ class Stage:
     def __init__(self, properties):
         self.config = GroupConfig(group_initial_rebalance_delay_ms=0)
         self.consumer_groups = ConsumerGroups(
-            ConsumerGroupConfig.from_properties(properties), self.config, lambda: self.view
+            ConsumerGroupConfig.from_properties(properties), self.config, lambda: self.image
         )
         self.groups = {}
         self.offsets = Offsets()
@@ -96,7 +96,7 @@ class Stage:
             )
             for name, partitions in options.items()
         }
-        self.view = ClusterView("c", 1, {1: BrokerInfo(1, "h", 1)}, topics)
+        self.image = MetadataImage("c", 1, {1: BrokerInfo(1, "h", 1)}, topics)
 
     def on_join(self, plain, options):
         topics = frozenset(options["topics"].split(",")) if "topics" in options else None
@@ -288,7 +288,7 @@ class Stage:
         return f"[{group.state_name}, epoch {state.epoch}, target {state.target_epoch}{members}]"
 
     def text(self, assigned):
-        names = {topic.topic_id: topic.name for topic in self.view.topics.values()}
+        names = {topic.topic_id: topic.name for topic in self.image.topics.values()}
         return " ".join(f"{names[one]}:{','.join(map(str, found))}" for one, found in by_topic(assigned).items()) or "-"
 
 

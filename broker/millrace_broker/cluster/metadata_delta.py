@@ -1,19 +1,19 @@
-"""Finds what differs between two views of the cluster, and what a standalone broker does about it (pure functions).
+"""Finds what differs between two metadata images, and what a standalone broker does about it (pure functions).
 
-    in the newer view                     what follows
+    in the newer image                     what follows
     a topic is gone, or has another id,   the offsets that groups committed to it are forgotten
     as it was created again
     a topic's configuration differs       all logs of the topic take the new one
     a configuration of brokers differs    the broker combines the layers of its own configuration again
 
 In a cluster, the controller says which logs a broker leads, follows and deletes. A standalone broker has no controller,
-and derives it from the views (`standalone_roles`):
+and derives it from the images (`standalone_roles`):
 
     a topic is gone, or has another id    its replicas stop, and their logs are deleted
     a topic is new, or has grown          the broker leads the new partitions
     a partition's state differs           the broker leads it in the new epoch
 
-A partition whose log could not be opened is tried again with every view. A log whose topic is in neither view is not
+A partition whose log could not be opened is tried again with every image. A log whose topic is in neither image is not
 touched: a broker never deletes what it does not know.
 """
 
@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
@@ -35,21 +35,21 @@ class RoleChanges(NamedTuple):
     to_lead: tuple[PartitionState, ...]
 
 
-def new_topic_configs(before: ClusterView, after: ClusterView) -> dict[str, Mapping[str, str]]:
+def new_topic_configs(before: MetadataImage, after: MetadataImage) -> dict[str, Mapping[str, str]]:
     """Returns the configurations of topics that differ, by the topics' names."""
     configs = {} if after.topic_configs is before.topic_configs else after.topic_configs
     return {name: config for name, config in configs.items() if before.topic_configs.get(name, {}) != config}
 
 
-def removed_topics(before: ClusterView, after: ClusterView) -> tuple[str, ...]:
-    """Returns the names of the topics that are gone; one that is the same object in both views is there."""
+def removed_topics(before: MetadataImage, after: MetadataImage) -> tuple[str, ...]:
+    """Returns the names of the topics that are gone; one that is the same object in both images is there."""
     return tuple(topic.name for topic in _removed(before, after))
 
 
 def standalone_roles(
-    before: ClusterView, after: ClusterView, broker_id: int, offline: Collection[TopicPartition] = ()
+    before: MetadataImage, after: MetadataImage, broker_id: int, offline: Collection[TopicPartition] = ()
 ) -> RoleChanges:
-    """Returns what the broker of this id does to its replicas to get from one view to the next.
+    """Returns what the broker of this id does to its replicas to get from one image to the next.
 
     `offline` are the partitions that it should lead and whose logs could not be opened.
     """
@@ -70,7 +70,7 @@ def standalone_roles(
     )
 
 
-def _removed(before: ClusterView, after: ClusterView) -> list[TopicInfo]:
+def _removed(before: MetadataImage, after: MetadataImage) -> list[TopicInfo]:
     return [topic for topic in before.topics.values() if not _is_same(topic, after.topics.get(topic.name))]
 
 

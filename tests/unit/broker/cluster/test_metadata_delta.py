@@ -1,4 +1,4 @@
-"""What differs between views, and what a standalone broker does about it."""
+"""What differs between images, and what a standalone broker does about it."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.cluster.view_changes import RoleChanges, new_topic_configs, removed_topics, standalone_roles
+from millrace_broker.cluster.metadata_delta import RoleChanges, new_topic_configs, removed_topics, standalone_roles
+from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
@@ -23,9 +23,9 @@ def topic(name="events", *partitions, number=1, **config):
     return TopicInfo(name, UUID(int=number), partitions or (partition(0), partition(1)), config)
 
 
-def view(*topics, topic_configs=None, **fields):
+def image(*topics, topic_configs=None, **fields):
     configs = {one.name: one.config for one in topics} if topic_configs is None else topic_configs
-    return ClusterView("c", OWN_ID, {}, {one.name: one for one in topics}, topic_configs=configs, **fields)
+    return MetadataImage("c", OWN_ID, {}, {one.name: one for one in topics}, topic_configs=configs, **fields)
 
 
 def roles(before, after, offline=()):
@@ -44,14 +44,17 @@ STOPPED = tuple(StopState(one, EPOCH_DURING_DELETE, deletes=True) for one in BOT
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (view(), view()),
-        (view(EVENTS), view(EVENTS)),
-        (view(EVENTS), view(replace(EVENTS))),
-        (view(EVENTS), replace(view(EVENTS), brokers={OTHER_ID: BrokerInfo(OTHER_ID, "h", 1)}, controller_id=OTHER_ID)),
-        (view(), view(topic("others", partition(0, leader=OTHER_ID)))),
-        (view(), view(group_configs={"g": {"consumer.heartbeat.interval.ms": "1"}})),
-        (view(), view(topic_configs={"later": {}})),
-        (view(topic_configs={"events": {"x": "y"}}), view()),
+        (image(), image()),
+        (image(EVENTS), image(EVENTS)),
+        (image(EVENTS), image(replace(EVENTS))),
+        (
+            image(EVENTS),
+            replace(image(EVENTS), brokers={OTHER_ID: BrokerInfo(OTHER_ID, "h", 1)}, controller_id=OTHER_ID),
+        ),
+        (image(), image(topic("others", partition(0, leader=OTHER_ID)))),
+        (image(), image(group_configs={"g": {"consumer.heartbeat.interval.ms": "1"}})),
+        (image(), image(topic_configs={"later": {}})),
+        (image(topic_configs={"events": {"x": "y"}}), image()),
     ],
 )
 def test_what_does_not_concern_a_broker_gives_it_nothing_to_do(before, after):
@@ -61,7 +64,7 @@ def test_what_does_not_concern_a_broker_gives_it_nothing_to_do(before, after):
 
 def test_a_new_topic_is_led_where_this_broker_is_the_leader():
     new = topic("events", partition(0), partition(1, leader=OTHER_ID), partition(2, epoch=7), number=5)
-    assert roles(view(), view(new)).to_lead == (
+    assert roles(image(), image(new)).to_lead == (
         PartitionState(TopicPartition("events", 0), UUID(int=5), OWN_ID, 0, (OWN_ID,), 0, (OWN_ID,)),
         PartitionState(TopicPartition("events", 2), UUID(int=5), OWN_ID, 7, (OWN_ID,), 7, (OWN_ID,)),
     )
@@ -69,39 +72,39 @@ def test_a_new_topic_is_led_where_this_broker_is_the_leader():
 
 def test_of_a_topic_that_grew_only_the_new_partitions_are_led():
     grown = topic("events", partition(0), partition(1), partition(2))
-    assert led(roles(view(EVENTS), view(grown))) == [TopicPartition("events", 2)]
+    assert led(roles(image(EVENTS), image(grown))) == [TopicPartition("events", 2)]
 
 
 @pytest.mark.parametrize("changed", [partition(1, epoch=3), partition(1, isr=(OWN_ID, OTHER_ID))])
 def test_a_partition_whose_state_changed_is_led_with_it(changed):
-    (one,) = roles(view(EVENTS), view(topic("events", partition(0), changed))).to_lead
+    (one,) = roles(image(EVENTS), image(topic("events", partition(0), changed))).to_lead
     assert (one.topic_partition, one.leader_epoch) == (BOTH[1], changed.leader_epoch)
 
 
 def test_another_configuration_of_a_topic_changes_no_role():
-    before, after = view(EVENTS), view(topic(**{"retention.ms": "1"}))
+    before, after = image(EVENTS), image(topic(**{"retention.ms": "1"}))
     assert new_topic_configs(before, after) == {"events": {"retention.ms": "1"}}
     assert roles(before, after) == NO_ROLES
 
 
 def test_a_configuration_may_come_before_its_topic():
-    after = view(topic_configs={"later": {"retention.ms": "1"}})
-    assert new_topic_configs(view(), after) == {"later": {"retention.ms": "1"}}
+    after = image(topic_configs={"later": {"retention.ms": "1"}})
+    assert new_topic_configs(image(), after) == {"later": {"retention.ms": "1"}}
 
 
 def test_a_partition_that_comes_from_another_leader_is_led():
-    before = view(topic("events", partition(0, leader=OTHER_ID), partition(1)))
-    assert led(roles(before, view(EVENTS))) == [BOTH[0]]
+    before = image(topic("events", partition(0, leader=OTHER_ID), partition(1)))
+    assert led(roles(before, image(EVENTS))) == [BOTH[0]]
 
 
 def test_the_logs_of_a_topic_that_is_gone_are_deleted():
-    before, after = view(EVENTS, topic("kept", number=2)), view(topic("kept", number=2))
+    before, after = image(EVENTS, topic("kept", number=2)), image(topic("kept", number=2))
     assert removed_topics(before, after) == ("events",)
     assert roles(before, after) == NO_ROLES._replace(to_stop=STOPPED)
 
 
 def test_a_topic_that_was_created_again_is_deleted_and_led():
-    before, after = view(EVENTS), view(topic("events", partition(0), number=2))
+    before, after = image(EVENTS), image(topic("events", partition(0), number=2))
     assert removed_topics(before, after) == ("events",)
     changes = roles(before, after)
     assert (changes.to_stop, led(changes)) == (STOPPED, [BOTH[0]])
@@ -109,8 +112,8 @@ def test_a_topic_that_was_created_again_is_deleted_and_led():
 
 
 def test_a_partition_that_is_offline_is_tried_again_without_any_change():
-    assert led(roles(view(EVENTS), view(EVENTS), {BOTH[1]})) == [BOTH[1]]
+    assert led(roles(image(EVENTS), image(EVENTS), {BOTH[1]})) == [BOTH[1]]
 
 
 def test_an_offline_partition_of_a_topic_that_is_gone_is_not():
-    assert led(roles(view(EVENTS), view(), {BOTH[1]})) == []
+    assert led(roles(image(EVENTS), image(), {BOTH[1]})) == []

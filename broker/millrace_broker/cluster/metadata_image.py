@@ -1,6 +1,6 @@
 """The cluster as one immutable value: its brokers, topics, leaders and configurations.
 
-A broker works with one view at a time, and its metadata store hands it the next one after a change.
+A broker works with one image at a time, and its metadata store hands it the next one after a change.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class MetadataImage:
     """The whole cluster at one moment. `controller_id` is -1 where the controller is not known.
 
     `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`.
@@ -109,17 +109,17 @@ class ClusterView:
         return known.partitions[index] if known is not None and 0 <= index < len(known.partitions) else None
 
 
-def offline_replicas(partition: PartitionInfo, view: ClusterView) -> list[int]:
+def offline_replicas(partition: PartitionInfo, image: MetadataImage) -> list[int]:
     """Returns the replicas of a partition that can't be reached: on brokers, or in data directories, that are gone."""
-    return [one for one in partition.replicas if one not in view.brokers or one in partition.offline_replicas]
+    return [one for one in partition.replicas if one not in image.brokers or one in partition.offline_replicas]
 
 
-def reachable(view: ClusterView, listener: str) -> dict[int, Endpoint]:
+def reachable(image: MetadataImage, listener: str) -> dict[int, Endpoint]:
     """Returns where clients of a listener reach each live broker that has it, by the broker's id."""
-    found = ((broker.id, broker.endpoint(listener)) for broker in view.brokers.values())
+    found = ((broker.id, broker.endpoint(listener)) for broker in image.brokers.values())
     return {number: endpoint for number, endpoint in found if endpoint is not None}
 
 
-def racks_of(view: ClusterView) -> dict[int, str | None]:
+def racks_of(image: MetadataImage) -> dict[int, str | None]:
     """Returns the rack of each live broker, None for one without a rack."""
-    return {broker.id: broker.rack for broker in view.brokers.values()}
+    return {broker.id: broker.rack for broker in image.brokers.values()}
