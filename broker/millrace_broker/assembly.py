@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 WORKERS = 2  # the checks of some batches need 128 MiB each while they run
 
 
-class Foundation(NamedTuple):
+class BrokerComponents(NamedTuple):
     """What a broker has started before its services are made.
 
     `broker_id` is its own. What is put on `closing` is closed before what is there already.
@@ -110,7 +110,7 @@ class _Coordinators(NamedTuple):
     txns: TransactionCoordinator
 
 
-def new_services(base: Foundation) -> Services:
+def new_services(base: BrokerComponents) -> Services:
     """Returns the services of a broker, on whose event loop it is called."""
     config = base.configs.layers.broker_config()
     store, metadata = base.store, base.metadata
@@ -159,13 +159,13 @@ def new_services(base: Foundation) -> Services:
     return services
 
 
-def _workers(base: Foundation) -> Executor:
+def _workers(base: BrokerComponents) -> Executor:
     workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
     base.closing.callback(workers.shutdown, wait=False, cancel_futures=True)
     return workers
 
 
-def _coordinators(base: Foundation, replicas: ReplicaManager, topics: TopicManager) -> _Coordinators:
+def _coordinators(base: BrokerComponents, replicas: ReplicaManager, topics: TopicManager) -> _Coordinators:
     store, metadata, options, loop = base.store, base.metadata, base.options, asyncio.get_running_loop()
     consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.image)
     groups = GroupCoordinator(
@@ -211,7 +211,7 @@ def _apis(store: LocalStore | ZooKeeperStore) -> Mapping[int, Api]:
     return dict(sorted({**APIS, **CLUSTER_APIS}.items()))
 
 
-def _access(base: Foundation, apis: Mapping[int, Api]) -> Access | None:
+def _access(base: BrokerComponents, apis: Mapping[int, Api]) -> Access | None:
     if base.authorizer is None:
         return None
     check_guarded(apis)
@@ -220,7 +220,7 @@ def _access(base: Foundation, apis: Mapping[int, Api]) -> Access | None:
     return access
 
 
-def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
+def _replicas(base: BrokerComponents, config: BrokerConfig) -> ReplicaManager:
     purgatory: Purgatory[TopicPartition] = Purgatory(asyncio.get_running_loop().call_later)
     if isinstance(base.store, LocalStore):
         return _replica_manager(base, purgatory, _isr_tables(base, config))
@@ -236,7 +236,7 @@ def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
     return replicas
 
 
-def _isr_tables(base: Foundation, config: BrokerConfig, changes: IsrChangeSender | None = None) -> IsrTables:
+def _isr_tables(base: BrokerComponents, config: BrokerConfig, changes: IsrChangeSender | None = None) -> IsrTables:
     return IsrTables(
         base.broker_id,
         base.clock,
@@ -246,7 +246,7 @@ def _isr_tables(base: Foundation, config: BrokerConfig, changes: IsrChangeSender
     )
 
 
-def _replica_manager(base: Foundation, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> ReplicaManager:
+def _replica_manager(base: BrokerComponents, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> ReplicaManager:
     if base.tracing is None:
         return ReplicaManager(base.logs, purgatory, isr)
     from millrace_broker.replication.traced_appends import TracedReplicaManager  # noqa: PLC0415  # for those who trace
@@ -254,14 +254,14 @@ def _replica_manager(base: Foundation, purgatory: Purgatory[TopicPartition], isr
     return TracedReplicaManager(base.logs, purgatory, isr, base.tracing, base.clock)
 
 
-def _marker_sender(base: Foundation, local: MarkerWriter) -> MarkerSender:
+def _marker_sender(base: BrokerComponents, local: MarkerWriter) -> MarkerSender:
     client_id = f"broker-{base.broker_id}-txn-marker-sender"
     requests = MarkerRequests(write_markers, base.metadata.address_of, client_id, base.connect)
     base.closing.push_async_callback(requests.close)
     return MarkerSender(local, base.metadata, requests, broker_id=base.broker_id)
 
 
-def _partition_requests(base: Foundation) -> PartitionRequests:
+def _partition_requests(base: BrokerComponents) -> PartitionRequests:
     client_id = f"broker-{base.broker_id}-add-partitions-to-txn"
     requests = PartitionRequests(ask_about_partitions, base.metadata.address_of, client_id, base.connect)
     base.closing.push_async_callback(requests.close)
@@ -273,7 +273,7 @@ def _fetch_sessions(config: BrokerConfig, replicas: ReplicaManager) -> FetchSess
     return FetchSessions(slots, partial(randrange, 1, MAX_INT), replicas.changes)
 
 
-def _quota(base: Foundation, config: BrokerConfig, rate: Callable[[], int]) -> ReplicationQuota:
+def _quota(base: BrokerComponents, config: BrokerConfig, rate: Callable[[], int]) -> ReplicationQuota:
     windows = QuotaWindows(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
     return ReplicationQuota(base.broker_id, base.clock, rate, windows)
 
@@ -286,7 +286,7 @@ def _client_quotas(config: BrokerConfig) -> ClientQuotas:
 
 
 def _roles(
-    base: Foundation,
+    base: BrokerComponents,
     config: BrokerConfig,
     replicas: ReplicaManager,
     listeners: Sequence[LeadershipListener],

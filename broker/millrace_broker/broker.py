@@ -34,7 +34,7 @@ from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.service import AdminService, Served
 from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.admin.vitals import Vitals
-from millrace_broker.assembly import Foundation, new_services
+from millrace_broker.assembly import BrokerComponents, new_services
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.leader_epochs import raise_leader_epochs
 from millrace_broker.cluster.local_store import LocalStore
@@ -249,7 +249,7 @@ class Broker:
         await asyncio.to_thread(self._logs.close, epochs_are_raised=self._epochs_are_raised)
 
     def _assemble(self) -> None:
-        base = Foundation(
+        base = BrokerComponents(
             self._broker_id,
             self._options,
             self._clock,

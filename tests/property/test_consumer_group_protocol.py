@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace.errors import FencedMemberEpochError, UnknownMemberIdError
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
-from millrace_broker.groups.consumer.change import Change, Surroundings
+from millrace_broker.groups.consumer.change import Change, DecisionContext
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat, leave
 from millrace_broker.groups.consumer.member import NOTHING
@@ -85,7 +85,7 @@ class Group(RuleBasedStateMachine):
         self.clients = [Client(number) for number in range(CLIENTS)]
 
     def change(self, decide):
-        change = Change(self.state, Surroundings(CONFIG, self.image, 0))
+        change = Change(self.state, DecisionContext(CONFIG, self.image, 0))
         answer = decide(change)
         self.state = change.state
         self.log += [

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from millrace.errors import ErrorCode
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.groups.consumer.classic_members import read_assignment
-from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup, Home
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup, GroupContext
 from millrace_broker.groups.consumer.events import Heartbeat, Refusal, Timer, TimerKind
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value
@@ -25,7 +25,7 @@ from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupCo
 PARTITIONS = 5
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(PARTITIONS)), {})
 VIEW = MetadataImage("c", 1, {1: BrokerInfo(1, "h", 1)}, {"a": TOPIC})
-HOME = Home(ConsumerGroupConfig(group_consumer_migration_policy="upgrade"), GroupConfig(), lambda: VIEW)
+HOME = GroupContext(ConsumerGroupConfig(group_consumer_migration_policy="upgrade"), GroupConfig(), lambda: VIEW)
 
 
 class Coordinator:

@@ -174,7 +174,7 @@ NO_VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DecisionContext:
     """What a change may know besides the group: its configuration, the cluster and the time.
 
     `may_describe` says which topics the member may describe whose heartbeat makes the change. It is None where no
@@ -190,10 +190,10 @@ class Surroundings:
 class Change:
     """A change in the making. `state` is the group with all `records` replayed."""
 
-    def __init__(self, state: GroupState, surroundings: Surroundings) -> None:
+    def __init__(self, state: GroupState, context: DecisionContext) -> None:
         self.state = state
         self.records: list[GroupRecord] = []
-        self.surroundings = surroundings
+        self.context = context
 
     def put(self, kind: Kind, name: str, value: Value | None) -> None:
         """Adds a record and replays it into the state."""
@@ -248,7 +248,7 @@ class Change:
 
     def _metadata_hash(self, *, subscription_changed: bool) -> int:
         """Returns the hash of the group's topics; it is computed only where it may have changed."""
-        state, image = self.state, self.surroundings.image
+        state, image = self.state, self.context.image
         if state.compared_with is image and not subscription_changed:
             return state.metadata_hash
         topics = state.topic_names()
@@ -263,7 +263,7 @@ class Change:
         if self.state.has_partitions_record:  # the hash has taken its place (KIP-1101)
             self.put(Kind.PARTITIONS, "", None)
         self.put(Kind.GROUP, "", GroupEpoch(self.state.epoch + 1, metadata_hash))
-        self.state.compared_with = self.surroundings.image
+        self.state.compared_with = self.context.image
         self.state.compared_topics = self.state.topic_names()
 
     def _delete(self, member_id: str) -> None:
@@ -273,14 +273,14 @@ class Change:
     def _update_target(self) -> None:
         if self.state.epoch <= self.state.target_epoch:
             return
-        assignor = self.state.preferred_assignor(self.surroundings.config.default_assignor)
-        for member_id, target in new_targets(self.state, self.surroundings.image.topics, assignor).items():
+        assignor = self.state.preferred_assignor(self.context.config.default_assignor)
+        for member_id, target in new_targets(self.state, self.context.image.topics, assignor).items():
             if target != self.state.targets.get(member_id):
                 self.put(Kind.TARGET, member_id, target)
         self.put(Kind.TARGET_EPOCH, "", TargetEpoch(self.state.epoch))
 
     def _resolve_new_patterns(self) -> None:
-        if self.surroundings.may_describe is not None:
+        if self.context.may_describe is not None:
             for pattern in sorted(self._patterns_in_use() - self.state.patterns.keys()):
                 self._resolve(pattern)
         self._drop_unused_patterns()
@@ -291,8 +291,8 @@ class Change:
         for pattern, resolved in sorted(self.state.patterns.items()):
             if self._topics_of(pattern) != resolved.topic_names:
                 self._resolve(pattern)
-        self.state.patterns_resolved_in = self.surroundings.image
-        self.state.patterns_resolved_ms = self.surroundings.now_ms
+        self.state.patterns_resolved_in = self.context.image
+        self.state.patterns_resolved_ms = self.context.now_ms
 
     def _patterns_are_due(self) -> bool:
         """Returns whether patterns are to be matched again.
@@ -300,25 +300,25 @@ class Change:
         They are when the cluster has changed, but ten seconds after the last time at the earliest; otherwise when the
         configured interval has passed.
         """
-        state, surroundings = self.state, self.surroundings
-        if not state.patterns or surroundings.may_describe is None:
+        state, context = self.state, self.context
+        if not state.patterns or context.may_describe is None:
             return False
         newest_ms = max(resolved.timestamp_ms for resolved in state.patterns.values())
-        passed_ms = surroundings.now_ms - max(newest_ms, state.patterns_resolved_ms)
-        if state.patterns_resolved_in is surroundings.image:
-            return passed_ms >= surroundings.config.group_consumer_regex_refresh_interval_ms
+        passed_ms = context.now_ms - max(newest_ms, state.patterns_resolved_ms)
+        if state.patterns_resolved_in is context.image:
+            return passed_ms >= context.config.group_consumer_regex_refresh_interval_ms
         return passed_ms >= PATTERN_REFRESH_MIN_INTERVAL_MS
 
     def _resolve(self, pattern: str) -> None:
-        resolved = ResolvedRegularExpression(self._topics_of(pattern), NO_VERSION, self.surroundings.now_ms)
+        resolved = ResolvedRegularExpression(self._topics_of(pattern), NO_VERSION, self.context.now_ms)
         self.put(Kind.REGULAR_EXPRESSION, pattern, resolved)
         self.state.compared_with = None
 
     def _topics_of(self, pattern: str) -> frozenset[str]:
         """Returns the topics that a pattern stands for: those that the member which makes the change may describe."""
-        may_describe = self.surroundings.may_describe
+        may_describe = self.context.may_describe
         assert may_describe is not None, "there is a heartbeat"
-        return frozenset(filter(may_describe, matching(pattern, self.surroundings.image.topics)))
+        return frozenset(filter(may_describe, matching(pattern, self.context.image.topics)))
 
     def _drop_unused_patterns(self) -> None:
         for pattern in sorted(self.state.patterns.keys() - self._patterns_in_use()):

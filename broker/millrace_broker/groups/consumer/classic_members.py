@@ -148,7 +148,7 @@ def join(change: Change, request: Join, member_id: str) -> JoinResult:
         classic=ClassicMetadata(request.session_timeout_ms, protocols),
     )
     change.rebalance_if(change.set_metadata(member, metadata))
-    change.reconcile(member_id, by_id(subscription.owned, change.surroundings.image))
+    change.reconcile(member_id, by_id(subscription.owned, change.context.image))
     return JoinResult(
         error=ErrorCode.NONE,
         member_id=member_id,

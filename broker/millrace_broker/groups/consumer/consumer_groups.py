@@ -18,7 +18,7 @@ from typing import NamedTuple
 from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError, InvalidConfigError
 from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.consumer.change import Surroundings
+from millrace_broker.groups.consumer.change import DecisionContext
 from millrace_broker.groups.consumer.classic_members import leavers
 from millrace_broker.groups.consumer.decisions import (
     Changed,
@@ -32,10 +32,10 @@ from millrace_broker.groups.consumer.decisions import (
     refuse,
 )
 from millrace_broker.groups.consumer.events import (
-    Beat,
     Event,
     Expired,
     Heartbeat,
+    HeartbeatEvent,
     Leave,
     Refusal,
     Timer,
@@ -59,7 +59,7 @@ KEPT_CONFIGURATIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class GroupContext:
     """What all consumer groups of a broker share: their configuration and the metadata image."""
 
     config: ConsumerGroupConfig
@@ -93,13 +93,13 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     Args:
         group_id: its name.
-        home: what surrounds it.
+        context: what it shares with the broker's other groups.
         predecessor: a classic group that it is about to replace.
     """
 
-    def __init__(self, group_id: str, home: Home, predecessor: ClassicGroup | None = None) -> None:
+    def __init__(self, group_id: str, context: GroupContext, predecessor: ClassicGroup | None = None) -> None:
         super().__init__(group_id)
-        self._home = home
+        self._context = context
         self._predecessor = predecessor
         self._is_new = True
         self._waiting: deque[Event] = deque()
@@ -108,7 +108,7 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     def consumer_heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
         """Handles ConsumerGroupHeartbeat, which was checked and has a member id."""
-        return self._in_turn(Beat(request, ticket), now_ms)
+        return self._in_turn(HeartbeatEvent(request, ticket), now_ms)
 
     def join(self, join: Join, now_ms: int) -> Effects:
         """Handles JoinGroup of a member that uses the classic protocol."""
@@ -120,7 +120,7 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
         """Handles Heartbeat of a member that uses the classic protocol."""
-        return answer_heartbeat(self.state, self._home.config_of(self.group_id), member_id, instance_id, generation)
+        return answer_heartbeat(self.state, self._context.config_of(self.group_id), member_id, instance_id, generation)
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
         """Handles LeaveGroup; returns an error for each member that it names."""
@@ -143,7 +143,7 @@ class ConsumerGroup(ConsumerGroupFacts):
     def loaded(self, now_ms: int) -> Effects:  # noqa: ARG002
         """Begins every session from the start."""
         self._is_new = False
-        config = self._home.config_of(self.group_id)
+        config = self._context.config_of(self.group_id)
         return [effect for member in self.state.members.values() for effect in timers_of(member, config)]
 
     def unloaded(self, error: ErrorCode) -> Effects:
@@ -198,9 +198,10 @@ class ConsumerGroup(ConsumerGroupFacts):
         return [*effects, *self.unloaded(error), Succession(predecessor)]
 
     def _situation(self, now_ms: int, event: Event | None) -> Situation:
-        may_describe = event.request.may_describe if isinstance(event, Beat) else None
-        surroundings = Surroundings(self._home.config_of(self.group_id), self._home.image(), now_ms, may_describe)
-        return Situation(self.state, surroundings, self._home.classic_config, self._predecessor)
+        may_describe = event.request.may_describe if isinstance(event, HeartbeatEvent) else None
+        own = self._context
+        context = DecisionContext(own.config_of(self.group_id), own.image(), now_ms, may_describe)
+        return Situation(self.state, context, own.classic_config, self._predecessor)
 
 
 def _succession(outcome: Succeeded, now_ms: int) -> Succession:
@@ -226,7 +227,7 @@ class ConsumerGroups:
         self, config: ConsumerGroupConfig, classic_config: GroupConfig, image: Callable[[], MetadataImage]
     ) -> None:
         self.config = config
-        self._home = Home(config, classic_config, image)
+        self._context = GroupContext(config, classic_config, image)
 
     @property
     def replayers(self) -> dict[int, Replay]:
@@ -263,7 +264,7 @@ class ConsumerGroups:
             return group
         if request.member_epoch != JOINING_EPOCH or not isinstance(group, ClassicGroup | None):
             raise _not_found(request.group_id, group)
-        return ConsumerGroup(request.group_id, self._home, predecessor=group)
+        return ConsumerGroup(request.group_id, self._context, predecessor=group)
 
     def _replay(self, shard: Shard, raw_key: bytes, raw_value: bytes | None) -> None:
         key = decode_key(raw_key)
@@ -274,7 +275,7 @@ class ConsumerGroups:
                 self._replay_tombstone(shard, group, GroupRecord(key, None))
             return
         if not isinstance(group, ConsumerGroup):
-            group = shard.groups[key.group_id] = ConsumerGroup(key.group_id, self._home)
+            group = shard.groups[key.group_id] = ConsumerGroup(key.group_id, self._context)
         group.state.replay(GroupRecord(key, decode_value(key.kind, raw_value)))
 
     def _replay_tombstone(self, shard: Shard, group: ConsumerGroup, record: GroupRecord) -> None:

@@ -7,16 +7,16 @@ one of these:
     Changed     records make another state; once they are stored, the group adopts it and the effects are performed
     Succeeded   records replace the group by a classic one; once they are stored, that group takes this one's name
 
-                 group of both protocols               only classic members remain     no members
-    Beat         Changed, or Unchanged without news    Succeeded (the last other       Changed
-                                                       member leaves)
-    Join         Changed, or Unchanged:                Succeeded (a static member      Succeeded, or Unchanged:
-                 MEMBER_ID_REQUIRED                    comes back as a classic one)    UNKNOWN_MEMBER_ID
-    Leave        Changed                               -                               Unchanged
-    Expired      Changed                               Succeeded                       Unchanged
+                      group of both protocols              only classic members remain    no members
+    HeartbeatEvent    Changed, or Unchanged without news   Succeeded (the last other      Changed
+                                                           member leaves)
+    Join              Changed, or Unchanged:               Succeeded (a static member     Succeeded, or Unchanged:
+                      MEMBER_ID_REQUIRED                   comes back as a classic one)   UNKNOWN_MEMBER_ID
+    Leave             Changed                              -                              Unchanged
+    Expired           Changed                              Succeeded                      Unchanged
 
-A Beat that joins a classic group of consumers has that group as `predecessor`: its members are written into the new
-group together with the one that joins (KIP-848, "Migration").
+A heartbeat that joins a classic group of consumers has that group as `predecessor`: its members are written into the
+new group together with the one that joins (KIP-848, "Migration").
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import NamedTuple
 from millrace.errors import ErrorCode, GroupError, MillraceError
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer import classic_members
-from millrace_broker.groups.consumer.change import Change, Surroundings
+from millrace_broker.groups.consumer.change import Change, DecisionContext
 from millrace_broker.groups.consumer.events import (
-    Beat,
     Event,
     Expired,
+    HeartbeatEvent,
     Leave,
     Refusal,
     TimerKind,
@@ -55,20 +55,20 @@ from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupCo
 
 
 class Situation(NamedTuple):
-    """What a decision goes by: the group as it is stored, and what surrounds it.
+    """What a decision goes by: the group as it is stored, and the context of the decision.
 
     `predecessor` is the classic group that this one is about to replace.
     """
 
     state: GroupState
-    surroundings: Surroundings
+    context: DecisionContext
     classic_config: GroupConfig
     predecessor: ClassicGroup | None = None
 
     @property
     def config(self) -> ConsumerGroupConfig:
         """The properties that the group obeys."""
-        return self.surroundings.config
+        return self.context.config
 
 
 class Unchanged(NamedTuple):
@@ -101,8 +101,8 @@ Outcome = Unchanged | Changed | Succeeded
 def decide(situation: Situation, event: Event) -> Outcome:
     """Returns what follows from an event."""
     match event:
-        case Beat():
-            return _beat(situation, event)
+        case HeartbeatEvent():
+            return _heartbeat(situation, event)
         case Join():
             return _join(situation, event)
         case Leave(member_ids):
@@ -115,7 +115,7 @@ def decide(situation: Situation, event: Event) -> Outcome:
 def refuse(event: Event, error: ErrorCode) -> Effects:
     """Refuses an event that is not decided, as the group is no longer here, or whose records were not stored."""
     match event:
-        case Beat(_, ticket):
+        case HeartbeatEvent(_, ticket):
             # REBALANCE_IN_PROGRESS is an error of the classic protocol; this one makes the client ask again too.
             is_classic_error = error is ErrorCode.REBALANCE_IN_PROGRESS
             return [Answer(ticket, Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_classic_error else error))]
@@ -135,7 +135,7 @@ def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
 def answer_sync(situation: Situation, request: Sync) -> Effects:
     """Returns the answer to SyncGroup, and what it means for the member's timers."""
     try:
-        result = classic_members.sync(situation.state, request, situation.surroundings.image)
+        result = classic_members.sync(situation.state, request, situation.context.image)
     except GroupError as error:
         return [Answer(request.ticket, SyncResult(error.code))]
     member = situation.state.members[request.member_id]
@@ -158,8 +158,8 @@ def answer_heartbeat(
     return ErrorCode.NONE, [session]
 
 
-def _beat(situation: Situation, beat: Beat) -> Outcome:
-    request, ticket = beat
+def _heartbeat(situation: Situation, event: HeartbeatEvent) -> Outcome:
+    request, ticket = event
     try:
         change = _begin(situation)
         if request.leaves:
@@ -198,7 +198,7 @@ def _become_classic(situation: Situation, request: Join) -> Outcome:
     if request.member_id != UNKNOWN_MEMBER:
         return Unchanged(refuse(request, ErrorCode.UNKNOWN_MEMBER_ID))
     state = situation.state
-    successor = ClassicGroup(state.group_id, situation.classic_config, situation.surroundings.now_ms)
+    successor = ClassicGroup(state.group_id, situation.classic_config, situation.context.now_ms)
     return Succeeded(_tombstones(state), successor, join=request)
 
 
@@ -232,13 +232,13 @@ def _may_downgrade(situation: Situation, change: Change) -> bool:
 def _downgraded(
     situation: Situation, state: GroupState, change: Change, effects: Effects, *, rebalances: bool
 ) -> Succeeded:
-    members, image = tuple(change.state.members.values()), situation.surroundings.image
-    successor = downgrade(state, members, image, situation.classic_config, situation.surroundings.now_ms)
+    members, image = tuple(change.state.members.values()), situation.context.image
+    successor = downgrade(state, members, image, situation.classic_config, situation.context.now_ms)
     return Succeeded((*_tombstones(situation.state), successor.record()), successor, effects, rebalances)
 
 
 def _begin(situation: Situation) -> Change:
-    change = Change(situation.state, situation.surroundings)
+    change = Change(situation.state, situation.context)
     if situation.predecessor is not None and not situation.predecessor.is_empty:
         check_upgrade(situation.predecessor, situation.config)
         upgrade(change, situation.predecessor)

@@ -1,9 +1,9 @@
 """What happens to a consumer group, and what its members are answered.
 
-    Beat      a member that uses ConsumerGroupHeartbeat joins, stays or leaves
-    Join      a member that uses the classic protocol joins, or joins again to learn of a change
-    Leave     members that use the classic protocol leave
-    Expired   one of a member's timers has run out, and the member is removed
+    HeartbeatEvent   a member that uses ConsumerGroupHeartbeat joins, stays or leaves
+    Join             a member that uses the classic protocol joins, or joins again to learn of a change
+    Leave            members that use the classic protocol leave
+    Expired          one of a member's timers has run out, and the member is removed
 
 Each of these may write records, and waits while those of another are being stored. SyncGroup and Heartbeat only ask
 what is known already, and are answered at once. The timers of a member:
@@ -152,7 +152,7 @@ class Refusal(NamedTuple):
     message: str | None = None
 
 
-class Beat(NamedTuple):
+class HeartbeatEvent(NamedTuple):
     """A heartbeat that was checked and has a member id; the answer goes to the ticket."""
 
     request: Heartbeat
@@ -171,4 +171,4 @@ class Expired(NamedTuple):
     timer: Timer
 
 
-Event = Beat | Join | Leave | Expired
+Event = HeartbeatEvent | Join | Leave | Expired

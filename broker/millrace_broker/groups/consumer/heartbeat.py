@@ -120,7 +120,7 @@ def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatAn
     return HeartbeatAnswer(
         member_id,
         after.epoch,
-        change.surroundings.config.group_consumer_heartbeat_interval_ms,
+        change.context.config.group_consumer_heartbeat_interval_ms,
         after.assigned if request.says_everything or after.assigned != before else None,
     )
 
@@ -157,7 +157,7 @@ def known_static_member(change: Change, instance_id: str, member_id: str) -> Mem
 
 def check_size(change: Change, member_id: str) -> None:
     """Raises GroupMaxSizeReachedError where the group has no room for another member."""
-    largest = change.surroundings.config.group_consumer_max_size
+    largest = change.context.config.group_consumer_max_size
     if len(change.state.members) >= largest and member_id not in change.state.members:
         raise GroupMaxSizeReachedError(f"group {change.state.group_id} is full: it may have at most {largest} members")
 

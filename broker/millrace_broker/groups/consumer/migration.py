@@ -60,7 +60,7 @@ def check_upgrade(group: ClassicGroup, config: ConsumerGroupConfig) -> None:
 def upgrade(change: Change, group: ClassicGroup) -> None:
     """Writes the members of a classic group into a new consumer group."""
     try:
-        members = [_upgraded(member, group, change.surroundings.image) for member in group.members]
+        members = [_upgraded(member, group, change.context.image) for member in group.members]
     except CorruptRecordError as error:
         reason = "a subscription or an assignment of its members can't be read"
         raise GroupIdNotFoundError(CANNOT.format(group.group_id, reason)) from error

@@ -44,7 +44,7 @@ TAKEN_SINCE = frozenset(
 )
 
 
-class Taking(NamedTuple):
+class CommitFence(NamedTuple):
     """The producer id and epoch under which a partition's offset is committed."""
 
     producer_id: int
@@ -56,7 +56,7 @@ class FencedCommits:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        self._taken: dict[Partition, Taking] = {}
+        self._fences: dict[Partition, CommitFence] = {}
 
     def take(self, cluster: Cluster, partitions: Iterable[Partition]) -> None:
         """Takes these partitions, so that commits of former takers are refused.
@@ -64,7 +64,7 @@ class FencedCommits:
         Raises BrokerError or BrokerUnreachableError.
         """
         for partition in sorted(partitions):
-            self._taken[partition] = self._take(cluster, partition)
+            self._fences[partition] = self._take(cluster, partition)
 
     def commit(self, cluster: Cluster, offsets: Mapping[Partition, int]) -> set[Partition]:
         """Commits, and waits until readers see it; returns those not committed because another has taken them since."""
@@ -77,7 +77,7 @@ class FencedCommits:
     def _name(self, partition: Partition) -> str:
         return f"{self._group_id}/{partition.topic}/{partition.number}"
 
-    def _take(self, cluster: Cluster, partition: Partition) -> Taking:
+    def _take(self, cluster: Cluster, partition: Partition) -> CommitFence:
         name = self._name(partition)
         fields: InitProducerIdRequestFields = {
             "transactional_id": name,
@@ -86,37 +86,37 @@ class FencedCommits:
             "producer_epoch": NO_PRODUCER_EPOCH,
         }
 
-        def action(connection: Connection) -> Taking:
+        def action(connection: Connection) -> CommitFence:
             answer = connection.request(INIT_PRODUCER_ID, fields)
             check(answer.error_code, f"producer id of {name}")
-            return Taking(int(answer.producer_id), int(answer.producer_epoch))
+            return CommitFence(int(answer.producer_id), int(answer.producer_epoch))
 
         return cluster.on_coordinator(name, action, key_type=TRANSACTION_KEY_TYPE)
 
     def _commit(self, cluster: Cluster, partition: Partition, offset: int) -> bool:
-        taking = self._taken.get(partition)
-        if taking is None:
+        fence = self._fences.get(partition)
+        if fence is None:
             return False
         try:
-            self._commit_under(cluster, taking, partition, offset)
+            self._commit_under(cluster, fence, partition, offset)
         except BrokerError as error:
             if error.broker_code in TAKEN_SINCE:
                 return False
             raise
         return True
 
-    def _commit_under(self, cluster: Cluster, taking: Taking, partition: Partition, offset: int) -> None:
+    def _commit_under(self, cluster: Cluster, fence: CommitFence, partition: Partition, offset: int) -> None:
         name = self._name(partition)
         adding: AddOffsetsToTxnRequestFields = {
             "transactional_id": name,
-            "producer_id": taking.producer_id,
-            "producer_epoch": taking.producer_epoch,
+            "producer_id": fence.producer_id,
+            "producer_epoch": fence.producer_epoch,
             "group_id": self._group_id,
         }
         ending: EndTxnRequestFields = {
             "transactional_id": name,
-            "producer_id": taking.producer_id,
-            "producer_epoch": taking.producer_epoch,
+            "producer_id": fence.producer_id,
+            "producer_epoch": fence.producer_epoch,
             "committed": True,
         }
 

@@ -22,7 +22,7 @@ NANOSECONDS_PER_S = 1_000_000_000
 NO_SESSION_ID = 0
 
 
-class Term(NamedTuple):
+class LeaseDeadline(NamedTuple):
     """A session, and the time until which it is sure to live."""
 
     session_id: int
@@ -44,23 +44,23 @@ _clock = _suspended_time_clock()
 
 
 class Lease:
-    """The term as last confirmed; thread-safe."""
+    """The deadline as ZooKeeper has confirmed it last; thread-safe."""
 
     def __init__(self, clock_ns: Callable[[], int] = lease_clock_ns) -> None:
         self.clock_ns = clock_ns
-        self._term = Term(NO_SESSION_ID, 0)
+        self._deadline = LeaseDeadline(NO_SESSION_ID, 0)
         self._renewed = threading.Condition()
 
     def renew(self, session_id: int, asked_ns: int, timeout_ms: int) -> None:
         """Notes that ZooKeeper's leader answered for the session after `asked_ns`, when it was alive."""
         with self._renewed:
-            self._term = Term(session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3)
+            self._deadline = LeaseDeadline(session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3)
             self._renewed.notify_all()
 
     def holding_ns(self, session_id: int) -> int | None:
         """Returns the current time if what that session owns is sure to be owned still; else None."""
-        now_ns, term = self.clock_ns(), self._term
-        return now_ns if term.session_id == session_id and now_ns < term.ends_ns else None
+        now_ns, deadline = self.clock_ns(), self._deadline
+        return now_ns if deadline.session_id == session_id and now_ns < deadline.ends_ns else None
 
     def wait(self, timeout_s: float) -> None:
         """Waits until the lease is renewed, or the time has passed."""

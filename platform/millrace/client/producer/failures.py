@@ -10,7 +10,7 @@ from millrace.errors import ErrorCode
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 
 
-class Fate(Enum):
+class ErrorAction(Enum):
     """What the producer does with a batch after the response to it."""
 
     DONE = auto()
@@ -21,18 +21,20 @@ class Fate(Enum):
     REFUSED = auto()
 
 
-def fate_of(code: int) -> Fate:
+def action_for(code: int) -> ErrorAction:
     """Returns the meaning of an error code in the answer to a Produce request."""
     match code:
         case ErrorCode.NONE | ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            return Fate.DONE
+            return ErrorAction.DONE
         case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode.UNKNOWN_PRODUCER_ID | ErrorCode.INVALID_PRODUCER_EPOCH:
-            return Fate.OUT_OF_LINE
+            return ErrorAction.OUT_OF_LINE
         case ErrorCode.MESSAGE_TOO_LARGE:
-            return Fate.TOO_LARGE
+            return ErrorAction.TOO_LARGE
         case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.NETWORK_EXCEPTION:
-            return Fate.UNSURE
+            return ErrorAction.UNSURE
     if code == NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-        return Fate.UNSURE
+        return ErrorAction.UNSURE
     kind = TYPED_ERRORS.get(code)
-    return Fate.AGAIN if code in RETRIABLE_CODES or (kind is not None and kind.retriable) else Fate.REFUSED
+    return (
+        ErrorAction.AGAIN if code in RETRIABLE_CODES or (kind is not None and kind.retriable) else ErrorAction.REFUSED
+    )

@@ -23,7 +23,7 @@ from millrace.addresses import Address
 from millrace.client.answers import check
 from millrace.client.producer.accumulator import Accumulator
 from millrace.client.producer.batch import NOBODY, Batch, Identity
-from millrace.client.producer.failures import Fate, fate_of
+from millrace.client.producer.failures import ErrorAction, action_for
 from millrace.client.producer.link import Link, Produced
 from millrace.client.producer.message import report_of
 from millrace.client.producer.partition import PartitionQueue
@@ -292,20 +292,20 @@ class Sender:
             self._again(queue, batch, AnswerLostError(f"{batch.name}: the broker's answer leaves it out"))
 
     def _settle(self, queue: PartitionQueue, batch: Batch, answer: Produced) -> None:
-        fate = fate_of(answer.error_code)
-        if fate is Fate.DONE:
+        action = action_for(answer.error_code)
+        if action is ErrorAction.DONE:
             with self.accumulator.lock:
                 queue.acknowledged(batch)
                 self.accumulator.finishing.add(batch)
             self._finish(batch, None, answer.base_offset, answer.log_append_time_ms)
             return
         error = _error_of(answer, batch)
-        if fate is Fate.OUT_OF_LINE and batch.identity != NOBODY:
+        if action is ErrorAction.OUT_OF_LINE and batch.identity != NOBODY:
             self._out_of_line(queue, batch, error, forget=answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH)
-        elif fate is Fate.TOO_LARGE and batch.count > 1:
+        elif action is ErrorAction.TOO_LARGE and batch.count > 1:
             self._split(queue, batch)
-        elif fate in (Fate.AGAIN, Fate.UNSURE):
-            batch.may_be_appended |= fate is Fate.UNSURE
+        elif action in (ErrorAction.AGAIN, ErrorAction.UNSURE):
+            batch.may_be_appended |= action is ErrorAction.UNSURE
             self._again(queue, batch, error)
         else:
             self._give_up(queue, batch, error)

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
-from millrace_broker.groups.consumer.change import Surroundings
+from millrace_broker.groups.consumer.change import DecisionContext
 from millrace_broker.groups.consumer.decisions import (
     Changed,
     Situation,
@@ -17,7 +17,7 @@ from millrace_broker.groups.consumer.decisions import (
     not_stored,
     refuse,
 )
-from millrace_broker.groups.consumer.events import Beat, Expired, Heartbeat, Leave, Refusal, Timer, TimerKind
+from millrace_broker.groups.consumer.events import Expired, Heartbeat, HeartbeatEvent, Leave, Refusal, Timer, TimerKind
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
@@ -31,7 +31,7 @@ SUBSCRIPTION = b"\0\0\0\0\0\1\0\1a\xff\xff\xff\xff"  # version 0, topic `a`, no 
 
 def beat(member_id, epoch):
     said = {} if epoch else {"rebalance_timeout_ms": 900, "topic_names": frozenset("a"), "owned": NOTHING}
-    return Beat(Heartbeat(group_id="g", member_id=member_id, member_epoch=epoch, **said), "ticket")
+    return HeartbeatEvent(Heartbeat(group_id="g", member_id=member_id, member_epoch=epoch, **said), "ticket")
 
 
 def join(member_id="", *, requires_known_member_id=False):
@@ -46,7 +46,7 @@ def expired(member_id, kind=TimerKind.SESSION):
 
 
 def situation_of(state):
-    return Situation(state, Surroundings(ConsumerGroupConfig(), VIEW, 0), GroupConfig())
+    return Situation(state, DecisionContext(ConsumerGroupConfig(), VIEW, 0), GroupConfig())
 
 
 def after(*events):

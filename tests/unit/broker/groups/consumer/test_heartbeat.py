@@ -16,7 +16,7 @@ from millrace.errors import (
     UnsupportedAssignorError,
 )
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
-from millrace_broker.groups.consumer.change import Change, Surroundings
+from millrace_broker.groups.consumer.change import Change, DecisionContext
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat, leave
 from millrace_broker.groups.consumer.member import NOTHING, MemberState, any_topic
@@ -53,7 +53,7 @@ class Coordinator:
         self.may_describe = any_topic
 
     def decide(self, what):
-        change = Change(self.state, Surroundings(self.config, self.image, self.now_ms, self.may_describe))
+        change = Change(self.state, DecisionContext(self.config, self.image, self.now_ms, self.may_describe))
         answer = what(change)
         self.state = change.state
         self.kinds = [record.key.kind for record in change.records]

@@ -6,7 +6,7 @@ from itertools import count as count_from
 import pytest
 
 from millrace.client.producer.batch import NOBODY, Batch, Identity
-from millrace.client.producer.failures import Fate, fate_of
+from millrace.client.producer.failures import ErrorAction, action_for
 from millrace.client.producer.partition import PartitionQueue
 from millrace.clock import SystemClock
 from millrace.errors import ErrorCode
@@ -116,14 +116,14 @@ def test_a_broker_takes_every_record_once_and_in_order_whatever_is_lost_or_too_l
 
 
 @pytest.mark.parametrize(
-    ("code", "fate"),
+    ("code", "action"),
     [
-        (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, Fate.REFUSED),
-        (ErrorCode.MESSAGE_TOO_LARGE, Fate.TOO_LARGE),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Fate.AGAIN),
-        (ErrorCode.REQUEST_TIMED_OUT, Fate.UNSURE),
-        (ErrorCode.UNKNOWN_PRODUCER_ID, Fate.OUT_OF_LINE),
+        (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorAction.REFUSED),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorAction.TOO_LARGE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorAction.AGAIN),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorAction.UNSURE),
+        (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorAction.OUT_OF_LINE),
     ],
 )
-def test_what_an_error_code_means_for_a_batch(code, fate):
-    assert fate_of(code) is fate
+def test_what_an_error_code_means_for_a_batch(code, action):
+    assert action_for(code) is action
