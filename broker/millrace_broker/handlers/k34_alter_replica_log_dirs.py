@@ -1,6 +1,7 @@
 """AlterReplicaLogDirs, versions 0 to 2 (KIP-113); v2 flexible.
 
-The answer says that a move has begun; DescribeLogDirs shows how far it is. The rules are Kafka's:
+The answer says that a move has begun, or was dropped, and from then on a start knows; DescribeLogDirs shows how far it
+is. The rules are Kafka's:
 
     the partition is in the folder            a move that is under way is dropped
     it is being moved to the folder           the move goes on
@@ -22,12 +23,12 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import each
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import ALTER_REPLICA_LOG_DIRS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.api import Answer, Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import MAX_NAME_BYTES, future_dir_name
@@ -63,7 +64,14 @@ def handle(services: Services, request: Request) -> Reply:
         for name, partitions in each(codes.items())
     ]
     fields: AlterReplicaLogDirsResponseFields = {"throttle_time": 0, "results": results}
-    return answer(services, ALTER_REPLICA_LOG_DIRS, request.version, fields)
+    if services.log_dirs.is_settled:
+        return answer(services, ALTER_REPLICA_LOG_DIRS, request.version, fields)
+    return later(_settled(services, request.version, fields))
+
+
+async def _settled(services: Services, version: int, fields: AlterReplicaLogDirsResponseFields) -> Answer:
+    await services.log_dirs.settle()
+    return answer(services, ALTER_REPLICA_LOG_DIRS, version, fields)
 
 
 def _place(

@@ -85,11 +85,21 @@ class LogDirMover:
         """Ends the move of a log, which stays where it is. Raises StorageError where the move is as good as done."""
         self._logs.moves.drop(topic_partition)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether a start would find each move that was begun, and none that was dropped."""
+        return self._logs.moves.is_settled
+
+    async def settle(self) -> None:
+        """Returns once the disk has what was begun and dropped."""
+        await asyncio.to_thread(self._logs.moves.settle)
+
     async def close(self) -> None:
         """Interrupts all moves, and returns when no thread is at work any more; the next start begins them again."""
         for copy in self.copies().values():
             copy.stop()
         await asyncio.gather(*self._tasks)
+        await self.settle()
 
     async def _move(self, topic_partition: TopicPartition, copy: LogCopy) -> None:
         async with self._turn:

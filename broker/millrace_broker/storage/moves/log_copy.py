@@ -76,7 +76,8 @@ class LogCopy:
         self._health = health
         self._copied: dict[LogSegment, _CopiedSegment] = {}
         self._stopping = Event()
-        self._has_folder = False
+        self.has_folder = False
+        """Whether the folder was made, so that a start finds the move that was interrupted."""
         self.is_in_last_step = False
         """Whether it is being put in the log's place, and can't be dropped any more."""
 
@@ -106,7 +107,7 @@ class LogCopy:
         """
         throttle = Throttle(self._clock, self._stopping.wait, bytes_per_second)
         throttle.take(0)
-        self._make_folder()
+        self.make_folder()
         log.flush()  # this completes the files of closed segments
         segments, limit = log.segments, int(min(max(bytes_per_second, MIN_ROUND_BYTES), ROUND_BYTES))
         self._drop_all_but(segments)
@@ -121,7 +122,7 @@ class LogCopy:
 
     def finish(self, log: Log, segments: SegmentSequence) -> None:
         """Copies and syncs all that is left of a log that is handed over (`Log.hand_over`); raises StorageError."""
-        self._make_folder()
+        self.make_folder()
         self._drop_all_but(segments)
         with storage_errors(log.directory):
             for segment in segments:
@@ -135,12 +136,15 @@ class LogCopy:
         with self._writing(self.directory):
             self._fs.fsync_dir(self.directory)
 
-    def _make_folder(self) -> None:
-        """Makes the folder, whose name is synced with this data folder's checkpoints, before the swap."""
-        if not self._has_folder:
+    def make_folder(self) -> None:
+        """Makes the folder, whose name is synced with this data folder's checkpoints, before the swap.
+
+        Raises StorageError, or CompactionStoppedError.
+        """
+        if not self.has_folder:
             with self._writing(self.directory):
                 self._fs.mkdir(self.directory)
-            self._has_folder = True
+            self.has_folder = True
 
     def _copy(self, segment: LogSegment, limit: int, pay: Pay) -> int:
         """Copies up to `limit` bytes of a segment, with its other files where it is complete; returns how many."""

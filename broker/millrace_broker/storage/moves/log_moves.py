@@ -1,12 +1,13 @@
 """Moving logs between data folders while they are served (KIP-113).
 
-    begin              the copy is known
+    begin              the copy is known; a worker makes its folder (`settle`)
     catch_up …         rounds on a worker fill it (`LogCopy`)
     put_in_place       a worker that has the log for itself copies the rest, and swaps the two (`log_swap`)
     end                the new log goes on where the old one ended; or `give_up`
-    drop               the copy is not wanted any more; a worker renames it later (`rename_dropped`)
+    drop               the copy is not wanted any more; a worker renames it (`settle`, `rename_dropped`)
 
-`put_in_place` and `rename_dropped` belong to workers, the others to the event loop's thread: they wait for no disk.
+`settle`, `put_in_place` and `rename_dropped` belong to workers, the others to the event loop's thread, where they wait
+for no disk.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import logging
 import os
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from threading import Lock
 
 from millrace.clock import Clock
-from millrace.errors import StorageError
+from millrace.errors import CompactionStoppedError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 from millrace_broker.storage.data_dirs.data_dirs import DataDirs
@@ -131,6 +133,18 @@ class LogMoves:
         self._dirs.by_path(copy.parent).log_count -= 1
         log = self._table.logs[copy.topic_partition]
         self._dropped.append((copy, log.config.file_delete_delay_ms))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the disk has what was begun and what was dropped, so that a start goes on with it or without."""
+        return not self._dropped and all(copy.has_folder for copy in self._copies.values())
+
+    def settle(self) -> None:
+        """Renames what was dropped, and makes the folders of what was begun; a move itself meets what fails."""
+        self.rename_dropped()
+        for copy in tuple(self._copies.values()):
+            with suppress(StorageError, CompactionStoppedError):
+                copy.make_folder()
 
     def rename_dropped(self) -> None:
         """Renames the copies that were dropped, so that their files go; what fails is left for the next start.
