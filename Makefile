@@ -74,7 +74,7 @@ lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.installed-docs ## The documentation as a site, in build/docs/site; any fault of a page or a link ends it
-	@$(BIN)/python -m millrace_ops.docs_site
+	@$(BIN)/python -m millrace_tools.docs_site
 
 bench: $(VENV)/.installed-dev ## Rates beside yardsticks of the same run; ARGS="produce" for one
 	@$(BIN)/millrace bench $(ARGS)
@@ -131,10 +131,10 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' platform/millrace/vers
 NOTES ?=
 
 release: $(VENV)/.installed-release dist-other ## dist/ with all that a release has, each part checked; NOTES=--unreleased to try it
-	$(BIN)/python -m millrace_ops.release.notes CHANGELOG.md $(NOTES) > dist/release-notes.md
+	$(BIN)/python -m millrace_tools.release.notes CHANGELOG.md $(NOTES) > dist/release-notes.md
 	$(BIN)/abi3audit --strict dist/*-abi3-*.whl
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
-	$(BIN)/python -m millrace_ops.release.smoke dist/*-abi3-*_$$(uname -m).whl $(CONSTRAINTS)
+	$(BIN)/python -m millrace_tools.release.smoke dist/*-abi3-*_$$(uname -m).whl $(CONSTRAINTS)
 	rm -rf $(RELEASED) && $(PYTHON) -m venv $(RELEASED)
 	$(RELEASED)/bin/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) "$$(echo dist/*-abi3-*_$$(uname -m).whl)[all]"
 	$(BIN)/pip-licenses --python $(RELEASED)/bin/python --output-file dist/licenses.json

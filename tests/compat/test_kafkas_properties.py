@@ -11,9 +11,9 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey
 from millrace_broker.properties.kafka_properties import EMPTY, NULL, REQUIRED, UNKNOWN, VERSIONS, kafka_properties
-from millrace_ops.configuration_page import KEYS
 from millrace_support.kafka_configs import read_definitions
 from millrace_support.raw import RawConnection
+from millrace_tools.configuration_page import KEYS
 
 # Kafka documents nothing of these: internal ones, and the throttles that are no part of its broker's configuration.
 UNDOCUMENTED = {

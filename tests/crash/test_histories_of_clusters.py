@@ -23,11 +23,11 @@ from job_beside import JobBeside
 from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, ROLES, TOPIC, history_of, playing
 from table_beside import TableBeside, differences
 
-from millrace_ops.histories.check import check
-from millrace_ops.histories.events import Action, Outcome
-from millrace_ops.histories.finding import Anomaly
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_support.relayed_clusters import relayed_cluster
+from millrace_tools.histories.check import check
+from millrace_tools.histories.events import Action, Outcome
+from millrace_tools.histories.finding import Anomaly
 
 logger = logging.getLogger(__name__)
 BETWEEN = {Action.SEND: 8, Action.TRANSACTION: 4, Action.POLL: 20}

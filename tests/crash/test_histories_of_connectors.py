@@ -14,7 +14,7 @@ from playing import PARTITIONS, PATIENCE_S, PROPERTIES, TOPIC, playing
 from with_connector import Group, merged
 
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.histories.events import Action, Outcome, read_history
+from millrace_tools.histories.events import Action, Outcome, read_history
 
 SENDERS = ("confluent-sender", "aiokafka-sender")
 

@@ -16,9 +16,9 @@ import pytest
 from playing import PATIENCE_S, PROPERTIES, ROLES, history_of, playing
 
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.histories.check import check
-from millrace_ops.histories.events import Action, Outcome
-from millrace_ops.histories.finding import Anomaly
+from millrace_tools.histories.check import check
+from millrace_tools.histories.events import Action, Outcome
+from millrace_tools.histories.finding import Anomaly
 
 BETWEEN = {Action.SEND: 8, Action.TRANSACTION: 4, Action.POLL: 20, Action.COMMITTED: 4}
 

@@ -3,7 +3,7 @@
 from group_beside import commits_ahead
 from table_beside import differences
 
-from millrace_ops.histories.events import Action, Operation, Outcome, Owning, Send
+from millrace_tools.histories.events import Action, Operation, Outcome, Owning, Send
 
 HAND_OUT, COMMIT = Action.HAND_OUT, Action.COMMIT
 

@@ -17,13 +17,13 @@ from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, PROPERTIES, TOPI
 from millrace.client.elections import ElectionType, elect_leaders
 from millrace.errors import MillraceError
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.histories.check import check
-from millrace_ops.histories.events import Action, read_history
-from millrace_ops.histories.finding import Anomaly
 from millrace_support.broker_clusters import create_replicated
 from millrace_support.log_faults import faults
 from millrace_support.relayed_clusters import relayed_cluster
 from millrace_support.waiting import awaited
+from millrace_tools.histories.check import check
+from millrace_tools.histories.events import Action, read_history
+from millrace_tools.histories.finding import Anomaly
 
 READERS = ("confluent-assigned", "aiokafka-assigned")
 SENDERS = ("confluent-sender", "aiokafka-sender")

@@ -10,14 +10,14 @@ import pytest
 
 from millrace.addresses import LOOPBACK, Address
 from millrace.ports import free_port
-from millrace_ops.bench import dagster_checks, dagster_platform
-from millrace_ops.bench.dagster_checks import check_figures
-from millrace_ops.bench.dagster_definitions import definitions_figures
-from millrace_ops.bench.dagster_effort import Effort
-from millrace_ops.bench.dagster_loads import bare_load
-from millrace_ops.bench.dagster_platform import platform_figures
-from millrace_ops.bench.dagster_tick import tick_figures
-from millrace_ops.bench.delay import delayed
+from millrace_benchmarks import dagster_checks, dagster_platform
+from millrace_benchmarks.dagster_checks import check_figures
+from millrace_benchmarks.dagster_definitions import definitions_figures
+from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_loads import bare_load
+from millrace_benchmarks.dagster_platform import platform_figures
+from millrace_benchmarks.dagster_tick import tick_figures
+from millrace_benchmarks.delay import delayed
 
 SHORTEST = Effort(
     rounds=1,

@@ -4,9 +4,9 @@ import pytest
 
 from millrace.client import Cluster, SimpleConsumer
 from millrace.records.compression import Codec
-from millrace_ops.bench.load_commits import commit_after
-from millrace_ops.bench.load_stages import stages, task
-from millrace_ops.bench.load_topics import RECORDS_PER_BATCH, Topic, batches_of, fill
+from millrace_benchmarks.load_commits import commit_after
+from millrace_benchmarks.load_stages import stages, task
+from millrace_benchmarks.load_topics import RECORDS_PER_BATCH, Topic, batches_of, fill
 
 RECORDS = 4 * RECORDS_PER_BATCH
 

@@ -9,9 +9,9 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import ClientError
-from millrace_ops.bench import raw
-from millrace_ops.bench.figures import Figure
-from millrace_ops.bench.subjects import Subject
+from millrace_benchmarks import raw
+from millrace_benchmarks.figures import Figure
+from millrace_benchmarks.subjects import Subject
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")
 

@@ -1,8 +1,8 @@
 """The benchmark of replication in its shortest form: every row is printed, and measured."""
 
-from millrace_ops.bench import replication
-from millrace_ops.bench.figures import show
-from millrace_ops.bench.replication import Effort, Moves
+from millrace_benchmarks import replication
+from millrace_benchmarks.figures import show
+from millrace_benchmarks.replication import Effort, Moves
 
 SHORTEST = Effort(
     rounds=1,

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from millrace_ops.bench import security
-from millrace_ops.bench.figures import show
-from millrace_ops.bench.quota_rates import QuotaLoad
-from millrace_ops.bench.security import FULL, Effort
+from millrace_benchmarks import security
+from millrace_benchmarks.figures import show
+from millrace_benchmarks.quota_rates import QuotaLoad
+from millrace_benchmarks.security import FULL, Effort
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")
 

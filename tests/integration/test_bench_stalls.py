@@ -5,9 +5,9 @@ import pytest
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, schema
 from millrace.wire.schema import walker
+from millrace_benchmarks.dear_requests import NOT_BY_ENTRIES, SPARE_ELEMENTS, dear_requests
+from millrace_benchmarks.stalls import Effort, run
 from millrace_broker.handlers.registry import APIS
-from millrace_ops.bench.dear_requests import NOT_BY_ENTRIES, SPARE_ELEMENTS, dear_requests
-from millrace_ops.bench.stalls import Effort, run
 
 SHORTEST = Effort(
     elements=600,

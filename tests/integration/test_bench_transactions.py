@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from millrace_ops.bench import transactions
-from millrace_ops.bench.figures import show
-from millrace_ops.bench.transactions import FULL, Effort
+from millrace_benchmarks import transactions
+from millrace_benchmarks.figures import show
+from millrace_benchmarks.transactions import FULL, Effort
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")
 

@@ -25,8 +25,8 @@ from millrace.errors import MillraceError, SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.embedded import EmbeddedEnsemble, EmbeddedZooKeeper
-from millrace_ops.histories.check import check
-from millrace_ops.histories.events import read_history
+from millrace_tools.histories.check import check
+from millrace_tools.histories.events import read_history
 
 SESSION_TIMEOUT_MS = 2_000
 DEADLINE_S = 120

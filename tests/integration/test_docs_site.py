@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace_ops.docs_site.build import build
 from millrace_support.chromium import VARIABLE, chromium_page, find_chromium
+from millrace_tools.docs_site.build import build
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = find_chromium()

@@ -59,6 +59,16 @@ def test_a_wheel_holds_the_kernel_and_says_for_which_platform(built):
     assert NATIVE in names
 
 
+def test_a_wheel_has_the_four_packages_and_nothing_that_is_beside_them(built):
+    folders = {name.split("/", 1)[0] for name in built[1]}
+    assert {one for one in folders if not one.endswith(".dist-info")} == {
+        "millrace",
+        "millrace_broker",
+        "millrace_ops",
+        "millrace_pipelines",
+    }
+
+
 def test_without_a_compiler_the_wheel_is_pure_and_a_line_says_why(tmp_path):
     path, names, said = wheel(tmp_path, CC="no-such-compiler")
     assert path.name.endswith("-py3-none-any.whl")
@@ -167,8 +177,8 @@ EXTRAS_OF_COMMANDS = {
     "warehouse tables .": "pipelines",
     "warehouse query . SELECT": "pipelines,query",
     "dead-letters list .": "pipelines",
-    "bench append": "broker,pipelines,demo",
 }
+COMMANDS_OF_THE_SOURCES = ("bench append", "history check some")
 
 
 @pytest.fixture
@@ -208,5 +218,9 @@ def test_in_an_empty_environment_the_package_alone_produces_and_consumes(
         assert said in refused.stderr
         assert refused.stderr.endswith(f": pip install 'millrace-log[{extras}]'\n")
         assert refused.stderr.count("\n") == 1
+    for command in COMMANDS_OF_THE_SOURCES:
+        refused = run([str(programs / "millrace"), *command.split()], env=alone)
+        assert (refused.returncode, refused.stdout) == (1, ""), command
+        assert ", which only the project's sources have: in a clone of them, pip install -e" in refused.stderr
     assert not list(tmp_path.glob("made*"))
     assert run([str(programs / "millrace"), "broker", "-h"], env=alone).returncode == 0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_ops.histories.check import check
-from millrace_ops.histories.events import Action, Operation, Outcome, Poll, Send
-from millrace_ops.histories.finding import Anomaly
+from millrace_tools.histories.check import check
+from millrace_tools.histories.events import Action, Operation, Outcome, Poll, Send
+from millrace_tools.histories.finding import Anomaly
 
 PARTITIONS = ("t-0", "t-1", "u-0")
 

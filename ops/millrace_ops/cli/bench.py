@@ -1,8 +1,12 @@
-"""`millrace bench NAME`: measures Millrace beside a yardstick in the same run."""
+"""`millrace bench NAME`: measures Millrace beside a yardstick in the same run.
+
+The benchmarks are beside this package, in `millrace_benchmarks`, which no wheel has.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -46,15 +50,12 @@ def bench(
     ] = None,
 ) -> None:
     """Measure on loopback, and print each figure beside its yardstick."""
-    from importlib import import_module
-
-    from millrace_ops.bench.figures import show
-
-    module = import_module(f"millrace_ops.bench.{name}")
+    module = import_module(f"millrace_benchmarks.{name}")
     if peer is None:
         figures = module.run()
     elif peer in getattr(module, "PEERS", ()):
         figures = module.run(peer)
     else:
         raise typer.BadParameter(f"{peer!r} is no peer of bench {name}", param_hint="--peer")
+    show = import_module("millrace_benchmarks.figures").show
     show(f"millrace bench {name}" + (f" --peer {peer}" if peer else ""), figures, json_file)

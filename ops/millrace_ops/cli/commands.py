@@ -1,14 +1,19 @@
-"""Help and usage of commands: every value goes by the name that a user knows, never by one of Python's types."""
+"""Help and usage of commands: every value goes by the name that a user knows, never by one of Python's types.
+
+Before a command runs, it says what it lacks: an extra, or a package that only the project's sources have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from millrace.config import MAX_INT
+from millrace.errors import SetupError
 from millrace.extras import require
 
 if TYPE_CHECKING:
@@ -24,6 +29,8 @@ NEEDED_EXTRAS = {
     "dead-letters": ("pipelines",),
     "bench": ("broker", "pipelines", "demo"),
 }
+# By command, or group of commands, the package beside this one that does its work. No wheel has it.
+FROM_SOURCES = {"bench": "millrace_benchmarks", "history": "millrace_tools"}
 UNCUT = 1_000  # columns
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -42,7 +49,10 @@ class Command(TyperCommand):
     def invoke(self, ctx: Context) -> object:
         """Runs the command, if everything that it needs is installed."""
         _, *path = ctx.command_path.split()
-        require(" ".join(path), *(NEEDED_EXTRAS.get(" ".join(path)) or NEEDED_EXTRAS.get(path[0], ())))
+        name, extras = " ".join(path), needed_extras(path)
+        if path[0] in FROM_SOURCES:
+            _require_sources(name, FROM_SOURCES[path[0]], extras)
+        require(name, *extras)
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
@@ -83,6 +93,21 @@ class Commands(typer.Typer):
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
         """Registers a function as a command."""
         return super().command(name, **{"cls": Command, **settings})
+
+
+def needed_extras(path: Sequence[str]) -> tuple[str, ...]:
+    """Returns the extras that a command can't do without; `path` has the names of its group and its own."""
+    return NEEDED_EXTRAS.get(" ".join(path)) or NEEDED_EXTRAS.get(path[0], ())
+
+
+def _require_sources(command: str, package: str, extras: Sequence[str]) -> None:
+    """Raises SetupError where only what a wheel has is installed."""
+    if importlib.util.find_spec(package) is None:
+        needed = f"'.[{','.join(extras)}]'" if extras else "."
+        raise SetupError(
+            f"{command} needs {package}, which only the project's sources have: "
+            f"in a clone of them, pip install -e {needed}"
+        )
 
 
 def _name(argument: TyperArgument) -> str:

@@ -11,10 +11,10 @@ from collections import defaultdict
 
 from with_connector import Group, merged
 
-from millrace_ops.histories.check import check
-from millrace_ops.histories.events import Action, Outcome, read_history
-from millrace_ops.histories.finding import Anomaly
 from millrace_support.waiting import awaited
+from millrace_tools.histories.check import check
+from millrace_tools.histories.events import Action, Outcome, read_history
+from millrace_tools.histories.finding import Anomaly
 
 SENDERS = ("confluent-sender", "aiokafka-sender", "confluent-transactor", "aiokafka-transactor", "confluent-usurped")
 MEMBERS = 2

@@ -7,9 +7,9 @@ import with_confluent
 from processes import Process, Workload
 
 from millrace.client import Cluster
-from millrace_ops.histories.events import read_history
-from millrace_ops.histories.recorder import Recorder
 from millrace_support.broker_clusters import create_replicated
+from millrace_tools.histories.events import read_history
+from millrace_tools.histories.recorder import Recorder
 
 TOPIC, PARTITIONS = "events", 3
 PROPERTIES = {

@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections import defaultdict
 
-from millrace_ops.histories.events import Poll, Send
+from millrace_tools.histories.events import Poll, Send
 
 PATIENCE_S = 60
 PAUSE_S = 0.02

@@ -10,11 +10,11 @@ import pyarrow.dataset as ds
 from again_and_again import AgainAndAgain
 
 from millrace.fs import OsFileSystem
-from millrace_ops.histories.events import Action, Outcome
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_tools.histories.events import Action, Outcome
 
 logger = logging.getLogger(__name__)
 

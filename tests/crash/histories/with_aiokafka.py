@@ -8,7 +8,7 @@ import aiokafka
 from aiokafka.errors import KafkaError
 from processes import MAX_OPEN_S, PATIENCE_S, PAUSE_S
 
-from millrace_ops.histories.events import Action, Outcome
+from millrace_tools.histories.events import Action, Outcome
 
 ERRORS = (KafkaError, TimeoutError, AssertionError)  # the last where a broker that starts tells of no brokers yet
 CLIENT = {"request_timeout_ms": 20_000, "retry_backoff_ms": 50}

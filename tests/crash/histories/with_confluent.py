@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from processes import MAX_OPEN_S, PATIENCE_S, PAUSE_S, StaleError
 
-from millrace_ops.histories.events import Action, Outcome, Owning
+from millrace_tools.histories.events import Action, Outcome, Owning
 
 ERRORS = (KafkaException, StaleError)
 IN_ONE = 100

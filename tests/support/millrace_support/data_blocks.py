@@ -25,7 +25,6 @@ from millrace_broker.startup.options import parse_options
 from millrace_ops.cli.produce_json import records_of_json
 from millrace_ops.cli.produce_lines import Line
 from millrace_ops.cli.profile import read_profile
-from millrace_ops.histories.events import read_history
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.defs.instance.jobs import PruningConfig
 from millrace_pipelines.defs.loads.launchpad import LoadConfig
@@ -34,6 +33,7 @@ from millrace_pipelines.defs.repairs.config import EraseConfig, ReloadConfig
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_support.certificates import Authority
 from millrace_support.pages import ROOT, Block, blocks
+from millrace_tools.histories.events import read_history
 
 KUBERNETES_VERSION = "1.32"
 RUN_CONFIGS: Mapping[str, type[dg.Config]] = {

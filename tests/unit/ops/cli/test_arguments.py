@@ -7,6 +7,7 @@ import pytest
 
 from millrace import __version__, kernel
 from millrace.errors import InvalidConfigError
+from millrace.extras import hidden
 from millrace_ops.cli import warehouse_continuous
 from millrace_ops.cli.app import app
 from millrace_ops.cli.main import main
@@ -88,6 +89,25 @@ def test_a_usage_error_names_what_is_wrong_and_exits_2(run, arguments, word):
     result = run(*arguments)
     assert result.exit_code == 2
     assert word in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "needed"),
+    [
+        (("bench", "append"), "millrace_benchmarks", "'.[broker,pipelines,demo]'"),
+        (("history", "check", "missing"), "millrace_tools", "."),
+    ],
+)
+def test_a_command_of_the_sources_says_where_it_is_to_be_had(run, arguments, package, needed):
+    with hidden(package, even_if_loaded=True):
+        result = run(*arguments)
+    said = f"needs {package}, which only the project's sources have: in a clone of them, pip install -e {needed}"
+    assert str(result.exception).endswith(said)
+
+
+def test_an_anomaly_that_there_is_not_is_a_usage_error(run):
+    result = run("history", "check", "missing", "--allow", "boredom")
+    assert (result.exit_code, "'boredom' is not a valid Anomaly" in result.stderr) == (2, True)
 
 
 def test_ctrl_c_while_a_command_is_being_loaded_leaves_no_trace(monkeypatch, capsys):

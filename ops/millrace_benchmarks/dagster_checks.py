@@ -1,0 +1,72 @@
+"""The figures of checks: of a load into a large table, beside an equal load into a small one.
+
+Both tables are made by loads: one of all rows that they have before, then the one that is checked. The topics have
+records of 20 B, so that ten million of them are loaded in seconds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from millrace.clock import SystemClock
+from millrace.errors import PlatformError
+from millrace.fs import OsFileSystem
+from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_loads import bare_load, create_topics, send
+from millrace_benchmarks.figures import Figure, alternate
+from millrace_benchmarks.subjects import millrace
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, CheckedTable, evaluate
+
+GOAL = 1.5
+CHECK_ROUNDS = 5  # for each other round: a check takes milliseconds
+
+
+def check_figures(effort: Effort) -> list[Figure]:
+    """Returns the milliseconds of the check of a load, and of all checks that follow one."""
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, millrace(Path(name)) as ours:
+        small, large = (
+            _loaded(ours.bootstrap, Path(name), rows, effort.records)
+            for rows in (effort.small_table, effort.large_table)
+        )
+        kinds = (
+            (f"check of a load of {effort.records:,} rows, table of {effort.large_table:,}",
+             (Check.LOAD_COMPLETENESS,), GOAL),
+            ("· all checks that follow the load", AFTER_EACH_LOAD, None),
+        )  # fmt: skip
+        return [_figure(title, checks, goal, (small, large), effort) for title, checks, goal in kinds]
+
+
+def _figure(
+    title: str, checks: Collection[Check], goal: float | None, tables: tuple[CheckedTable, CheckedTable], effort: Effort
+) -> Figure:
+    for table in tables:
+        _milliseconds(table, checks)  # the first one imports what it needs
+    of_small, of_large = alternate(
+        CHECK_ROUNDS * effort.rounds, *(lambda table=table: _milliseconds(table, checks) for table in tables)
+    )
+    return Figure(
+        name=title, value=of_large, unit="ms",
+        yardstick=f"table of {effort.small_table:,}", yardstick_value=of_small, at_most=goal,
+    )  # fmt: skip
+
+
+def _loaded(bootstrap: str, directory: Path, rows: int, added: int) -> CheckedTable:
+    topic = f"rows-{rows}"
+    create_topics(bootstrap, [topic])
+    for records in (rows, added):
+        send(bootstrap, [topic], records)
+        bare_load(bootstrap, topic, directory / topic)
+    return CheckedTable(location=str(directory / topic), bootstrap=bootstrap)
+
+
+def _milliseconds(table: CheckedTable, checks: Collection[Check]) -> float:
+    started = time.perf_counter()
+    results = list(evaluate(table, checks, SystemClock().now_ms(), OsFileSystem()))
+    milliseconds = (time.perf_counter() - started) * 1000
+    if failed := [result.description for result in results if not result.passed]:
+        raise PlatformError(f"{table.location}: {failed}")
+    return milliseconds

@@ -1,1 +1,0 @@
-"""Benchmarks as programs: each prints its figures beside yardsticks measured in the same run."""
