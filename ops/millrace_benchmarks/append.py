@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
 from millrace.records.checksum import crc32c
 from millrace.records.record import NewRecord, encode_batch
-from millrace_benchmarks.figures import MEGABYTE, Figure, alternate
+from millrace_benchmarks.harness import MEGABYTE, Figure, alternate
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 
 BATCHES = (("1 MB", MEGABYTE, 500), ("16 KB", 16_384, 20_000))
@@ -28,10 +27,9 @@ VALUE_BYTES = 1000
 MAX_CONNECTIONS = 10_000  # a broker's default
 
 
-def run() -> list[Figure]:
+def run(place: Path) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        return [figure for batches in BATCHES for figure in append_figures(Path(directory), *batches)]
+    return [figure for batches in BATCHES for figure in append_figures(place, *batches)]
 
 
 def append_figures(directory: Path, name: str, size_bytes: int, count: int) -> list[Figure]:

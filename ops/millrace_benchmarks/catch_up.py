@@ -20,7 +20,7 @@ from pathlib import Path
 
 from millrace.errors import ClientError
 from millrace_benchmarks.cluster import IDS, TIMEOUT_S, Broker, ClusterSubject
-from millrace_benchmarks.figures import GIGABYTE, MEGABYTE, Samples
+from millrace_benchmarks.harness import GIGABYTE, MEGABYTE, Samples
 from millrace_benchmarks.librdkafka import PRODUCER, Client
 from millrace_benchmarks.subjects import processor_time
 

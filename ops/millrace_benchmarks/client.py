@@ -11,20 +11,17 @@ compiled parts where they have them.
 from __future__ import annotations
 
 import asyncio
-import tempfile
-import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
-from millrace.client.admin import Admin
-from millrace.client.cluster import Cluster
 from millrace.client.producer import Producer
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import ClientError
-from millrace.testing.broker import BrokerProcess
-from millrace_benchmarks.figures import Figure, alternate
+from millrace_benchmarks.harness import Figure, alternate, per_second
 from millrace_benchmarks.payloads import text
-from millrace_benchmarks.subjects import pinned
+from millrace_benchmarks.subjects import Subject, millrace, pinned
 
 LOADS = ((100, "100 B", 100_000), (1024, "1 KB", 40_000))
 ROUNDS = 3
@@ -38,39 +35,27 @@ CLIENTS = ("confluent-kafka", *SLOWER_CLIENTS)
 Run = Callable[[str, str, list[bytes]], None]
 
 
-def run() -> list[Figure]:
+def run(place: Path) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, BrokerProcess(directory) as broker:
-        return [
-            figure
-            for size_bytes, name, count in LOADS
-            for figure in _figures(broker.bootstrap, size_bytes, name, count)
-        ]
+    with millrace(place) as broker:
+        return [figure for load in LOADS for figure in _figures(broker, *load)]
 
 
-def _figures(bootstrap: str, size_bytes: int, name: str, count: int) -> list[Figure]:
+def _figures(broker: Subject, size_bytes: int, name: str, count: int) -> list[Figure]:
     source = text(size_bytes * DISTINCT_VALUES)
     distinct = [source[at : at + size_bytes] for at in range(0, len(source) - size_bytes + 1, size_bytes)]
     values = [distinct[number % len(distinct)] for number in range(count)]
     topic = f"client-{size_bytes}"
-    with Cluster(bootstrap) as cluster:
-        Admin(cluster).create_topic(topic, 1)
-    produced = _rates(bootstrap, topic, values, PRODUCERS)
-    consumed = _rates(bootstrap, topic, values, CONSUMERS)
+    broker.create_topic(topic)
+    produced = _rates(broker.bootstrap, topic, values, PRODUCERS)
+    consumed = _rates(broker.bootstrap, topic, values, CONSUMERS)
     return [*_beside(f"produce, {name}", produced), *_beside(f"consume, {name}", consumed)]
 
 
 def _rates(bootstrap: str, topic: str, values: list[bytes], clients: dict[str, Run]) -> dict[str, float]:
-    def rate(client: Run) -> Callable[[], float]:
-        def measure() -> float:
-            with pinned():
-                started = time.perf_counter()
-                client(bootstrap, topic, values)
-                return len(values) / (time.perf_counter() - started)
-
-        return measure
-
-    return dict(zip(clients, alternate(ROUNDS, *map(rate, clients.values())), strict=True))
+    measures = (per_second(len(values), partial(client, bootstrap, topic, values)) for client in clients.values())
+    with pinned():
+        return dict(zip(clients, alternate(ROUNDS, *measures), strict=True))
 
 
 def _beside(name: str, rates: dict[str, float]) -> list[Figure]:

@@ -9,7 +9,6 @@ those of the same log at rest.
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import threading
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
-from millrace_benchmarks.figures import MEGABYTE, Figure, alternate
+from millrace_benchmarks.harness import MEGABYTE, Figure, alternate, percentiles
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, TopicPartition
 
 VALUE_BYTES = 1000
@@ -33,25 +32,23 @@ CHUNK_BYTES = 1 << 20
 ROUNDS = 3
 LATENCY_ROUNDS = 2000
 PAUSE_S = 0.001
-QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 PROPERTIES = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
 
 
-def run() -> list[Figure]:
+def run(place: Path) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        rate, bare_rate = alternate(ROUNDS, lambda: _compact(directory), lambda: _copy(directory))
-        throughput = Figure(
-            name="compaction, 1 KB records", value=rate, unit="MB/s", yardstick="read twice, write half",
-            yardstick_value=bare_rate,
-        )  # fmt: skip
-        return [throughput, *_latencies(directory)]
+    rate, bare_rate = alternate(ROUNDS, lambda: _compact(place), lambda: _copy(place))
+    throughput = Figure(
+        name="compaction, 1 KB records", value=rate, unit="MB/s", yardstick="read twice, write half",
+        yardstick_value=bare_rate,
+    )  # fmt: skip
+    return [throughput, *_latencies(place)]
 
 
 @contextmanager
-def _filled(directory: str) -> Iterator[tuple[LogManager, Log]]:
+def _filled(place: Path) -> Iterator[tuple[LogManager, Log]]:
     """Yields a flushed log that has each key twice, and its manager."""
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
+    with tempfile.TemporaryDirectory(dir=place) as folder:
         manager = LogManager(OsFileSystem(), SystemClock(), [folder], {}, "bench", 1)
         manager.start()
         log = manager.create(TopicPartition("bench", 0), uuid.uuid4(), PROPERTIES)
@@ -68,16 +65,16 @@ def _filled(directory: str) -> Iterator[tuple[LogManager, Log]]:
             manager.close()
 
 
-def _compact(directory: str) -> float:
-    with _filled(directory) as (manager, _):
+def _compact(place: Path) -> float:
+    with _filled(place) as (manager, _):
         cleaner = LogCleaner(OsFileSystem(), SystemClock(), manager, CleanerConfig())
         started = time.perf_counter()
         (report,) = cleaner.run(force=True)
         return report.bytes_before / (time.perf_counter() - started) / MEGABYTE
 
 
-def _copy(directory: str) -> float:
-    source, target = Path(directory, "source"), Path(directory, "target")
+def _copy(place: Path) -> float:
+    source, target = place / "source", place / "target"
     size_bytes = RECORDS * VALUE_BYTES
     source.write_bytes(bytes(size_bytes))
     read_fd = os.open(source, os.O_RDONLY)
@@ -96,9 +93,9 @@ def _copy(directory: str) -> float:
     return size_bytes / seconds / MEGABYTE
 
 
-def _latencies(directory: str) -> list[Figure]:
+def _latencies(place: Path) -> list[Figure]:
     """Measures how long an append and a fetch take while a pass runs, beside the same log at rest."""
-    with _filled(directory) as (manager, log):
+    with _filled(place) as (manager, log):
         at_rest = _measure(log, lambda: False)
         cleaner = LogCleaner(OsFileSystem(), SystemClock(), manager, CleanerConfig())
         worker = threading.Thread(target=cleaner.run, kwargs={"force": True})
@@ -107,11 +104,11 @@ def _latencies(directory: str) -> list[Figure]:
         worker.join()
     return [
         Figure(
-            name=f"{name} of a {what} while compacting", value=_quantile(busy, share), unit="µs", yardstick="at rest",
-            yardstick_value=_quantile(calm, share),
+            name=f"{name} of a {what} while compacting", value=value, unit="µs", yardstick="at rest",
+            yardstick_value=percentiles(calm, 1e6)[name],
         )
         for what, busy, calm in zip(("16 KB append", "16 KB fetch"), beside, at_rest, strict=True)
-        for name, share in QUANTILES.items()
+        for name, value in percentiles(busy, 1e6).items()
     ]  # fmt: skip
 
 
@@ -129,8 +126,3 @@ def _measure(log: Log, is_over: Callable[[], bool]) -> tuple[list[float], list[f
         fetches.append(time.perf_counter() - appended)
         appends.append(appended - started)
     return appends, fetches
-
-
-def _quantile(seconds: list[float], share: float) -> float:
-    """Returns a quantile in µs."""
-    return statistics.quantiles(seconds, n=1000)[round(share * 1000) - 1] * MEGABYTE

@@ -7,16 +7,13 @@ thousand over that on the one.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from millrace.client.admin import Admin
-from millrace.client.cluster import Cluster
 from millrace_benchmarks import raw
-from millrace_benchmarks.figures import Figure, Samples, interleave
+from millrace_benchmarks.harness import Figure, Samples, interleave
 from millrace_benchmarks.payloads import text
-from millrace_benchmarks.subjects import Peer, Subject, apache_kafka, millrace, pinned
+from millrace_benchmarks.subjects import Peer, Subject, subjects
 
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 TOPIC = "connections"
@@ -24,27 +21,22 @@ VALUE_BYTES = 100
 COUNTS = (1, 1000)
 REQUESTS = 40_000
 ROUNDS = 3
-GOAL = 1.5
+GOALS = (1.5, None)
 
 
-def run(peer: Peer | None = None) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as ours:
-        figures = _figures(ours, GOAL)
-        if peer is not None:
-            with apache_kafka(peer, Path(directory)) as theirs:
-                figures += _figures(theirs, None)
-    return figures
+    with subjects(place, peer) as brokers:
+        return [figure for broker, goal in zip(brokers, GOALS, strict=False) for figure in _figures(broker, goal)]
 
 
 def _figures(subject: Subject, goal: float | None) -> list[Figure]:
-    with Cluster(subject.bootstrap) as cluster:
-        Admin(cluster).create_topic(TOPIC, 1)
+    subject.create_topic(TOPIC)
     one, many = interleave(ROUNDS, *(_measure(subject, count) for count in COUNTS))
     return [
         Figure(
-            name=f"{subject.name}: CPU a request on {COUNTS[1]:,} connections", value=many["cpu_us"], unit="µs",
-            yardstick="on one connection", yardstick_value=one["cpu_us"], at_most=goal,
+            name=f"{subject.name}: CPU a request on {COUNTS[1]:,} connections", value=many["cpu"], unit="µs",
+            yardstick="on one connection", yardstick_value=one["cpu"], at_most=goal,
         ),
         Figure(
             name=f"{subject.name}: requests on {COUNTS[1]:,} connections", value=many["rate"], unit="requests/s",
@@ -55,10 +47,4 @@ def _figures(subject: Subject, goal: float | None) -> list[Figure]:
 
 def _measure(subject: Subject, connections: int) -> Callable[[], Samples]:
     frame = raw.produce_frame(TOPIC, 0, text(VALUE_BYTES))
-
-    def measure() -> Samples:
-        with pinned():
-            result = raw.produce(subject, TOPIC, [frame], requests=REQUESTS, connections=connections)
-        return {"cpu_us": 1e6 * result.cpu_s / REQUESTS, "rate": REQUESTS / result.seconds}
-
-    return measure
+    return lambda: raw.produce(subject, TOPIC, [frame], requests=REQUESTS, connections=connections).samples

@@ -13,18 +13,20 @@ load take turns.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from millrace_benchmarks.dagster_checks import check_figures
 from millrace_benchmarks.dagster_definitions import definitions_figures
 from millrace_benchmarks.dagster_effort import FULL, Effort
 from millrace_benchmarks.dagster_platform import platform_figures, warm_figures
 from millrace_benchmarks.dagster_tick import tick_figures
-from millrace_benchmarks.figures import Figure
+from millrace_benchmarks.harness import Figure
 
 
-def run(effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, effort: Effort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    loads, memory = platform_figures(effort)
+    loads, memory = platform_figures(place / "platform", effort)
     return [
-        *loads, *tick_figures(effort), *definitions_figures(effort), *check_figures(effort), *memory,
-        *warm_figures(effort),
+        *loads, *tick_figures(place / "tick", effort), *definitions_figures(effort),
+        *check_figures(place / "checks", effort), *memory, *warm_figures(place / "warm", effort),
     ]  # fmt: skip

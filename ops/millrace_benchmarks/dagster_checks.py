@@ -6,7 +6,6 @@ records of 20 B, so that ten million of them are loaded in seconds.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -15,9 +14,10 @@ from millrace.clock import SystemClock
 from millrace.errors import PlatformError
 from millrace.fs import OsFileSystem
 from millrace_benchmarks.dagster_effort import Effort
-from millrace_benchmarks.dagster_loads import bare_load, create_topics, send
-from millrace_benchmarks.figures import Figure, alternate
-from millrace_benchmarks.subjects import millrace
+from millrace_benchmarks.dagster_loads import bare_load, send
+from millrace_benchmarks.harness import Figure, alternate
+from millrace_benchmarks.load_topics import KEPT
+from millrace_benchmarks.subjects import Subject, millrace
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, CheckedTable, evaluate
 
@@ -25,13 +25,10 @@ GOAL = 1.5
 CHECK_ROUNDS = 5  # for each other round: a check takes milliseconds
 
 
-def check_figures(effort: Effort) -> list[Figure]:
+def check_figures(place: Path, effort: Effort) -> list[Figure]:
     """Returns the milliseconds of the check of a load, and of all checks that follow one."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, millrace(Path(name)) as ours:
-        small, large = (
-            _loaded(ours.bootstrap, Path(name), rows, effort.records)
-            for rows in (effort.small_table, effort.large_table)
-        )
+    with millrace(place) as ours:
+        small, large = (_loaded(ours, place, rows, effort.records) for rows in (effort.small_table, effort.large_table))
         kinds = (
             (f"check of a load of {effort.records:,} rows, table of {effort.large_table:,}",
              (Check.LOAD_COMPLETENESS,), GOAL),
@@ -54,13 +51,13 @@ def _figure(
     )  # fmt: skip
 
 
-def _loaded(bootstrap: str, directory: Path, rows: int, added: int) -> CheckedTable:
+def _loaded(broker: Subject, directory: Path, rows: int, added: int) -> CheckedTable:
     topic = f"rows-{rows}"
-    create_topics(bootstrap, [topic])
+    broker.create_topic(topic, config=KEPT)
     for records in (rows, added):
-        send(bootstrap, [topic], records)
-        bare_load(bootstrap, topic, directory / topic)
-    return CheckedTable(location=str(directory / topic), bootstrap=bootstrap)
+        send(broker.bootstrap, [topic], records)
+        bare_load(broker.bootstrap, topic, directory / topic)
+    return CheckedTable(location=str(directory / topic), bootstrap=broker.bootstrap)
 
 
 def _milliseconds(table: CheckedTable, checks: Collection[Check]) -> float:

@@ -13,8 +13,8 @@ from pathlib import Path
 from millrace.addresses import LOOPBACK
 from millrace.errors import PlatformError
 from millrace.ports import free_port
-from millrace_benchmarks.dagster_effort import Effort, beside_goal
-from millrace_benchmarks.figures import Figure, Samples, interleave
+from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.harness import Figure, Samples, beside_goal, interleave
 from millrace_pipelines.project import make_project, write_definitions
 
 TIMEOUT_S = 300.0

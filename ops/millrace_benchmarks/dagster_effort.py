@@ -1,10 +1,8 @@
-"""How large the loads, topics and projects of `bench.dagster` are, and how often each is measured."""
+"""How large the loads, topics and projects of `dagster` are, and how often each is measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from millrace_benchmarks.figures import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +36,3 @@ class Effort:
 
 
 FULL = Effort()
-
-
-def beside_goal(name: str, value: float, unit: str, goal: float) -> Figure:
-    """Returns the figure of a value that is to be at most `goal`."""
-    return Figure(name=name, value=value, unit=unit, yardstick="the goal", yardstick_value=goal, at_most=1.0)

@@ -18,8 +18,8 @@ from pathlib import Path
 import dagster as dg
 
 from millrace.errors import PlatformError
-from millrace_benchmarks.dagster_effort import Effort, beside_goal
-from millrace_benchmarks.figures import MEGABYTE, Figure
+from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.harness import MEGABYTE, Figure, beside_goal
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_pipelines.defs.instance.jobs import KEPT_RUNS, prune_runs
 

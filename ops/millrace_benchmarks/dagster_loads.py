@@ -1,4 +1,4 @@
-"""Topics with records for `bench.dagster`, and bare loads of them: processes with their own Spark sessions."""
+"""Topics with records for `dagster`, and bare loads of them: processes with their own Spark sessions."""
 
 from __future__ import annotations
 

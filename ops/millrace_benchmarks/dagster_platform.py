@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,10 +21,10 @@ from millrace.addresses import LOOPBACK
 from millrace.clock import SystemClock
 from millrace.errors import PlatformError
 from millrace.ports import free_port
-from millrace_benchmarks.dagster_effort import Effort, beside_goal
+from millrace_benchmarks.dagster_effort import Effort
 from millrace_benchmarks.dagster_instance import instance_figures
 from millrace_benchmarks.dagster_loads import MASTER, bare_load, create_topics, send
-from millrace_benchmarks.figures import GIGABYTE, Figure, alternate
+from millrace_benchmarks.harness import GIGABYTE, Figure, alternate, beside_goal
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.health import broker_problem
 from millrace_ops.platform.supervised import Service
@@ -71,10 +70,10 @@ class Ran(NamedTuple):
     sessions: int
 
 
-def platform_figures(effort: Effort) -> tuple[list[Figure], list[Figure]]:
+def platform_figures(place: Path, effort: Effort) -> tuple[list[Figure], list[Figure]]:
     """Returns the figures of the loads, and those of the memory."""
     many = [f"many-{number:03d}" for number in range(effort.many_tables)]
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, platform(Path(name), [ONE, *many]) as running:
+    with platform(place, [ONE, *many]) as running:
         _wait_idle(running, effort.idle_s)
         idle_gb = memory_gigabytes(running)
         one, run_id = _one_table(running, effort)
@@ -87,12 +86,9 @@ def platform_figures(effort: Effort) -> tuple[list[Figure], list[Figure]]:
         return loads, [*memory, *instance_figures(running.api, home, run_id, f"{TABLES}/{ONE}", effort)]
 
 
-def warm_figures(effort: Effort) -> list[Figure]:
+def warm_figures(place: Path, effort: Effort) -> list[Figure]:
     """Returns the figures of a platform that keeps a Spark running: a run beside a bare load of it, and its memory."""
-    with (
-        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
-        platform(Path(name), [ONE], "--warm") as running,
-    ):
+    with platform(place, [ONE], "--warm") as running:
         _wait_idle(running, effort.idle_s)
         idle_gb = memory_gigabytes(running)
         loads, _ = _one_table(running, effort, _warm_master(running))
@@ -106,7 +102,7 @@ def platform(directory: Path, topics: Sequence[str], *options: str) -> Iterator[
     `options` are further ones of `millrace up`.
     """
     state = directory / "state"
-    state.mkdir()
+    state.mkdir(parents=True)
     tables = {"undeclared_topics": "ignore", "tables": [{"topic": topic} for topic in topics]}
     declared = {"type": "millrace_pipelines.MillraceComponent", "attributes": tables}
     write_definitions(str(state), "cluster/defs.yaml", json.dumps(declared))

@@ -1,12 +1,11 @@
 """The figures of the sensors' ticks: over many partitions, whose broker is a round trip of 5 ms away.
 
-The broker advertises the address of a proxy that delays (`bench.delay`). The topics are empty and have no tables, so
+The broker advertises the address of a proxy that delays (`delay`). The topics are empty and have no tables, so
 that no tick requests a run; the first tick of the topics reports all of them.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +18,10 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.errors import PlatformError
 from millrace.ports import free_port
-from millrace.testing.broker import BrokerProcess
-from millrace_benchmarks.dagster_effort import Effort, beside_goal
+from millrace_benchmarks import subjects
+from millrace_benchmarks.dagster_effort import Effort
 from millrace_benchmarks.delay import delayed
-from millrace_benchmarks.figures import Figure
+from millrace_benchmarks.harness import Figure, beside_goal
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
 from millrace_pipelines.declaration.state import write_topics
@@ -34,19 +33,21 @@ ROUND_TRIP_S = 0.005
 GOAL_S = 10.0
 
 
-def tick_figures(effort: Effort) -> list[Figure]:
+def tick_figures(place: Path, effort: Effort) -> list[Figure]:
     """Returns the seconds of a tick of each sensor that looks at the cluster."""
     names = frozenset(f"topic-{number:03d}" for number in range(effort.tick_topics))
     partitions = effort.tick_topics * effort.tick_partitions
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, _distant_broker(Path(name)) as bootstrap:
+    with _distant_broker(place) as bootstrap:
         with Cluster(bootstrap) as cluster:
             for topic in names:
                 Admin(cluster).create_topic(topic, effort.tick_partitions)
-        state = Path(name) / "state"
+        state = place / "state"
         write_topics(state, names)
         declaration = ClusterDeclaration.model_validate({"undeclared_topics": "load"})
-        declared = declared_cluster(declaration, names, Path(name))
-        millrace = MillraceResource(bootstrap=bootstrap, admin_url="", warehouse_dir=name, schema_dir="", master="")
+        declared = declared_cluster(declaration, names, place)
+        millrace = MillraceResource(
+            bootstrap=bootstrap, admin_url="", warehouse_dir=str(place), schema_dir="", master=""
+        )
         seconds = [
             (sensor.name, _tick(sensor, declared, millrace))
             for sensor in (topics_sensor(declared, state), table_lag_sensor(declared), new_records_sensor(declared))
@@ -75,7 +76,7 @@ def _distant_broker(directory: Path) -> Iterator[str]:
     address = Address(LOOPBACK, free_port())
     advertised = {"advertised.listeners": f"PLAINTEXT://{address}"}
     with (
-        BrokerProcess(directory / "broker", properties=advertised) as broker,
+        subjects.millrace(directory, properties=advertised) as broker,
         delayed(address.port, parse_address(broker.bootstrap), ROUND_TRIP_S),
     ):
         yield str(address)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from millrace import kernel
 from millrace.errors import SetupError
@@ -29,7 +30,7 @@ from millrace.records.record import (
     encode_bodies_plainly,
     records_of,
 )
-from millrace_benchmarks.figures import Figure, alternate
+from millrace_benchmarks.harness import Figure, alternate, per_second
 from millrace_benchmarks.payloads import text
 
 ROUNDS = 5
@@ -44,11 +45,8 @@ VALUE_SIZES = ((100, "100 B"), (1024, "1 KB"))
 CODECS = ((Codec.NONE, "plain"), (Codec.LZ4, "lz4"), (Codec.ZSTD, "zstd"))
 
 
-def run() -> list[Figure]:
-    """Measures, and returns the figures in the order of the report.
-
-    Raises SetupError where there is no compiled kernel.
-    """
+def run(_: Path) -> list[Figure]:
+    """Measures, and returns the figures in the order of the report; raises SetupError where there is no compiled kernel."""
     if kernel.native is None:
         raise SetupError(f"there is no compiled kernel to measure: {kernel.description}")
     figures = [
@@ -77,30 +75,28 @@ def _record_figures() -> list[Figure]:
     ]
     figures = []
     for name, compiled, plain in pairs:
-        rate, plain_rate = alternate(ROUNDS, _repeated(len(placed), compiled), _repeated(len(placed), plain))
+        value, plain_rate = alternate(ROUNDS, _repeated(len(placed), compiled), _repeated(len(placed), plain))
         figure = Figure(
-            name=f"100 B, {name}", value=rate, unit="M records/s", yardstick="in Python", yardstick_value=plain_rate
+            name=f"100 B, {name}", value=value, unit="M records/s", yardstick="in Python", yardstick_value=plain_rate
         )
         figures.append(figure)
     return figures
 
 
 def _repeated(records: int, action: Callable[[], object]) -> Callable[[], float]:
-    def measure() -> float:
-        started = time.thread_time()
+    def work() -> None:
         for _ in range(FETCHES):
             action()
-        return FETCHES * records / MILLION / (time.thread_time() - started)
 
-    return measure
+    return per_second(FETCHES * records / MILLION, work, time.thread_time)
 
 
 def _figure(name: str, fetch: bytes, size_bytes: int) -> Figure:
     records = sum(block.num_rows for block in decode_to_arrow(fetch))
-    rate, plain_rate = alternate(ROUNDS, _rate(fetch, records, COMPILED), _rate(fetch, records, PLAIN))
+    value, plain_rate = alternate(ROUNDS, _rate(fetch, records, COMPILED), _rate(fetch, records, PLAIN))
     return Figure(
-        name=f"{name} ({rate * size_bytes:,.0f} MB/s of values)",
-        value=rate,
+        name=f"{name} ({value * size_bytes:,.0f} MB/s of values)",
+        value=value,
         unit="M records/s",
         yardstick="in Python" if "set" in name else "numpy",
         yardstick_value=plain_rate,

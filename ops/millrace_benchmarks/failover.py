@@ -20,7 +20,7 @@ from millrace.errors import ClientError, MillraceError
 from millrace.leader_states import NO_LEADER
 from millrace.records.record import NewRecord
 from millrace_benchmarks.cluster import TIMEOUT_S, ClusterSubject
-from millrace_benchmarks.figures import Samples
+from millrace_benchmarks.harness import Samples
 
 PAUSE_S = 0.005
 

@@ -10,22 +10,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.batch import walk
-from millrace.testing.broker import BrokerProcess
-from millrace_benchmarks.figures import GIGABYTE, MEGABYTE, Figure, Samples, alternate, interleave
+from millrace_benchmarks.harness import GIGABYTE, MEGABYTE, Comparison, Figure, Samples, alternate
 from millrace_benchmarks.librdkafka import BULK_SETTINGS, CONSUMER, PRODUCER, Client
 from millrace_benchmarks.payloads import text
-from millrace_benchmarks.produce import DISTINCT_VALUES, plain
-from millrace_benchmarks.subjects import Peer, Subject, apache_kafka, millrace, pinned
+from millrace_benchmarks.produce import DISTINCT_VALUES
+from millrace_benchmarks.subjects import Peer, Subject, pinned, subjects
 
 LOADS = ((100, 2_000_000), (1024, 300_000))
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
@@ -33,67 +31,48 @@ ROUNDS = 5
 READ_BYTES = 1 << 20
 
 
-def run(peer: Peer | None = None) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    if peer is not None:
-        return _beside_peer(peer)
-    figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, BrokerProcess(directory) as broker:
-        for size_bytes, count in LOADS:
-            topic = f"fetch-{size_bytes}"
-            with Client(PRODUCER, BULK_SETTINGS | {"bootstrap.servers": broker.bootstrap}) as client:
-                client.produce(topic, bytes(size_bytes), size_bytes, count)
-            figures += _figures(broker, topic, size_bytes, count)
-    return figures
+    with subjects(place, peer) as brokers:
+        comparison = Comparison(brokers, ROUNDS, "fetch")
+        measure = _beside_bare_server if peer is None else _beside_peer
+        return [figure for load in LOADS for figure in measure(comparison, *load)]
 
 
-def _beside_peer(peer: Peer) -> list[Figure]:
-    with (
-        tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory,
-        millrace(Path(directory)) as ours,
-        apache_kafka(peer, Path(directory)) as theirs,
-    ):
-        return [figure for size_bytes, count in LOADS for figure in _peer_figures(ours, theirs, size_bytes, count)]
-
-
-def _peer_figures(ours: Subject, theirs: Subject, size_bytes: int, count: int) -> list[Figure]:
-    topic = f"fetch-{size_bytes}"
-    for subject in (ours, theirs):
-        with Cluster(subject.bootstrap) as cluster:
-            Admin(cluster).create_topic(topic, 1)
-        with Client(PRODUCER, BULK_SETTINGS | {"bootstrap.servers": subject.bootstrap}) as client:
-            client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
-
-    def measure(subject: Subject) -> Callable[[], Samples]:
-        return lambda: consume_once(subject, topic, plain(subject), size_bytes, count)
-
-    mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
+def _beside_peer(comparison: Comparison[Subject], size_bytes: int, count: int) -> list[Figure]:
+    topic = fill(comparison, size_bytes, count)
+    measured = comparison.measure(lambda one, _: consume_once(one, topic, one.client_settings, size_bytes, count))
     return [
-        Figure(
-            name=f"librdkafka consume, {size_bytes} B", value=mine["rate"], unit="records/s", yardstick=theirs.name,
-            yardstick_value=other["rate"], at_least=1.0,
-        ),
-        Figure(
-            name="· broker CPU for a GB of values", value=mine["cpu"], unit="s", yardstick=theirs.name,
-            yardstick_value=other["cpu"], at_most=1.0,
-        ),
-    ]  # fmt: skip
+        comparison.figure(f"librdkafka consume, {size_bytes} B", "records/s", "rate", measured, at_least=1.0),
+        comparison.figure("· broker CPU for a GB of values", "s", "cpu", measured, at_most=1.0),
+    ]
 
 
-def _figures(broker: BrokerProcess, topic: str, size_bytes: int, count: int) -> list[Figure]:
+def fill(comparison: Comparison[Subject], size_bytes: int, count: int) -> str:
+    """Produces records to a new topic of each broker; returns its name."""
+    topic = comparison.new_topic()
+    for subject in comparison.subjects:
+        subject.create_topic(topic)
+        with Client(PRODUCER, BULK_SETTINGS | subject.client_settings) as client:
+            client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
+    return topic
+
+
+def _beside_bare_server(comparison: Comparison[Subject], size_bytes: int, count: int) -> list[Figure]:
+    (broker,), topic = comparison.subjects, fill(comparison, size_bytes, count)
     segment = next((broker.data_dir / f"{topic}-0").glob("*.log"))
     log_megabytes = segment.stat().st_size / MEGABYTE
     library, simple, bare = alternate(
         ROUNDS,
-        lambda: log_megabytes / _consume({"bootstrap.servers": broker.bootstrap}, topic, count),
+        lambda: log_megabytes / _consume(broker.client_settings, topic, count),
         lambda: log_megabytes / _fetch(broker.bootstrap, topic),
         lambda: log_megabytes / _bare(segment),
     )
-    yardstick = {"yardstick": "bare file server", "yardstick_value": bare}
+    beside_bare = partial(Figure, unit="MB/s", yardstick="bare file server", yardstick_value=bare)
     return [
         Figure(name=f"librdkafka consume, {size_bytes} B", value=library * count / log_megabytes, unit="records/s"),
-        Figure(name="the same in log bytes", value=library, unit="MB/s", **yardstick),  # type: ignore[arg-type]
-        Figure(name=f"SimpleConsumer.fetch, {size_bytes} B", value=simple, unit="MB/s", **yardstick),  # type: ignore[arg-type]
+        beside_bare(name="the same in log bytes", value=library),
+        beside_bare(name=f"SimpleConsumer.fetch, {size_bytes} B", value=simple),
     ]
 
 

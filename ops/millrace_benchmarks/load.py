@@ -3,18 +3,17 @@
 Without a peer: a load on one core of Spark beside writing such rows as Parquet alone (no load can be faster), the
 stages one by one, one task without Spark, and a commit in a table that has had a thousand. With `--peer spark`, before
 these: the same topics into Parquet by Spark's own Kafka source, from Apache Kafka and from Millrace, in the same Spark,
-in turn; see `bench.load_peers`. The time includes the commit, but not the start of Spark; topics are so large that a
+in turn; see `load_peers`. The time includes the commit, but not the start of Spark; topics are so large that a
 load takes some seconds, of which the starts of jobs and tasks are a small part. Needs `make peers`.
 """
 
 from __future__ import annotations
 
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 
 from millrace.records.compression import Codec
-from millrace_benchmarks.figures import Figure, interleave
+from millrace_benchmarks.harness import Figure, alternate, beside_goal, interleave
 from millrace_benchmarks.load_commits import COMMITS_BEFORE, commit_after
 from millrace_benchmarks.load_peers import Ways, millrace_load, spark_source, spark_with_kafka
 from millrace_benchmarks.load_stages import MEBIBYTE, stages, task
@@ -47,21 +46,20 @@ COMMIT_GOAL_MS = 50
 GIBIBYTE = 1 << 30
 
 
-def run(peer: Peer | None = None) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, millrace(Path(name)) as ours:
-        directory = Path(name)
+    with millrace(place) as ours:
         topics = (SMALL, LARGE) if peer is None else TOPICS
         batches = {topic: batches_of(topic) for topic in topics}
         for topic in topics:
             fill(ours.bootstrap, topic, batches[topic])
         figures: list[Figure] = []
         if peer is not None:
-            with apache_kafka(Broker.KAFKA, directory) as kafka:
+            with apache_kafka(Broker.KAFKA, place) as kafka:
                 for topic in topics:
                     fill(kafka.bootstrap, topic, batches[topic])
-                figures = _beside_spark(ours, kafka, directory)
-        return [*figures, *_own_figures(ours, directory)]
+                figures = _beside_spark(ours, kafka, place)
+        return [*figures, *_own_figures(ours, place)]
 
 
 def _beside_spark(ours: Subject, kafka: Subject, directory: Path) -> list[Figure]:
@@ -74,13 +72,12 @@ def _beside_spark(ours: Subject, kafka: Subject, directory: Path) -> list[Figure
 
 
 def _topic_figures(ways: Ways, topic: Topic) -> list[Figure]:
-    load, from_kafka, from_millrace = interleave(
+    rate, from_kafka, from_millrace = alternate(
         ROUNDS,
-        lambda: {"rate": millrace_load(ways, topic)},
-        lambda: {"rate": spark_source(ways, ways.kafka, topic)},
-        lambda: {"rate": spark_source(ways, ways.millrace, topic)},
+        lambda: millrace_load(ways, topic),
+        lambda: spark_source(ways, ways.kafka, topic),
+        lambda: spark_source(ways, ways.millrace, topic),
     )
-    rate = load["rate"]
     yardsticks = (("Spark's source, Apache Kafka", from_kafka), ("Spark's source, Millrace", from_millrace))
     return [
         Figure(
@@ -88,7 +85,7 @@ def _topic_figures(ways: Ways, topic: Topic) -> list[Figure]:
             value=rate,
             unit="rows/s",
             yardstick=name,
-            yardstick_value=other["rate"],
+            yardstick_value=other,
             at_least=GOALS.get(topic) if number == 0 else None,
         )
         for number, (name, other) in enumerate(yardsticks)
@@ -96,15 +93,15 @@ def _topic_figures(ways: Ways, topic: Topic) -> list[Figure]:
 
 
 def _typed_figures(ways: Ways) -> list[Figure]:
-    load, other = interleave(
+    rate, other = alternate(
         ROUNDS,
-        lambda: {"rate": millrace_load(ways, FLIGHTS, typed=True)},
-        lambda: {"rate": spark_source(ways, ways.kafka, FLIGHTS, typed=True)},
+        lambda: millrace_load(ways, FLIGHTS, typed=True),
+        lambda: spark_source(ways, ways.kafka, FLIGHTS, typed=True),
     )
     return [
         Figure(
-            name=f"{FLIGHTS.title}, typed JSON columns", value=load["rate"], unit="rows/s",
-            yardstick="Spark's source, from_json", yardstick_value=other["rate"], at_least=TYPED_GOAL,
+            name=f"{FLIGHTS.title}, typed JSON columns", value=rate, unit="rows/s",
+            yardstick="Spark's source, from_json", yardstick_value=other, at_least=TYPED_GOAL,
         )
     ]  # fmt: skip
 
@@ -162,12 +159,9 @@ def _task_figures(ours: Subject) -> list[Figure]:
 def _commit_figures() -> list[Figure]:
     measured = commit_after()
     return [
-        Figure(
-            name=f"commit after {COMMITS_BEFORE:,} commits", value=measured["commit"], unit="ms",
-            yardstick="the goal", yardstick_value=COMMIT_GOAL_MS, at_most=1.0,
-        ),
+        beside_goal(f"commit after {COMMITS_BEFORE:,} commits", measured["commit"], "ms", COMMIT_GOAL_MS),
         Figure(name="· loading the table and its ledger", value=measured["load"], unit="ms"),
-    ]  # fmt: skip
+    ]
 
 
 def _mebibytes(topic: Topic, rate: float) -> float:

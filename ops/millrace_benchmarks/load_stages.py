@@ -21,7 +21,7 @@ from millrace.client import Cluster, SimpleConsumer
 from millrace.fs import OsFileSystem
 from millrace.records.arrow import decode_to_arrow
 from millrace.records.batch import walk
-from millrace_benchmarks.figures import Samples
+from millrace_benchmarks.harness import Samples
 from millrace_benchmarks.load_topics import PARTITIONS, Topic
 from millrace_pipelines.arrow import Column
 from millrace_pipelines.spark.brokers import FETCH_MAX_BYTES, TopicSource

@@ -24,7 +24,7 @@ from millrace.security.sasl import scram, scram_messages
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header
 from millrace.wire.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from millrace_benchmarks.figures import Samples
+from millrace_benchmarks.harness import Samples
 from millrace_benchmarks.subjects import Subject, pinned
 
 MECHANISM = "SCRAM-SHA-512"

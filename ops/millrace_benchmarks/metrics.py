@@ -8,15 +8,13 @@ delay       a producer with one request in flight, while /metrics is asked for a
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
-from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.groups import GroupOffset, Groups
 from millrace.wire.api import ApiKey
-from millrace_benchmarks.figures import Figure, Samples, interleave
+from millrace_benchmarks.harness import Figure, Samples, beside_goal, interleave
 from millrace_benchmarks.requests_beside import VALUE_BYTES, requests_alone, requests_beside
 from millrace_benchmarks.subjects import Subject, millrace
 from millrace_broker.metrics import RequestMetrics, RequestTimes
@@ -33,9 +31,9 @@ DELAY_GOAL_MS = 10
 TIMEOUT_S = 300.0
 
 
-def run() -> list[Figure]:
+def run(place: Path) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as broker:
+    with millrace(place) as broker:
         _fill(broker)
         scrapes = [_scrapes(broker, names) for names in ("millrace", "kafka")]
         alone, beside = interleave(
@@ -46,23 +44,17 @@ def run() -> list[Figure]:
     return [
         Figure(
             name="counting a request", value=_counting_us(), unit="µs",
-            yardstick="CPU a request that comes alone", yardstick_value=alone["cpu_us"], at_most=COUNTING_GOAL,
+            yardstick="CPU a request that comes alone", yardstick_value=alone["cpu"], at_most=COUNTING_GOAL,
         ),
         *(
-            Figure(
-                name=f"a scrape, {names}", value=scraped["ms"], unit="ms",
-                yardstick="the goal", yardstick_value=SCRAPE_GOAL_MS, at_most=1,
-            )
+            beside_goal(f"a scrape, {names}", scraped["ms"], "ms", SCRAPE_GOAL_MS)
             for names, scraped in zip(("own names", "Kafka's names"), scrapes, strict=True)
         ),
         Figure(
             name="the broker's CPU a scrape, own names", value=scrapes[0]["cpu_ms"], unit="ms",
             yardstick="Kafka's names", yardstick_value=scrapes[1]["cpu_ms"],
         ),
-        Figure(
-            name="delay by scrapes, 99.9 %", value=beside["p999_ms"] - alone["p999_ms"], unit="ms",
-            yardstick="the goal", yardstick_value=DELAY_GOAL_MS, at_most=1,
-        ),
+        beside_goal("delay by scrapes, 99.9 %", beside["p999_ms"] - alone["p999_ms"], "ms", DELAY_GOAL_MS),
         Figure(
             name="a request beside scrapes, median", value=beside["p50_ms"], unit="ms",
             yardstick="alone", yardstick_value=alone["p50_ms"],
@@ -71,8 +63,8 @@ def run() -> list[Figure]:
 
 
 def _fill(broker: Subject) -> None:
+    broker.create_topic(TOPIC, PARTITIONS)
     with Cluster(broker.bootstrap, timeout_s=TIMEOUT_S) as cluster:
-        Admin(cluster).create_topic(TOPIC, PARTITIONS)
         Groups(cluster).commit("readers", {(TOPIC, index): GroupOffset(0, "") for index in range(OFFSETS)})
 
 

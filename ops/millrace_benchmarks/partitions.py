@@ -7,7 +7,6 @@ Another figure is how long it takes to create the partitions.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +17,9 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.errors import ClientError
 from millrace_benchmarks import raw
-from millrace_benchmarks.figures import Figure, Samples, interleave
+from millrace_benchmarks.harness import Figure, Samples, interleave
 from millrace_benchmarks.payloads import text
-from millrace_benchmarks.subjects import Peer, Subject, apache_kafka, millrace, pinned
+from millrace_benchmarks.subjects import Peer, Subject, subjects
 
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 VALUE_BYTES = 100
@@ -28,19 +27,15 @@ COUNTS = (1, 10_000)
 IN_FLIGHT = 16
 REQUESTS = 40_000
 ROUNDS = 3
-GOAL = 1.5
+GOALS = (1.5, None)
 CREATED_AT_ONCE = 5_000  # Apache Kafka refuses a request that would write more than 10,000 records of metadata
 TIMEOUT_S = 300.0
 
 
-def run(peer: Peer | None = None) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as ours:
-        figures = _figures(ours, GOAL)
-        if peer is not None:
-            with apache_kafka(peer, Path(directory)) as theirs:
-                figures += _figures(theirs, None)
-    return figures
+    with subjects(place, peer) as brokers:
+        return [figure for broker, goal in zip(brokers, GOALS, strict=False) for figure in _figures(broker, goal)]
 
 
 def _figures(subject: Subject, goal: float | None) -> list[Figure]:
@@ -49,8 +44,8 @@ def _figures(subject: Subject, goal: float | None) -> list[Figure]:
     return [
         Figure(name=f"{subject.name}: {COUNTS[1]:,} partitions created", value=seconds[1], unit="s"),
         Figure(
-            name=f"{subject.name}: CPU a request over {COUNTS[1]:,} partitions", value=many["cpu_us"], unit="µs",
-            yardstick="over one partition", yardstick_value=one["cpu_us"], at_most=goal,
+            name=f"{subject.name}: CPU a request over {COUNTS[1]:,} partitions", value=many["cpu"], unit="µs",
+            yardstick="over one partition", yardstick_value=one["cpu"], at_most=goal,
         ),
         Figure(
             name=f"{subject.name}: requests over {COUNTS[1]:,} partitions", value=many["rate"], unit="requests/s",
@@ -89,10 +84,4 @@ def _frames(partitions: int) -> list[bytes]:
 
 def _measure(subject: Subject, partitions: int) -> Callable[[], Samples]:
     frames = _frames(partitions)
-
-    def measure() -> Samples:
-        with pinned():
-            result = raw.produce(subject, _topic(partitions), frames, requests=REQUESTS, in_flight=IN_FLIGHT)
-        return {"cpu_us": 1e6 * result.cpu_s / REQUESTS, "rate": REQUESTS / result.seconds}
-
-    return measure
+    return lambda: raw.produce(subject, _topic(partitions), frames, requests=REQUESTS, in_flight=IN_FLIGHT).samples

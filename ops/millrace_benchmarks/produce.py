@@ -2,7 +2,7 @@
 
     --peer mock     librdkafka's own C mock broker in the client's process; it keeps nothing, so its rate is the upper
                     bound of this client on this machine
-    --peer kafka    Apache Kafka; see `bench.subjects`
+    --peer kafka    Apache Kafka; see `subjects`
 
 Every round has its own topic, and before it a file of the log's size is written and deleted: so the log goes to memory
 that the machine has just used, as on a machine that has been up for a while. (A virtual machine's first touch of a page
@@ -13,36 +13,24 @@ processor time that it takes for a gigabyte and for a million requests.
 from __future__ import annotations
 
 import itertools
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import ClientError
-from millrace.testing.broker import BrokerProcess
 from millrace_benchmarks import raw
-from millrace_benchmarks.figures import GIGABYTE, Figure, Samples, alternate, interleave
+from millrace_benchmarks.harness import GIGABYTE, Comparison, Figure, Samples, alternate, per_second
 from millrace_benchmarks.librdkafka import BULK_SETTINGS, PRODUCER, Client
 from millrace_benchmarks.payloads import text
-from millrace_benchmarks.subjects import Peer, Subject, apache_kafka, millrace, pinned
+from millrace_benchmarks.raw import RawLoad
+from millrace_benchmarks.subjects import Peer, Subject, millrace, pinned, subjects
 
 MOCK = BULK_SETTINGS | {"test.mock.num.brokers": "1"}
 LOADS = ((100, 2_000_000), (1024, 500_000))
 CODECS = ("none", "lz4")
-
-
-class RawLoad(NamedTuple):
-    """Bare requests, each with `records` records of 100 B."""
-
-    name: str
-    records: int
-    requests: int
-    in_flight: int
-    goal: float | None
 
 
 RAW_LOADS = (
@@ -59,116 +47,81 @@ DELETE_CHECK_INTERVAL_S = 0.05
 STARTS = 5
 
 
-def run(peer: Peer | None = None) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        if peer in (None, Peer.MOCK):
-            return [_ready(Path(directory, "ready")), *_beside_mock(Path(directory))]
-        with millrace(Path(directory)) as ours, apache_kafka(peer, Path(directory)) as theirs:
-            return _beside_kafka(ours, theirs)
+    if peer in (None, Peer.MOCK):
+        return [_ready(place), *_beside_mock(place)]
+    with subjects(place, peer) as brokers:
+        return list(_beside_kafka(Comparison(brokers, ROUNDS, "produce")))
 
 
-def _ready(directory: Path) -> Figure:
+def _ready(place: Path) -> Figure:
     def start() -> float:
-        started = time.perf_counter()
-        with BrokerProcess(directory):
-            return time.perf_counter() - started
+        with millrace(place, "ready") as broker:
+            return broker.ready_s
 
     (seconds,) = alternate(STARTS, start)
     return Figure(name="broker ready, standalone", value=seconds, unit="s")
 
 
-def _beside_mock(directory: Path) -> list[Figure]:
-    with millrace(directory) as ours:
+def _beside_mock(place: Path) -> list[Figure]:
+    with millrace(place) as ours:
         figures = [Figure(name="memory, idle", value=ours.resident_mebibytes, unit="MiB")]
-        figures += [_mock_figure(ours, size_bytes, count) for size_bytes, count in LOADS]
+        figures += [_mock_figure(Comparison([ours], ROUNDS, f"mock-{load[0]}"), *load) for load in LOADS]
         figures.append(Figure(name="memory, after the load", value=ours.resident_mebibytes, unit="MiB"))
     return figures
 
 
-def _mock_figure(ours: Subject, size_bytes: int, count: int) -> Figure:
-    topics = _topics()
+def _mock_figure(comparison: Comparison[Subject], size_bytes: int, count: int) -> Figure:
+    (ours,) = comparison.subjects
     values = text(size_bytes * DISTINCT_VALUES)
     rate, mock_rate = alternate(
         ROUNDS,
-        lambda: produce_once(ours, next(topics), plain(ours), size_bytes, count)["rate"],
-        lambda: _rate(MOCK, "mock", values, size_bytes, count),
+        lambda: produce_once(ours, comparison.new_topic(), {}, size_bytes, count)["rate"],
+        lambda: _produce(MOCK, "mock", values, size_bytes, count),
     )
     return Figure(
-        name=f"librdkafka produce, {size_bytes} B, acks=all",
-        value=rate,
-        unit="records/s",
-        yardstick="librdkafka's mock broker",
-        yardstick_value=mock_rate,
-    )
+        name=f"librdkafka produce, {size_bytes} B, acks=all", value=rate, unit="records/s",
+        yardstick="librdkafka's mock broker", yardstick_value=mock_rate,
+    )  # fmt: skip
 
 
-def _beside_kafka(ours: Subject, theirs: Subject) -> list[Figure]:
-    figures = [
-        _beside("ready after start", "s", ours.ready_s, theirs.ready_s, theirs.name),
-        _beside("memory, idle", "MiB", ours.resident_mebibytes, theirs.resident_mebibytes, theirs.name),
-    ]
+def _beside_kafka(comparison: Comparison[Subject]) -> Iterator[Figure]:
+    def figure_of_all(name: str, unit: str, of: Callable[[Subject], float], at_most: float | None = None) -> Figure:
+        measured = [{name: of(subject)} for subject in comparison.subjects]
+        return comparison.figure(name, unit, name, measured, at_most=at_most)
+
+    yield figure_of_all("ready after start", "s", lambda one: one.ready_s)
+    yield figure_of_all("memory, idle", "MiB", lambda one: one.resident_mebibytes)
     for (size_bytes, count), codec in itertools.product(LOADS, CODECS):
-        figures += _library_figures(ours, theirs, codec, size_bytes, count)
+        yield from _library_figures(comparison, codec, size_bytes, count)
     for load in RAW_LOADS:
-        figures += _raw_figures(ours, theirs, load)
-    memory = ours.resident_mebibytes, theirs.resident_mebibytes
-    figures.append(_beside("memory, after the load", "MiB", *memory, theirs.name, at_most=1 / 6))
-    return figures
+        yield from _raw_figures(comparison, load)
+    yield figure_of_all("memory, after the load", "MiB", lambda one: one.resident_mebibytes, at_most=1 / 6)
 
 
-def _beside(
-    name: str, unit: str, value: float, other: float, peer: str, *, at_least: float | None = None,
-    at_most: float | None = None,
-) -> Figure:  # fmt: skip
-    return Figure(
-        name=name, value=value, unit=unit, yardstick=peer, yardstick_value=other, at_least=at_least, at_most=at_most
-    )
-
-
-def _library_figures(ours: Subject, theirs: Subject, codec: str, size_bytes: int, count: int) -> list[Figure]:
-    topics = _topics()
-
-    def measure(subject: Subject) -> Callable[[], Samples]:
-        settings = plain(subject) | {"compression.type": codec}
-        return lambda: produce_once(subject, next(topics), settings, size_bytes, count)
-
-    mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
+def _library_figures(comparison: Comparison[Subject], codec: str, size_bytes: int, count: int) -> Iterator[Figure]:
+    settings = {"compression.type": codec}
+    measured = comparison.measure(lambda one, topic: produce_once(one, topic, settings, size_bytes, count))
     name = f"librdkafka produce, {size_bytes} B" + (f", {codec}" if codec != "none" else "")
-    return [
-        _beside(name, "records/s", mine["rate"], other["rate"], theirs.name, at_least=1.1),
-        _beside("· broker CPU for a GB of values", "s", mine["cpu"], other["cpu"], theirs.name, at_most=1.0),
-    ]
+    yield comparison.figure(name, "records/s", "rate", measured, at_least=1.1)
+    yield comparison.figure("· broker CPU for a GB of values", "s", "cpu", measured, at_most=1.0)
 
 
-def _raw_figures(ours: Subject, theirs: Subject, load: RawLoad) -> list[Figure]:
-    topics = _topics()
-
-    def measure(subject: Subject) -> Callable[[], Samples]:
-        return lambda: send_raw(subject, next(topics), load)
-
-    mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
-    return [
-        _beside(f"raw, {load.name}", "requests/s", mine["rate"], other["rate"], theirs.name, at_least=load.goal),
-        _beside("· broker CPU for a million requests", "s", mine["cpu"], other["cpu"], theirs.name),
-    ]
+def _raw_figures(comparison: Comparison[Subject], load: RawLoad) -> Iterator[Figure]:
+    measured = comparison.measure(lambda one, topic: send_raw(one, topic, load))
+    yield comparison.figure(f"raw, {load.name}", "requests/s", "rate", measured, at_least=load.goal)
+    yield comparison.figure("· broker CPU for a million requests", "s", "cpu", measured)
 
 
 def send_raw(subject: Subject, topic: str, load: RawLoad) -> Samples:
     """Sends a load to a new topic; returns the requests a second, and the broker's processor time for a million."""
     frame = raw.produce_frame(topic, 0, text(RAW_VALUE_BYTES), load.records)
     _touch_memory(subject.data_dir.parent / "touched", len(frame) * load.requests)
-    with Cluster(subject.bootstrap) as cluster:
-        Admin(cluster).create_topic(topic, 1)
-    with pinned():
-        result = raw.produce(subject, topic, [frame], requests=load.requests, in_flight=load.in_flight)
+    subject.create_topic(topic)
+    result = raw.produce(subject, topic, [frame], requests=load.requests, in_flight=load.in_flight)
     _check_and_delete(subject, topic, load.records * load.requests)
-    return {"rate": load.requests / result.seconds, "cpu": result.cpu_s / load.requests * 1_000_000}
-
-
-def plain(subject: Subject) -> dict[str, str]:
-    """Returns the settings by which a client reaches the listener without security."""
-    return {"bootstrap.servers": subject.bootstrap}
+    return result.samples
 
 
 def produce_once(subject: Subject, topic: str, settings: Mapping[str, str], size_bytes: int, count: int) -> Samples:
@@ -176,14 +129,10 @@ def produce_once(subject: Subject, topic: str, settings: Mapping[str, str], size
     _touch_memory(subject.data_dir.parent / "touched", size_bytes * count)
     values = text(size_bytes * DISTINCT_VALUES)
     before = subject.cpu_s
-    rate = _rate({**BULK_SETTINGS, **settings}, topic, values, size_bytes, count)
+    rate = _produce({**BULK_SETTINGS, **subject.client_settings, **settings}, topic, values, size_bytes, count)
     cpu_s = subject.cpu_s - before
     _check_and_delete(subject, topic, count + 1)
     return {"rate": rate, "cpu": cpu_s * GIGABYTE / (size_bytes * count)}
-
-
-def _topics() -> Iterator[str]:
-    return (f"produce-{number}" for number in itertools.count())
 
 
 def _touch_memory(file: Path, size_bytes: int) -> None:
@@ -194,12 +143,10 @@ def _touch_memory(file: Path, size_bytes: int) -> None:
     file.unlink()
 
 
-def _rate(settings: dict[str, str], topic: str, values: bytes, size_bytes: int, count: int) -> float:
+def _produce(settings: dict[str, str], topic: str, values: bytes, size_bytes: int, count: int) -> float:
     with pinned(), Client(PRODUCER, settings) as client:
         client.produce(topic, values, size_bytes, 1)
-        started = time.perf_counter()
-        client.produce(topic, values, size_bytes, count)
-        return count / (time.perf_counter() - started)
+        return per_second(count, lambda: client.produce(topic, values, size_bytes, count))()
 
 
 def _check_and_delete(subject: Subject, topic: str, sent: int) -> None:

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.quotas import Quotas
 from millrace.errors import ClientError
-from millrace_benchmarks.figures import Samples
+from millrace_benchmarks.harness import Samples
 from millrace_benchmarks.librdkafka import PRODUCER, Client
 from millrace_benchmarks.subjects import Subject
 
@@ -90,17 +89,17 @@ def deviations(subjects: Sequence[Subject], load: QuotaLoad) -> list[Samples]:
 
 def _prepare(subject: Subject, load: QuotaLoad) -> None:
     limit = float(load.bytes_per_second)
+    for topic in ("quota-produce", "quota-consume"):
+        subject.create_topic(topic)
+    with Client(PRODUCER, subject.client_settings | {"log_level": "3"}) as client:
+        client.produce("quota-consume", bytes(VALUE_BYTES), VALUE_BYTES, load.records)
     with Cluster(subject.bootstrap) as cluster:
-        for topic in ("quota-produce", "quota-consume"):
-            Admin(cluster).create_topic(topic, 1)
-        with Client(PRODUCER, {"bootstrap.servers": subject.bootstrap, "log_level": "3"}) as client:
-            client.produce("quota-consume", bytes(VALUE_BYTES), VALUE_BYTES, load.records)
         Quotas(cluster).alter({"client-id": LIMITED}, {"producer_byte_rate": limit, "consumer_byte_rate": limit})
 
 
 def _produce(subject: Subject, load: QuotaLoad) -> float:
     counted = _Counted(load)
-    producer = Producer({"bootstrap.servers": subject.bootstrap, **SETTINGS})
+    producer = Producer(subject.client_settings | SETTINGS)
     on_delivery = _delivery(counted)
     while not counted.is_over:
         if len(producer) < QUEUED:
@@ -122,7 +121,7 @@ def _delivery(counted: _Counted) -> Callable[[object, object], None]:
 
 def _consume(subject: Subject, load: QuotaLoad) -> float:
     settings = {"client.id": LIMITED, "group.id": "bench", "fetch.message.max.bytes": 100_000}
-    with closing(Consumer({"bootstrap.servers": subject.bootstrap, **settings})) as consumer:
+    with closing(Consumer(subject.client_settings | settings)) as consumer:
         consumer.assign([TopicPartition("quota-consume", 0, 0)])
         counted = _Counted(load)
         while not counted.is_over:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from millrace.addresses import parse_address
 from millrace.errors import ClientError, SetupError, error_name
@@ -18,7 +19,8 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
-from millrace_benchmarks.subjects import Subject
+from millrace_benchmarks.harness import Samples
+from millrace_benchmarks.subjects import Subject, pinned
 
 SOURCE = Path(__file__).with_name("raw_load.c")
 PRODUCE_VERSION = 9
@@ -27,15 +29,31 @@ PRODUCER_ID = 1_000_000
 TIMEOUT_S = 300
 
 
+class RawLoad(NamedTuple):
+    """Bare requests, each with `records` records of 100 B; the goal is for their rate beside another broker's."""
+
+    name: str
+    records: int
+    requests: int
+    in_flight: int
+    goal: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RawResult:
     """What one run of the program measured."""
 
+    requests: int
     seconds: float
     p50_us: float
     p99_us: float
     p999_us: float
     cpu_s: float
+
+    @property
+    def samples(self) -> Samples:
+        """The requests a second, and the broker's processor time for one in µs: for a million in seconds."""
+        return {"rate": self.requests / self.seconds, "cpu": 1e6 * self.cpu_s / self.requests}
 
 
 @functools.cache
@@ -81,11 +99,14 @@ def produce_frames(topic: str, partitions: int, value: bytes) -> list[bytes]:
 def produce(
     subject: Subject, topic: str, frames: Sequence[bytes], *, requests: int, in_flight: int = 1, connections: int = 1
 ) -> RawResult:
-    """Sends the frames in turn until `requests` are answered; raises ClientError where one was refused."""
+    """Sends the frames in turn, from the client's core, until `requests` are answered.
+
+    Raises ClientError where one was refused.
+    """
     host, port = parse_address(subject.bootstrap)
     # correlation id, tagged fields, one topic, its name, one partition, its index: then the error code
     error_position = 4 + 1 + 1 + 1 + len(topic) + 1 + 4
-    with tempfile.NamedTemporaryFile(prefix="millrace-bench-") as file:
+    with tempfile.NamedTemporaryFile(prefix="millrace-bench-") as file, pinned():
         file.writelines(frames)
         file.flush()
         arguments = (host, port, connections, in_flight, requests, file.name, error_position)
@@ -99,4 +120,4 @@ def produce(
     measured = json.loads(result.stdout)
     if error := measured.pop("first_error"):
         raise ClientError(f"{subject.name} refused requests: {error_name(error)}")
-    return RawResult(**measured, cpu_s=cpu_s)
+    return RawResult(requests, **measured, cpu_s=cpu_s)

@@ -14,12 +14,9 @@ the rate.
 
 from __future__ import annotations
 
-import itertools
 import signal
-import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +28,7 @@ from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_benchmarks.catch_up import VALUE_BYTES, catch_up, disk_rates
 from millrace_benchmarks.cluster import ClusterSubject, kafka_cluster, millrace_cluster
 from millrace_benchmarks.failover import fail_over
-from millrace_benchmarks.figures import GIGABYTE, MEGABYTE, Figure, Samples, interleave
+from millrace_benchmarks.harness import GIGABYTE, MEGABYTE, Comparison, Figure, Samples, beside_goal, percentiles
 from millrace_benchmarks.librdkafka import BULK_SETTINGS, PRODUCER, Client
 from millrace_benchmarks.payloads import text
 from millrace_benchmarks.subjects import Peer, pinned
@@ -79,14 +76,13 @@ class Effort:
 FULL = Effort()
 
 
-def run(peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, ExitStack() as stack:
-        place = Path(directory)
+    with ExitStack() as stack:
         zookeeper = stack.enter_context(EmbeddedZooKeeper(place / "zookeeper")).address
         starts = (millrace_cluster,) if peer is None else (millrace_cluster, kafka_cluster)
         subjects = [stack.enter_context(start(place, zookeeper, effort.session_timeout_ms)) for start in starts]
-        measure = _Measure(subjects, effort, place)
+        measure = _Measure(Comparison(subjects, effort.rounds, "replication"), effort, place)
         return [
             *(figure for size_bytes, count in effort.loads for figure in measure.produce(size_bytes, count)),
             *measure.latency(),
@@ -96,38 +92,36 @@ def run(peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
 
 
 class _Measure:
-    """Measures all subjects in turn; the second one is the yardstick."""
+    """The figures of clusters."""
 
-    def __init__(self, subjects: Sequence[ClusterSubject], effort: Effort, place: Path) -> None:
-        self._subjects = subjects
+    def __init__(self, comparison: Comparison[ClusterSubject], effort: Effort, place: Path) -> None:
+        self._comparison = comparison
         self._effort = effort
         self._place = place
-        self._peer = subjects[1].name if len(subjects) > 1 else ""
-        self._topics = (f"replication-{number}" for number in itertools.count())
 
     def produce(self, size_bytes: int, count: int) -> Iterator[Figure]:
         values = text(size_bytes * DISTINCT_VALUES)
-        measured = self._in_turn(
-            lambda subject, topic: _produce(subject, topic, values, size_bytes, count), self._effort.rounds
-        )
-        yield self._beside(f"produce, {size_bytes} B, acks=all", "records/s", "rate", measured, at_least=1.2)
-        yield self._beside("· CPU of all brokers for a GB of values", "s", "cpu", measured, at_most=1.0)
+        measured = self._comparison.measure(lambda one, topic: _produce(one, topic, values, size_bytes, count))
+        yield self._comparison.figure(f"produce, {size_bytes} B, acks=all", "records/s", "rate", measured, at_least=1.2)
+        yield self._comparison.figure("· CPU of all brokers for a GB of values", "s", "cpu", measured, at_most=1.0)
 
     def latency(self) -> Iterator[Figure]:
         effort = self._effort
-        topic = next(self._topics)
-        for subject in self._subjects:
+        topic = self._comparison.new_topic()
+        for subject in self._comparison.subjects:
             subject.create_topic(topic)
-        measured = self._in_turn(lambda subject, _: _latency(subject, topic, effort), effort.rounds)
+        measured = self._comparison.measure(lambda subject, _: _latency(subject, topic, effort))
         name = f"{1 / effort.latency_interval_s:.0f} records/s, acks=all"
-        yield self._beside(f"{name}, p50", "ms", "p50", measured)
-        yield self._beside(f"{name}, p99", "ms", "p99", measured, at_most=1.0)
+        yield self._comparison.figure(f"{name}, p50", "ms", "p50", measured)
+        yield self._comparison.figure(f"{name}, p99", "ms", "p99", measured, at_most=1.0)
 
     def catch_up(self) -> Iterator[Figure]:
         size_bytes = self._effort.behind_bytes or _room_bytes(self._place)
         values = text(VALUE_BYTES * DISTINCT_VALUES)
         count = size_bytes // VALUE_BYTES
-        measured = self._in_turn(lambda subject, topic: catch_up(subject, topic, BULK_SETTINGS, values, count), 1)
+        measured = self._comparison.measure(
+            lambda subject, topic: catch_up(subject, topic, BULK_SETTINGS, values, count), 1
+        )
         disk = disk_rates(self._place, size_bytes)
         mine = measured[0]
         yield Figure(
@@ -144,44 +138,26 @@ class _Measure:
                     name="· the same", value=mine["rate"], unit="MB/s",
                     yardstick=yardstick, yardstick_value=disk[key],
                 )  # fmt: skip
-        if self._peer:
-            yield self._beside("· the same", "MB/s", "rate", measured)
-        yield self._beside("· CPU of the leader for a GB", "s", "leader", measured)
-        yield self._beside("· CPU of the follower for a GB", "s", "follower", measured)
+        if self._comparison.peer:
+            yield self._comparison.figure("· the same", "MB/s", "rate", measured)
+        yield self._comparison.figure("· CPU of the leader for a GB", "s", "leader", measured)
+        yield self._comparison.figure("· CPU of the follower for a GB", "s", "follower", measured)
 
     def moves(self, moves: Moves) -> Iterator[Figure]:
-        topic, session_s = next(self._topics), self._effort.session_timeout_ms / 1000
-        for subject in self._subjects:
+        topic, session_s = self._comparison.new_topic(), self._effort.session_timeout_ms / 1000
+        for subject in self._comparison.subjects:
             subject.create_topic(topic, moves.partitions)
-        stopped = self._in_turn(lambda subject, _: fail_over(subject, topic, signal.SIGTERM), moves.rounds)
+        stopped = self._comparison.measure(lambda subject, _: fail_over(subject, topic, signal.SIGTERM), moves.rounds)
         name = f"{moves.partitions:,} partitions, the leader"
         yield from self._moved(f"{name} stops", stopped, moves.after_stop_s)
-        killed = self._in_turn(lambda subject, _: fail_over(subject, topic, signal.SIGKILL), moves.rounds)
+        killed = self._comparison.measure(lambda subject, _: fail_over(subject, topic, signal.SIGKILL), moves.rounds)
         yield from self._moved(f"{name} dies", killed, session_s + moves.after_session_s)
-        yield self._beside("· of it after the session's end", "s", "after the session", killed)
+        yield self._comparison.figure("· of it after the session's end", "s", "after the session", killed)
 
     def _moved(self, name: str, measured: list[Samples], goal_s: float) -> Iterator[Figure]:
-        yield Figure(
-            name=f"{name}: until others lead", value=measured[0]["after the signal"], unit="s",
-            yardstick="the goal", yardstick_value=goal_s, at_most=1.0,
-        )  # fmt: skip
-        if self._peer:
-            yield self._beside("· the same", "s", "after the signal", measured)
-
-    def _in_turn(self, measure: Callable[[ClusterSubject, str], Samples], rounds: int) -> list[Samples]:
-        return interleave(
-            rounds,
-            *((lambda subject=subject: measure(subject, next(self._topics))) for subject in self._subjects),
-        )
-
-    def _beside(
-        self, name: str, unit: str, key: str, measured: list[Samples], *, at_least: float | None = None,
-        at_most: float | None = None,
-    ) -> Figure:  # fmt: skip
-        return Figure(
-            name=name, value=measured[0][key], unit=unit, yardstick=self._peer,
-            yardstick_value=measured[1][key] if self._peer else None, at_least=at_least, at_most=at_most,
-        )  # fmt: skip
+        yield beside_goal(f"{name}: until others lead", measured[0]["after the signal"], "s", goal_s)
+        if self._comparison.peer:
+            yield self._comparison.figure("· the same", "s", "after the signal", measured)
 
 
 def _produce(subject: ClusterSubject, topic: str, values: bytes, size_bytes: int, count: int) -> Samples:
@@ -201,8 +177,7 @@ def _latency(subject: ClusterSubject, topic: str, effort: Effort) -> Samples:
         seconds = client.produce_one_by_one(
             topic, text(LATENCY_BYTES), effort.latency_records, effort.latency_interval_s
         )
-    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
-    return {"p50": 1000 * cuts[49], "p99": 1000 * cuts[98]}
+    return percentiles(seconds, 1000)
 
 
 def _room_bytes(place: Path) -> int:

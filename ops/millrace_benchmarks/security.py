@@ -5,7 +5,7 @@
     access lists    a broker that obeys 1,000 of them beside one without an authorizer: 1-record requests
     quotas          by how much the rates of a producer and a consumer differ from them (`quota_rates`)
 
-    --peer kafka        Apache Kafka 4.1 with the same listeners and certificates; see `bench.subjects`
+    --peer kafka        Apache Kafka 4.1 with the same listeners and certificates; see `subjects`
     --peer kafka-3.9    Apache Kafka 3.9, likewise
 
 Both sides choose the cipher by their own defaults. Rounds alternate, after one that does not count, and medians are
@@ -14,16 +14,12 @@ shown.
 
 from __future__ import annotations
 
-import itertools
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.addresses import LOOPBACK
 from millrace.client.acls import create_acls
-from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.users import Users
 from millrace.clock import SystemClock
@@ -39,14 +35,13 @@ from millrace.security.acls import (
 from millrace.security.authority import Authority
 from millrace.security.sasl.scram import MIN_ITERATIONS
 from millrace_benchmarks import logins
-from millrace_benchmarks.fetch import consume_once
-from millrace_benchmarks.figures import Figure, Samples, interleave
-from millrace_benchmarks.librdkafka import BULK_SETTINGS, PRODUCER, Client
+from millrace_benchmarks.fetch import consume_once, fill
+from millrace_benchmarks.harness import Comparison, Figure, Samples
 from millrace_benchmarks.logins import ClientProcesses
-from millrace_benchmarks.payloads import text
-from millrace_benchmarks.produce import DISTINCT_VALUES, RAW_LOADS, RawLoad, plain, produce_once, send_raw
+from millrace_benchmarks.produce import RAW_LOADS, produce_once, send_raw
 from millrace_benchmarks.quota_rates import QUOTA_LOAD, QuotaLoad, deviations
-from millrace_benchmarks.subjects import Peer, Subject, apache_kafka, millrace
+from millrace_benchmarks.raw import RawLoad
+from millrace_benchmarks.subjects import Peer, Subject, millrace, subjects
 
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 TLS, LOGIN = "TLS", "LOGIN"
@@ -63,8 +58,6 @@ AUTHORIZER = {
 }
 EVERYONE = Acl("User:ANONYMOUS", "*", AclOperation.ALL, PermissionType.ALLOW)
 GOAL_PERCENT = 5.0
-
-Measure = Callable[[Subject], Samples]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +90,9 @@ class Effort:
 FULL = Effort()
 
 
-def run(peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        place = Path(directory)
-        return [*_beside_peer(peer, effort, place), *_access_lists(effort, place)]
+    return [*_beside_peer(peer, effort, place), *_access_lists(effort, place)]
 
 
 def _beside_peer(peer: Peer | None, effort: Effort, place: Path) -> list[Figure]:
@@ -110,12 +101,8 @@ def _beside_peer(peer: Peer | None, effort: Effort, place: Path) -> list[Figure]
     key_store.write_text(authority.issue((LOOPBACK,), now_ms), encoding="utf-8")
     trusted.write_text(authority.trusted, encoding="utf-8")
     properties = {**LOGIN_PROPERTIES, "ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_store)}
-    with ExitStack() as stack:
-        subjects = [stack.enter_context(millrace(place, properties=properties, listeners=LISTENERS))]
-        if peer is not None:
-            theirs = apache_kafka(peer, place, properties=properties, listeners=LISTENERS)
-            subjects.append(stack.enter_context(theirs))
-        measure = _Measure(subjects, effort, str(trusted))
+    with subjects(place, peer, properties=properties, listeners=LISTENERS) as brokers:
+        measure = _Measure(Comparison(brokers, effort.rounds, "security"), effort, str(trusted))
         return [
             *(figure for load in effort.loads for figure in measure.produce(*load)),
             *(figure for load in effort.loads for figure in measure.fetch(*load)),
@@ -125,49 +112,45 @@ def _beside_peer(peer: Peer | None, effort: Effort, place: Path) -> list[Figure]
 
 
 class _Measure:
-    """Measures all subjects in turn; the second one is the yardstick."""
+    """The figures of TLS, logins and quotas."""
 
-    def __init__(self, subjects: Sequence[Subject], effort: Effort, authority_file: str) -> None:
-        self._subjects = subjects
+    def __init__(self, comparison: Comparison[Subject], effort: Effort, authority_file: str) -> None:
+        self._comparison = comparison
         self._effort = effort
         self._authority_file = authority_file
-        self._peer = subjects[1].name if len(subjects) > 1 else ""
-        self._topics = (f"security-{number}" for number in itertools.count())
 
     def produce(self, size_bytes: int, count: int) -> Iterator[Figure]:
-        measured = self._in_turn(
-            lambda one: produce_once(one, next(self._topics), self._settings(one), size_bytes, count)
+        measured = self._measure(lambda one, topic: produce_once(one, topic, self._settings(one), size_bytes, count))
+        yield self._comparison.figure(
+            f"librdkafka produce by TLS, {size_bytes} B", "records/s", "rate", measured, at_least=1.0
         )
-        yield self._beside(f"librdkafka produce by TLS, {size_bytes} B", "records/s", "rate", measured, at_least=1.0)
-        yield self._beside("· broker CPU for a GB of values", "s", "cpu", measured)
+        yield self._comparison.figure("· broker CPU for a GB of values", "s", "cpu", measured)
 
     def fetch(self, size_bytes: int, count: int) -> Iterator[Figure]:
-        topic = next(self._topics)
-        for one in self._subjects:
-            with Cluster(one.bootstrap) as cluster:
-                Admin(cluster).create_topic(topic, 1)
-            with Client(PRODUCER, BULK_SETTINGS | plain(one)) as client:
-                client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
-        measured = self._in_turn(lambda one: consume_once(one, topic, self._settings(one), size_bytes, count))
-        yield self._beside(f"librdkafka consume by TLS, {size_bytes} B", "records/s", "rate", measured, at_least=1.0)
-        yield self._beside("· broker CPU for a GB of values", "s", "cpu", measured)
+        topic = fill(self._comparison, size_bytes, count)
+        measured = self._measure(lambda one, _: consume_once(one, topic, self._settings(one), size_bytes, count))
+        yield self._comparison.figure(
+            f"librdkafka consume by TLS, {size_bytes} B", "records/s", "rate", measured, at_least=1.0
+        )
+        yield self._comparison.figure("· broker CPU for a GB of values", "s", "cpu", measured)
 
     def connections(self) -> Iterator[Figure]:
         effort = self._effort
-        for one in self._subjects:
+        for one in self._comparison.subjects:
             with Cluster(one.bootstrap) as cluster:
                 Users(cluster).set_password(logins.USER, [logins.MECHANISM], logins.PASSWORD, MIN_ITERATIONS)
         with ClientProcesses(effort.client_processes) as clients:
-            shaken = self._in_turn(lambda one: clients.measure(logins.shake_hands, one, TLS, effort.handshakes))
-            logged_in = self._in_turn(lambda one: clients.measure(logins.log_in, one, LOGIN, effort.logins))
-        yield self._beside("TLS handshakes", "1/s", "rate", shaken, at_least=1.0)
-        yield self._beside("· broker CPU for one", "µs", "cpu", shaken)
-        yield self._beside(f"logins by {logins.MECHANISM}", "1/s", "rate", logged_in)
-        yield self._beside("· broker CPU for one", "µs", "cpu", logged_in)
+            shaken = self._measure(lambda one, _: clients.measure(logins.shake_hands, one, TLS, effort.handshakes))
+            logged_in = self._measure(lambda one, _: clients.measure(logins.log_in, one, LOGIN, effort.logins))
+        yield self._comparison.figure("TLS handshakes", "1/s", "rate", shaken, at_least=1.0)
+        yield self._comparison.figure("· broker CPU for one", "µs", "cpu", shaken)
+        yield self._comparison.figure(f"logins by {logins.MECHANISM}", "1/s", "rate", logged_in)
+        yield self._comparison.figure("· broker CPU for one", "µs", "cpu", logged_in)
 
     def quotas(self) -> Iterator[Figure]:
-        names = ["", *(f" of {one.name}" for one in self._subjects[1:])]
-        for name, measured in zip(names, deviations(self._subjects, self._effort.quotas), strict=True):
+        brokers = self._comparison.subjects
+        names = ["", *(f" of {one.name}" for one in brokers[1:])]
+        for name, measured in zip(names, deviations(brokers, self._effort.quotas), strict=True):
             for kind in ("producer", "consumer"):
                 yield Figure(
                     name=f"deviation{name} from the quota of a {kind}", value=measured[kind], unit="%",
@@ -181,41 +164,22 @@ class _Measure:
             "ssl.ca.location": self._authority_file,
         }
 
-    def _in_turn(self, measure: Measure) -> list[Samples]:
-        for one in self._subjects:
-            measure(one)
-        return interleave(self._effort.rounds, *((lambda subject=one: measure(subject)) for one in self._subjects))
-
-    def _beside(
-        self, name: str, unit: str, key: str, measured: list[Samples], *, at_least: float | None = None
-    ) -> Figure:
-        return Figure(
-            name=name, value=measured[0][key], unit=unit, yardstick=self._peer,
-            yardstick_value=measured[1][key] if self._peer else None, at_least=at_least,
-        )  # fmt: skip
+    def _measure(self, measure: Callable[[Subject, str], Samples]) -> list[Samples]:
+        self._comparison.measure(measure, rounds=1)  # does not count
+        return self._comparison.measure(measure)
 
 
 def _access_lists(effort: Effort, place: Path) -> list[Figure]:
-    topics = (f"listed-{number}" for number in itertools.count())
-    with millrace(place, "without") as bare, millrace(place, "obeying", properties=AUTHORIZER) as obeying:
+    with millrace(place, "no-authorizer") as bare, millrace(place, "obeying", properties=AUTHORIZER) as obeying:
         with Cluster(obeying.bootstrap) as cluster:
             create_acls(cluster, list(_bindings(effort.access_lists)))
-        listed, unlisted = interleave(
-            effort.raw_rounds,
-            lambda: send_raw(obeying, next(topics), effort.raw_load),
-            lambda: send_raw(bare, next(topics), effort.raw_load),
-        )
+        comparison = Comparison([obeying, bare], effort.raw_rounds, "listed")
+        measured = comparison.measure(lambda one, topic: send_raw(one, topic, effort.raw_load))
     name = f"{effort.access_lists:,} access lists, {effort.raw_load.name}"
     return [
-        Figure(
-            name=name, value=listed["rate"], unit="requests/s", yardstick="no authorizer",
-            yardstick_value=unlisted["rate"], at_least=0.98,
-        ),
-        Figure(
-            name="· broker CPU for a million requests", value=listed["cpu"], unit="s", yardstick="no authorizer",
-            yardstick_value=unlisted["cpu"],
-        ),
-    ]  # fmt: skip
+        comparison.figure(name, "requests/s", "rate", measured, at_least=0.98),
+        comparison.figure("· broker CPU for a million requests", "s", "cpu", measured),
+    ]
 
 
 def _bindings(count: int) -> Iterator[AclBinding]:

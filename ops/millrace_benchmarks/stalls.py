@@ -13,8 +13,6 @@ the longest of its waits, and by how much the broker's memory grew at most.
 from __future__ import annotations
 
 import multiprocessing
-import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +23,6 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from millrace.addresses import parse_address
-from millrace.client.admin import Admin
-from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.clock import SystemClock
 from millrace.errors import ClientError, error_name
@@ -39,7 +35,7 @@ from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header
 from millrace_benchmarks.dear_requests import SPARE_ELEMENTS, DearRequest, dear_requests
-from millrace_benchmarks.figures import Figure
+from millrace_benchmarks.harness import Figure, percentiles
 from millrace_benchmarks.subjects import Subject, millrace
 
 SMALL, COMPACTED, HELD, SYNCED = "small", "compacted", "held", "synced"
@@ -115,18 +111,15 @@ class Effort:
 FULL = Effort()
 
 
-def run(effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, effort: Effort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
         broker = stack.enter_context(millrace(place, properties=PROPERTIES, listeners={LOGIN: "SASL_PLAINTEXT"}))
-        with Cluster(broker.bootstrap) as cluster:
-            admin = Admin(cluster)
-            admin.create_topic(SMALL, 1)
-            admin.create_topic(HELD, 12, config={"max.message.bytes": str(HELD_BYTES)})
-            admin.create_topic(COMPACTED, 1, config={"cleanup.policy": "compact"})
-            for number in range(effort.topics):
-                admin.create_topic(f"further-{number}", 1)
+        broker.create_topic(SMALL)
+        broker.create_topic(HELD, 12, config={"max.message.bytes": str(HELD_BYTES)})
+        broker.create_topic(COMPACTED, config={"cleanup.policy": "compact"})
+        for number in range(effort.topics):
+            broker.create_topic(f"further-{number}")
         owner = _Account(broker.bootstrap)
         nobody = _Account(broker.addresses[LOGIN], ClientSecurity.from_properties(NOBODY))
         bench = _Bench(broker, stack.enter_context(_other(broker.bootstrap)), effort.seconds)
@@ -139,18 +132,16 @@ def run(effort: Effort = FULL) -> list[Figure]:
             if not effort.apis or request.api_key in effort.apis:
                 figures += bench.beside(request.name, partial(owner.send, request))
                 figures += bench.beside(f"{request.name}, no rights", partial(nobody.send, request))
-    return figures + _on_a_slow_disk(effort)
+    return figures + _on_a_slow_disk(place, effort)
 
 
-def _on_a_slow_disk(effort: Effort) -> list[Figure]:
+def _on_a_slow_disk(place: Path, effort: Effort) -> list[Figure]:
     """Measures beside writes that wait for a disk; other topics are on it, too."""
     program = "-c", SLOW_DOOR.format(topic=SYNCED, sync_s=effort.sync_s)
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
-        broker = stack.enter_context(millrace(place, program=program))
-        with Cluster(broker.bootstrap) as cluster:
-            Admin(cluster).create_topic(SMALL, 1)
-            Admin(cluster).create_topic(SYNCED, 1, config={"flush.messages": "1"})
+        broker = stack.enter_context(millrace(place, "slow", program=program))
+        broker.create_topic(SMALL)
+        broker.create_topic(SYNCED, config={"flush.messages": "1"})
         bench = _Bench(broker, stack.enter_context(_other(broker.bootstrap)), effort.seconds)
         message = _produce(SYNCED, 0, encode_batch([NewRecord(b"synced")]))
         request = DearRequest("PRODUCE, synced by a slow disk", ApiKey.PRODUCE, PRODUCE_VERSION, message)
@@ -193,17 +184,17 @@ class _Bench:
         taken_s = self._repeat(work)
         self._other.send("end")
         waits: list[float] = self._other.recv()
-        cuts = statistics.quantiles(waits, n=1000, method="inclusive")
+        taken = percentiles(waits, 1000)
         return [
             Figure(
-                name=f"beside {name}: p99.9", value=1000 * cuts[998], unit="ms",
+                name=f"beside {name}: p99.9", value=taken["p99.9"], unit="ms",
                 yardstick="bound", yardstick_value=GOAL_P999_MS, at_most=1.0,
             ),
             Figure(
                 name="· longest wait", value=1000 * max(waits), unit="ms",
                 yardstick="bound", yardstick_value=GOAL_LONGEST_MS, at_most=1.0,
             ),
-            Figure(name="· p50", value=1000 * cuts[499], unit="ms"),
+            Figure(name="· p50", value=taken["p50"], unit="ms"),
             Figure(name="· the request itself", value=1000 * taken_s, unit="ms"),
             Figure(name="· memory grew by", value=memory.growth_mebibytes, unit="MiB"),
         ]  # fmt: skip

@@ -19,9 +19,7 @@ import os
 import random
 import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -31,7 +29,7 @@ from millrace.clock import SystemClock
 from millrace.records.batch import read_header
 from millrace.records.record import NewRecord, encode_batch
 from millrace_benchmarks.append import append_figures, broker_files
-from millrace_benchmarks.figures import MEGABYTE, Figure, alternate
+from millrace_benchmarks.harness import MEGABYTE, Figure, alternate, per_second
 from millrace_broker.storage import Log, LogConfig, LogManager, TopicPartition
 from millrace_broker.storage.filenames import CLEAN_SHUTDOWN, SEGMENT_SUFFIXES
 
@@ -47,21 +45,19 @@ FOLDER = "bench-0"
 PREAD = "os.pread, 1 MiB"
 
 
-def run() -> list[Figure]:
+def run(place: Path) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        place = Path(directory)
-        figures = [*append_figures(place, "1 MB", MEGABYTE, 500), *_small_appends(place)]
-        for measure in (
-            _sequential_read,
-            _look_up,
-            partial(_recovery, name="16 KB", size_bytes=16_384),
-            partial(_recovery, name="1 MB", size_bytes=MEGABYTE),
-            _many_partitions,
-        ):
-            figures += measure(place)
-            shutil.rmtree(place / "logs")
-        return figures
+    figures = [*append_figures(place, "1 MB", MEGABYTE, 500), *_small_appends(place)]
+    for measure in (
+        _sequential_read,
+        _look_up,
+        partial(_recovery, name="16 KB", size_bytes=16_384),
+        partial(_recovery, name="1 MB", size_bytes=MEGABYTE),
+        _many_partitions,
+    ):
+        figures += measure(place)
+        shutil.rmtree(place / "logs")
+    return figures
 
 
 def _small_appends(place: Path) -> list[Figure]:
@@ -80,9 +76,12 @@ def _sequential_read(place: Path) -> list[Figure]:
         while offset < end:
             offset += len(log.read(offset, READ_BYTES, up_to_offset=end)) // len(batch) * records
 
-    rate, bare_rate = alternate(ROUNDS, _rate(log.size_bytes, read), _rate(log.size_bytes, lambda: _pread_all(place)))
+    megabytes = log.size_bytes / MEGABYTE
+    read_rate, bare_rate = alternate(
+        ROUNDS, per_second(megabytes, read), per_second(megabytes, lambda: _pread_all(place))
+    )
     log.abandon()
-    return [Figure(name="sequential read", value=rate, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)]
+    return [Figure(name="sequential read", value=read_rate, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)]
 
 
 def _look_up(place: Path) -> list[Figure]:
@@ -121,15 +120,15 @@ def _look_up(place: Path) -> list[Figure]:
 
 def _recovery(place: Path, name: str, size_bytes: int) -> list[Figure]:
     log = _filled_log(place, _batch(size_bytes), LOG_BYTES)
-    log_bytes = log.size_bytes
+    megabytes = log.size_bytes / MEGABYTE
     log.abandon()
-    rate, bare_rate = alternate(
+    recovered, bare_rate = alternate(
         ROUNDS,
-        _rate(log_bytes, lambda: _open_log(place, LogConfig()).abandon()),
-        _rate(log_bytes, lambda: _pread_all(place)),
+        per_second(megabytes, lambda: _open_log(place, LogConfig()).abandon()),
+        per_second(megabytes, lambda: _pread_all(place)),
     )
     name = f"recovery, {name} batches"
-    return [Figure(name=name, value=rate, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)]
+    return [Figure(name=name, value=recovered, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)]
 
 
 def _many_partitions(place: Path) -> list[Figure]:
@@ -206,17 +205,6 @@ def _pread_all(place: Path) -> None:
         while chunk := os.pread(fd, READ_BYTES, position):
             position += len(chunk)
         os.close(fd)
-
-
-def _rate(size_bytes: int, work: Callable[[], None]) -> Callable[[], float]:
-    """Returns a measure of the MB/s of work on `size_bytes` bytes."""
-
-    def measure() -> float:
-        started = time.perf_counter()
-        work()
-        return size_bytes / (time.perf_counter() - started) / MEGABYTE
-
-    return measure
 
 
 def _closed_partitions(place: Path, count: int) -> None:

@@ -21,6 +21,8 @@ from pathlib import Path
 import psutil
 
 from millrace.addresses import LOOPBACK
+from millrace.client.admin import Admin
+from millrace.client.cluster import Cluster
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
@@ -76,6 +78,16 @@ class Subject:
     def resident_mebibytes(self) -> float:
         """The memory that it takes now."""
         return float(psutil.Process(self.pid).memory_info().rss) / (1 << 20)
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings by which a client reaches the listener without security."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Creates a topic, and waits until all of its partitions have leaders."""
+        with Cluster(self.bootstrap, timeout_s=ADMIN_TIMEOUT_S) as cluster:
+            Admin(cluster).create_topic(name, partitions, config=config)
 
     def ask_admin(self, path: str) -> bytes:
         """Returns what the admin endpoint of a Millrace answers to a GET request; raises ServiceUnreachableError."""
@@ -138,6 +150,23 @@ def apache_kafka(
         ready_s = time.perf_counter() - started
         name = f"Apache Kafka {version}"
         yield Subject(name, broker.bootstrap, broker.pid, broker.data_dir, ready_s, broker.addresses)
+
+
+@contextmanager
+def subjects(
+    place: Path,
+    peer: Peer | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+    listeners: Mapping[str, str] | None = None,
+) -> Iterator[list[Subject]]:
+    """Yields Millrace, and beside it the peer if there is one."""
+    with ExitStack() as stack:
+        started = [stack.enter_context(millrace(place, properties=properties, listeners=listeners))]
+        if peer is not None:
+            beside = apache_kafka(peer, place, properties=properties, listeners=listeners)
+            started.append(stack.enter_context(beside))
+        yield started
 
 
 @contextmanager

@@ -52,9 +52,9 @@ def warm_bare_load(monkeypatch, warm_programs, warm_spark):
     monkeypatch.setattr(dagster_platform, "bare_load", load)
 
 
-def test_a_platform_is_measured_and_leaves_no_process(warm_bare_load):
+def test_a_platform_is_measured_and_leaves_no_process(warm_bare_load, tmp_path):
     before = set(psutil.Process().children(recursive=True))
-    loads, memory = map(names_and_values, platform_figures(SHORTEST))
+    loads, memory = map(names_and_values, platform_figures(tmp_path, SHORTEST))
     assert set(loads) == {
         "run of one table, cold, less a bare load",
         "· the run, 20 records",
@@ -83,8 +83,8 @@ def test_a_jvm_s_child_that_is_no_other_program_yet_is_no_session():
     assert dagster_platform.spark_sessions(SimpleNamespace(processes=[*jvm, launcher])) == {20, 30}
 
 
-def test_ticks_and_definitions_are_measured():
-    assert len(tick_figures(SHORTEST)) == 3
+def test_ticks_and_definitions_are_measured(tmp_path):
+    assert len(tick_figures(tmp_path, SHORTEST)) == 3
     wall, cpu = definitions_figures(SHORTEST)
     assert wall.name == "definitions of 2 tables, no broker"
     assert wall.value > 0
@@ -98,7 +98,7 @@ def warm(monkeypatch, warm_programs, warm_spark):
         monkeypatch.setenv(name, value)
 
 
-def test_checks_of_loads_are_measured(warm, monkeypatch):
+def test_checks_of_loads_are_measured(warm, tmp_path, monkeypatch):
     """The second figure is of more checks than the first; times are not compared, which vary on a busy machine."""
     evaluated, evaluate = [], dagster_checks.evaluate
 
@@ -107,7 +107,7 @@ def test_checks_of_loads_are_measured(warm, monkeypatch):
         return evaluate(table, checks, *others)
 
     monkeypatch.setattr(dagster_checks, "evaluate", noting)
-    figures = [one, _] = check_figures(SHORTEST)
+    figures = [one, _] = check_figures(tmp_path, SHORTEST)
     assert one.name == "check of a load of 20 rows, table of 40"
     assert all(figure.value > 0 for figure in figures)
     of_one, of_all = dict.fromkeys(evaluated)

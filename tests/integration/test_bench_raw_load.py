@@ -10,7 +10,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import ClientError
 from millrace_benchmarks import raw
-from millrace_benchmarks.figures import Figure
+from millrace_benchmarks.harness import Figure
 from millrace_benchmarks.subjects import Subject
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")

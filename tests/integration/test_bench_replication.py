@@ -1,7 +1,7 @@
 """The benchmark of replication in its shortest form: every row is printed, and measured."""
 
 from millrace_benchmarks import replication
-from millrace_benchmarks.figures import show
+from millrace_benchmarks.harness import show
 from millrace_benchmarks.replication import Effort, Moves
 
 SHORTEST = Effort(
@@ -33,8 +33,8 @@ NAMES = [
 ]
 
 
-def test_every_figure_of_replication_is_measured(capsys):
-    figures = replication.run(effort=SHORTEST)
+def test_every_figure_of_replication_is_measured(tmp_path, capsys):
+    figures = replication.run(tmp_path, effort=SHORTEST)
     assert [one.name for one in figures] == NAMES
     assert all(one.value >= 0 if one.name in MAY_BE_NOTHING else one.value > 0 for one in figures)
     show("replication", figures, None)

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from millrace_benchmarks import security
-from millrace_benchmarks.figures import show
+from millrace_benchmarks.harness import show
 from millrace_benchmarks.quota_rates import QuotaLoad
 from millrace_benchmarks.security import FULL, Effort
 
@@ -39,8 +39,8 @@ NAMES = [
 ]
 
 
-def test_every_figure_of_security_is_measured(capsys):
-    figures = security.run(effort=SHORTEST)
+def test_every_figure_of_security_is_measured(tmp_path, capsys):
+    figures = security.run(tmp_path, effort=SHORTEST)
     assert [one.name for one in figures] == NAMES
     assert all(one.value > 0 for one in figures)
     show("security", figures, None)

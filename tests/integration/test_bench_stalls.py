@@ -33,8 +33,8 @@ WITHOUT_ARRAYS = {
 }
 
 
-def test_each_row_is_measured():
-    figures = run(SHORTEST)
+def test_each_row_is_measured(tmp_path):
+    figures = run(tmp_path, SHORTEST)
     rows = [figure.name.removeprefix("beside ").removesuffix(": p99.9") for figure in figures[::5]]
     assert rows[0] == "nothing"
     for row in (

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from millrace_benchmarks import transactions
-from millrace_benchmarks.figures import show
+from millrace_benchmarks.harness import show
 from millrace_benchmarks.transactions import FULL, Effort
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")
@@ -37,7 +37,7 @@ PROCESSOR = {
 
 
 def test_every_figure_of_transactions_is_measured(tmp_path, capsys):
-    figures = {one.name: one for one in transactions.run(effort=SHORTEST)}
+    figures = {one.name: one for one in transactions.run(tmp_path, effort=SHORTEST)}
     assert set(figures) == COMMITS | COSTS | PROCESSOR
     assert all(one.value >= 0 if "CPU" in name else one.value > 0 for name, one in figures.items())  # CPU goes by ticks
     assert all(figures[name].yardstick_value > 0 for name in COSTS)

@@ -50,12 +50,7 @@ def bench(
     ] = None,
 ) -> None:
     """Measure on loopback, and print each figure beside its yardstick."""
-    module = import_module(f"millrace_benchmarks.{name}")
-    if peer is None:
-        figures = module.run()
-    elif peer in getattr(module, "PEERS", ()):
-        figures = module.run(peer)
-    else:
+    harness = import_module("millrace_benchmarks.harness")
+    if peer is not None and peer not in harness.peers(name):
         raise typer.BadParameter(f"{peer!r} is no peer of bench {name}", param_hint="--peer")
-    show = import_module("millrace_benchmarks.figures").show
-    show(f"millrace bench {name}" + (f" --peer {peer}" if peer else ""), figures, json_file)
+    harness.measure(name, peer, json_file)
