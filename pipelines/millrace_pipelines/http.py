@@ -23,10 +23,8 @@ SHOWN_BYTES = 200
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
-class ServiceUnreachableError(PlatformError):
+class ServiceUnreachableError(PlatformError, retriable=True):
     """A service did not answer, or its answer is no success; a later attempt may pass."""
-
-    retriable = True
 
 
 class UnsuccessfulStatusError(ServiceUnreachableError):

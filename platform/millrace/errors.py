@@ -1,133 +1,55 @@
-"""The tree of errors, each with the protocol's code and whether a retry can mend it.
+"""The tree of errors, each with the protocol's code and whether a retry may help.
 
     MillraceError
-    ├── RecordError            what a producer sent, or the disk gave back, is not a valid batch
-    │   ├── CorruptRecordError         wrong CRC, impossible length
-    │   ├── InvalidRecordError         well-formed bytes that break a rule
-    │   │   └── RejectedRecordsError       single records that break one, each named
-    │   │       └── InvalidTimestampError      times too far from the broker's
-    │   ├── RecordTooLargeError        above max.message.bytes
-    │   ├── UnsupportedMagicError      a format version that is not served
-    │   └── UnsupportedCodecError      an unknown compression codec
-    ├── LogError               the log can't do what was asked
-    │   ├── OffsetOutOfRangeError      below the log start offset or above the end
-    │   ├── InvalidRequiredAcksError   other than -1, 0 and 1
-    │   ├── ProducerError              a batch that does not follow on its producer's last one
-    │   │   ├── OutOfOrderSequenceError        a sequence number was left out
-    │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
-    │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
-    │   │   ├── TransactionalIdError           transactional without a transactional id that it may use
-    │   │   ├── UnknownProducerIdError         not the producer of its transactional id
-    │   │   ├── TransactionAbortableError      a partition that was not added to its transaction
-    │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
-    │   ├── ProducerIdsExhaustedError  none is left
-    │   ├── StorageError               the disk failed; nothing was appended
-    │   │   └── DataDirInUseError          another broker holds the data directory
-    │   └── CompactionStoppedError     the broker stops; the log is as it was
-    ├── TopicError
-    │   ├── UnknownTopicError  UnknownTopicIdError  InvalidTopicError  TopicExistsError  TopicBeingDeletedError
-    │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidReplicaAssignmentError  InvalidConfigError
-    │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
-    │   ├── InconsistentTopicIdError   the topic of this name has another id
-    │   └── NotLeaderError  FencedLeaderEpochError  UnknownLeaderEpochError  TopicDeletionDisabledError
-    ├── InvalidRequestError    a request that can be read and makes no sense
-    ├── PolicyViolationError   the topic's configuration forbids it
-    ├── GroupError             a group can't be served here and now, or refuses what its member asks
-    │   ├── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
-    │   ├── InvalidGroupIdError  GroupIdNotFoundError  UnknownMemberIdError
-    │   ├── GroupMaxSizeReachedError  InvalidGroupRequestError
-    │   ├── FencedMemberEpochError  StaleMemberEpochError  FencedInstanceIdError  UnreleasedInstanceIdError
-    │   ├── UnsupportedAssignorError  InvalidRegularExpressionError
-    │   └── IllegalGenerationError  RebalanceInProgressError  InconsistentGroupProtocolError
-    ├── SecurityError          not allowed, or not proven
-    │   ├── TlsError  SaslAuthenticationError  UnsupportedSaslMechanismError  IllegalSaslStateError
-    │   ├── AuthorizationError         of a topic, group, cluster, transactional id or delegation token
-    │   ├── DelegationTokenError       disabled, not found, expired, of somebody else, or not to be asked for here
-    │   ├── InvalidPrincipalTypeError
-    │   ├── UnacceptableCredentialError  ResourceNotFoundError  DuplicateResourceError  SecurityDisabledError
-    │   └── ThrottlingQuotaExceededError
-    ├── WireError              the peer's bytes are not a request that is served
-    │   ├── FrameSizeError             negative or above socket.request.max.bytes
-    │   ├── MalformedRequestError      cut short, or with impossible lengths
-    │   └── UnsupportedVersionError    an API key or version that is not served
-    ├── ClusterError
-    │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
-    │   ├── ZooKeeperError             can't be reached, or the session is lost; DamagedNodeError: a node is unreadable
-    │   ├── NotControllerError         another broker is the controller
-    │   ├── MetadataTimeoutError       a change is not seen in time; it may still come
-    │   ├── StaleControllerEpochError  a request of a former controller
-    │   ├── StaleBrokerEpochError      a request for a former registration of this broker
-    │   └── InconsistentClusterIdError a data directory of another cluster
-    ├── ClientError            a broker's answer, or no answer, as a client sees it
-    │   ├── BrokerUnreachableError
-    │   │   └── AnswerLostError        a request went out and its answer did not come
-    │   ├── QueueFullError             a producer's queue has no room in time
-    │   ├── DeliveryTimeoutError       a record's time is over, or that of a flush
-    │   ├── ProducerClosedError        closed, or made before a fork
-    │   └── BrokerError                carries the code that the broker answered
-    ├── SetupError             this machine lacks something (Java, a free port, a package)
-    ├── PlatformError          a process of the platform ended, or did not come up
-    └── WarehouseError         a load can't go on; pipelines derive from it
+    ├── RecordError       what a producer sent, or the disk gave back, is not a valid batch
+    ├── LogError          the log can't do what was asked; below it ProducerError and StorageError
+    ├── TopicError        a topic or a partition is not so, or not here
+    ├── GroupError        a group can't be served here and now, or refuses what its member asks
+    ├── SecurityError     not allowed, or not proven
+    ├── WireError         the peer's bytes are not a request that is served
+    ├── ClusterError      ZooKeeper, the controller and the brokers' part in the cluster
+    ├── ClientError       a broker's answer, or no answer, as a client sees it
+    ├── SetupError        this machine lacks something (Java, a free port, a package)
+    ├── PlatformError     a process of the platform ended, or did not come up
+    └── WarehouseError    a load can't go on; pipelines derive from it
 
-Protocol codes: Apache Kafka protocol guide, "Error codes".
+What a class does not say, code or `retriable`, is as in the class above it.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from millrace.error_codes import ErrorCode as ErrorCode
-from millrace.group_errors import (
-    CoordinatorLoadInProgressError as CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError as CoordinatorNotAvailableError,
-    FencedInstanceIdError as FencedInstanceIdError,
-    FencedMemberEpochError as FencedMemberEpochError,
-    GroupError as GroupError,
-    GroupIdNotFoundError as GroupIdNotFoundError,
-    GroupMaxSizeReachedError as GroupMaxSizeReachedError,
-    IllegalGenerationError as IllegalGenerationError,
-    InconsistentGroupProtocolError as InconsistentGroupProtocolError,
-    InvalidGroupIdError as InvalidGroupIdError,
-    InvalidGroupRequestError as InvalidGroupRequestError,
-    InvalidRegularExpressionError as InvalidRegularExpressionError,
-    NotCoordinatorError as NotCoordinatorError,
-    RebalanceInProgressError as RebalanceInProgressError,
-    StaleMemberEpochError as StaleMemberEpochError,
-    UnknownMemberIdError as UnknownMemberIdError,
-    UnreleasedInstanceIdError as UnreleasedInstanceIdError,
-    UnsupportedAssignorError as UnsupportedAssignorError,
-)
-from millrace.root_error import MillraceError as MillraceError
-from millrace.root_error import is_unforeseen as is_unforeseen
-from millrace.security_errors import (
-    AuthorizationError as AuthorizationError,
-    ClusterAuthorizationError as ClusterAuthorizationError,
-    DelegationTokenAuthorizationError as DelegationTokenAuthorizationError,
-    DuplicateResourceError as DuplicateResourceError,
-    GroupAuthorizationError as GroupAuthorizationError,
-    IllegalSaslStateError as IllegalSaslStateError,
-    ResourceNotFoundError as ResourceNotFoundError,
-    SaslAuthenticationError as SaslAuthenticationError,
-    SecurityDisabledError as SecurityDisabledError,
-    SecurityError as SecurityError,
-    ThrottlingQuotaExceededError as ThrottlingQuotaExceededError,
-    TlsError as TlsError,
-    TopicAuthorizationError as TopicAuthorizationError,
-    TransactionalIdAuthorizationError as TransactionalIdAuthorizationError,
-    UnacceptableCredentialError as UnacceptableCredentialError,
-    UnsupportedSaslMechanismError as UnsupportedSaslMechanismError,
-)
+from millrace.error_codes import error_name as error_name
 
 
-class RecordError(MillraceError):
+class MillraceError(Exception):
+    """Root of the tree. `code` goes on the wire; `retriable` says whether the same call may succeed later."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, code: ErrorCode | None = None, retriable: bool | None = None) -> None:
+        """Sets what a class says of itself beside the name of the class above it."""
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+        if retriable is not None:
+            cls.retriable = retriable
+
+
+def is_unforeseen(error: BaseException) -> bool:
+    """Returns whether an error is none of this tree, so that a log needs its traceback and not its sentence alone."""
+    return not isinstance(error, MillraceError)
+
+
+class RecordError(MillraceError, code=ErrorCode.INVALID_RECORD):
     """Bytes that are not a valid batch of records."""
 
-    code = ErrorCode.INVALID_RECORD
 
-
-class CorruptRecordError(RecordError):
+class CorruptRecordError(RecordError, code=ErrorCode.CORRUPT_MESSAGE, retriable=True):
     """A CRC that does not match, or a length that can't be."""
-
-    code = ErrorCode.CORRUPT_MESSAGE
-    retriable = True
 
 
 class InvalidRecordError(RecordError):
@@ -142,104 +64,75 @@ class RejectedRecordsError(InvalidRecordError):
         self.record_errors = record_errors
 
 
-class RecordTooLargeError(RecordError):
+class RecordTooLargeError(RecordError, code=ErrorCode.MESSAGE_TOO_LARGE):
     """A batch above `max.message.bytes`."""
 
-    code = ErrorCode.MESSAGE_TOO_LARGE
 
-
-class InvalidTimestampError(RejectedRecordsError):
+class InvalidTimestampError(RejectedRecordsError, code=ErrorCode.INVALID_TIMESTAMP):
     """Records further in time from the broker than `message.timestamp.before.max.ms` or `.after.max.ms` allow.
 
     Also a batch whose producer claims that its times are the log's.
     """
 
-    code = ErrorCode.INVALID_TIMESTAMP
 
-
-class UnsupportedMagicError(RecordError):
+class UnsupportedMagicError(RecordError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
     """A message format version that is not served."""
 
-    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
-
-class UnsupportedCodecError(RecordError):
+class UnsupportedCodecError(RecordError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
     """A compression codec that the format does not define."""
-
-    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class LogError(MillraceError):
     """The log can't do what was asked."""
 
 
-class OffsetOutOfRangeError(LogError):
+class OffsetOutOfRangeError(LogError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
     """An offset below the log start offset or above the log end offset."""
 
-    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
-
-class InvalidRequiredAcksError(LogError):
+class InvalidRequiredAcksError(LogError, code=ErrorCode.INVALID_REQUIRED_ACKS):
     """A number of acknowledgements other than -1, 0 and 1."""
-
-    code = ErrorCode.INVALID_REQUIRED_ACKS
 
 
 class ProducerError(LogError):
     """A batch, or a marker, that does not follow on what the log holds of its producer."""
 
 
-class OutOfOrderSequenceError(ProducerError):
+class OutOfOrderSequenceError(ProducerError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
     """A sequence number that is not the one after the producer's last."""
 
-    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-
-class InvalidProducerEpochError(ProducerError):
+class InvalidProducerEpochError(ProducerError, code=ErrorCode.INVALID_PRODUCER_EPOCH):
     """A newer instance of the producer has written: this one is fenced."""
 
-    code = ErrorCode.INVALID_PRODUCER_EPOCH
 
-
-class InvalidTransactionStateError(ProducerError):
+class InvalidTransactionStateError(ProducerError, code=ErrorCode.INVALID_TXN_STATE):
     """A batch outside the transaction that its producer has open."""
 
-    code = ErrorCode.INVALID_TXN_STATE
 
-
-class TransactionalIdError(ProducerError):
+class TransactionalIdError(ProducerError, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
     """A batch of a transaction from a producer that may not write under a transactional id, or has none."""
 
-    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
-
-class UnknownProducerIdError(ProducerError):
+class UnknownProducerIdError(ProducerError, code=ErrorCode.INVALID_PRODUCER_ID_MAPPING):
     """A batch of a transaction from a producer that its transactional id does not know."""
 
-    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
-
-class TransactionAbortableError(ProducerError):
+class TransactionAbortableError(ProducerError, code=ErrorCode.TRANSACTION_ABORTABLE):
     """A batch for a partition that is not in the transaction: its producer has to abort, and may go on then."""
 
-    code = ErrorCode.TRANSACTION_ABORTABLE
 
-
-class CoordinatorFencedError(ProducerError):
+class CoordinatorFencedError(ProducerError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):
     """A transaction marker of a coordinator that has been replaced."""
-
-    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class ProducerIdsExhaustedError(LogError):
     """No producer id is left of the 2⁶³ that there are."""
 
 
-class StorageError(LogError):
+class StorageError(LogError, code=ErrorCode.KAFKA_STORAGE_ERROR, retriable=True):
     """The disk refused a read or a write; the log is as it was before."""
-
-    code = ErrorCode.KAFKA_STORAGE_ERROR
-    retriable = True
 
 
 class DataDirInUseError(StorageError):
@@ -254,119 +147,244 @@ class TopicError(MillraceError):
     """A topic, or what was asked of it, is not acceptable."""
 
 
-class UnknownTopicError(TopicError):
+class UnknownTopicError(TopicError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, retriable=True):
     """No such topic or partition here."""
 
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    retriable = True
 
-
-class UnknownTopicIdError(TopicError):
+class UnknownTopicIdError(TopicError, code=ErrorCode.UNKNOWN_TOPIC_ID, retriable=True):
     """No topic has this id."""
 
-    code = ErrorCode.UNKNOWN_TOPIC_ID
-    retriable = True
 
-
-class InconsistentTopicIdError(TopicError):
+class InconsistentTopicIdError(TopicError, code=ErrorCode.INCONSISTENT_TOPIC_ID, retriable=True):
     """The topic was deleted and created again: it has another id now."""
 
-    code = ErrorCode.INCONSISTENT_TOPIC_ID
-    retriable = True
 
-
-class TopicExistsError(TopicError):
+class TopicExistsError(TopicError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
     """A topic of this name exists."""
 
-    code = ErrorCode.TOPIC_ALREADY_EXISTS
 
-
-class TopicBeingDeletedError(TopicExistsError):
+class TopicBeingDeletedError(TopicExistsError, retriable=True):
     """A topic of this name exists still, and its deletion is under way."""
 
-    retriable = True
 
-
-class InvalidTopicError(TopicError):
+class InvalidTopicError(TopicError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
     """A name that is empty, too long, or has characters outside [a-zA-Z0-9._-]."""
 
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
-
-class TopicDeletionDisabledError(TopicError):
+class TopicDeletionDisabledError(TopicError, code=ErrorCode.TOPIC_DELETION_DISABLED):
     """`delete.topic.enable` is false."""
 
-    code = ErrorCode.TOPIC_DELETION_DISABLED
 
-
-class InvalidPartitionsError(TopicError):
+class InvalidPartitionsError(TopicError, code=ErrorCode.INVALID_PARTITIONS):
     """A partition count below one or above the limit."""
 
-    code = ErrorCode.INVALID_PARTITIONS
 
-
-class InvalidReplicationFactorError(TopicError):
+class InvalidReplicationFactorError(TopicError, code=ErrorCode.INVALID_REPLICATION_FACTOR):
     """A replication factor that the live brokers can't give."""
 
-    code = ErrorCode.INVALID_REPLICATION_FACTOR
 
-
-class InvalidReplicaAssignmentError(TopicError):
+class InvalidReplicaAssignmentError(TopicError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
     """A manual assignment that names unknown brokers or leaves partitions out."""
 
-    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
-
-class InvalidConfigError(TopicError):
+class InvalidConfigError(TopicError, code=ErrorCode.INVALID_CONFIG):
     """An unknown property or a value outside its range."""
 
-    code = ErrorCode.INVALID_CONFIG
 
-
-class NotEnoughReplicasError(TopicError):
+class NotEnoughReplicasError(TopicError, code=ErrorCode.NOT_ENOUGH_REPLICAS, retriable=True):
     """Fewer replicas are in sync than `min.insync.replicas`, and the producer wants all of them."""
 
-    code = ErrorCode.NOT_ENOUGH_REPLICAS
-    retriable = True
 
-
-class NotLeaderError(TopicError):
+class NotLeaderError(TopicError, code=ErrorCode.NOT_LEADER_OR_FOLLOWER, retriable=True):
     """Another broker leads this partition."""
 
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    retriable = True
 
-
-class FencedLeaderEpochError(TopicError):
+class FencedLeaderEpochError(TopicError, code=ErrorCode.FENCED_LEADER_EPOCH, retriable=True):
     """The client knows an older leader epoch than this broker."""
 
-    code = ErrorCode.FENCED_LEADER_EPOCH
-    retriable = True
 
-
-class UnknownLeaderEpochError(TopicError):
+class UnknownLeaderEpochError(TopicError, code=ErrorCode.UNKNOWN_LEADER_EPOCH, retriable=True):
     """The client knows a newer leader epoch than this broker."""
 
-    code = ErrorCode.UNKNOWN_LEADER_EPOCH
-    retriable = True
 
-
-class InvalidRequestError(MillraceError):
+class InvalidRequestError(MillraceError, code=ErrorCode.INVALID_REQUEST):
     """A request, or a part of one, that can be read and makes no sense."""
 
-    code = ErrorCode.INVALID_REQUEST
 
-
-class PolicyViolationError(MillraceError):
+class PolicyViolationError(MillraceError, code=ErrorCode.POLICY_VIOLATION):
     """The topic's configuration forbids what was asked."""
 
-    code = ErrorCode.POLICY_VIOLATION
+
+class GroupError(MillraceError):
+    """A group can't be served here and now, or refuses what its member asks."""
 
 
-class WireError(MillraceError):
+class CoordinatorNotAvailableError(GroupError, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True):
+    """The topic of committed offsets is not there, or can't be written."""
+
+
+class CoordinatorLoadInProgressError(GroupError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, retriable=True):
+    """The group's partition is being read."""
+
+
+class InvalidGroupIdError(GroupError, code=ErrorCode.INVALID_GROUP_ID):
+    """A group id that can't be kept."""
+
+
+class NotCoordinatorError(GroupError, code=ErrorCode.NOT_COORDINATOR, retriable=True):
+    """Another broker leads the group's partition."""
+
+
+class InvalidGroupRequestError(GroupError, code=ErrorCode.INVALID_REQUEST):
+    """A field of the request that can't be as it is."""
+
+
+class GroupIdNotFoundError(GroupError, code=ErrorCode.GROUP_ID_NOT_FOUND):
+    """No such group, or it is of another type."""
+
+
+class UnknownMemberIdError(GroupError, code=ErrorCode.UNKNOWN_MEMBER_ID):
+    """The group has no member of this id: it has left, or was removed after a timeout."""
+
+
+class GroupMaxSizeReachedError(GroupError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
+    """The group takes no more members."""
+
+
+class FencedMemberEpochError(GroupError, code=ErrorCode.FENCED_MEMBER_EPOCH):
+    """The member is not at the epoch that the coordinator knows: it gives up its partitions and joins again."""
+
+
+class StaleMemberEpochError(GroupError, code=ErrorCode.STALE_MEMBER_EPOCH, retriable=True):
+    """Offsets of a member that is not at this epoch (any more); it goes on after its next heartbeat."""
+
+
+class FencedInstanceIdError(GroupError, code=ErrorCode.FENCED_INSTANCE_ID):
+    """Another member holds this static member's instance id."""
+
+
+class UnreleasedInstanceIdError(GroupError, code=ErrorCode.UNRELEASED_INSTANCE_ID):
+    """The instance id is in use by a member that has not left."""
+
+
+class UnsupportedAssignorError(GroupError, code=ErrorCode.UNSUPPORTED_ASSIGNOR):
+    """A server-side assignor that this broker does not have."""
+
+
+class InvalidRegularExpressionError(GroupError, code=ErrorCode.INVALID_REGULAR_EXPRESSION):
+    """A subscription's regular expression that can't be read."""
+
+
+class IllegalGenerationError(GroupError, code=ErrorCode.ILLEGAL_GENERATION):
+    """A generation that is not the group's."""
+
+
+class RebalanceInProgressError(GroupError, code=ErrorCode.REBALANCE_IN_PROGRESS, retriable=True):
+    """The member has to join again."""
+
+
+class InconsistentGroupProtocolError(GroupError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
+    """Protocols of which the group's members have none in common."""
+
+
+class SecurityError(MillraceError):
+    """Something is not allowed, or can't be proven.
+
+    No message has a secret in it, and that of a failed authentication does not tell an unknown user from a wrong
+    password.
+    """
+
+
+class TlsError(SecurityError, code=ErrorCode.NETWORK_EXCEPTION):
+    """A certificate, a key or a handshake that can't be used; the message names the file or the peer."""
+
+
+class SaslAuthenticationError(SecurityError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
+    """Credentials that don't prove who somebody is."""
+
+
+class UnsupportedSaslMechanismError(SecurityError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
+    """A mechanism that the listener does not offer."""
+
+
+class IllegalSaslStateError(SecurityError, code=ErrorCode.ILLEGAL_SASL_STATE):
+    """A request that does not come next in an authentication."""
+
+
+class AuthorizationError(SecurityError):
+    """Somebody who is known may not do what was asked."""
+
+
+class TopicAuthorizationError(AuthorizationError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+    """Somebody who is known has no right to do on this topic what was asked."""
+
+
+class GroupAuthorizationError(AuthorizationError, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
+    """Somebody who is known has no right to do on this group what was asked."""
+
+
+class ClusterAuthorizationError(AuthorizationError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+    """Somebody who is known has no right to do on the cluster what was asked."""
+
+
+class TransactionalIdAuthorizationError(AuthorizationError, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+    """Somebody who is known has no right to do on this transactional id what was asked."""
+
+
+class DelegationTokenAuthorizationError(AuthorizationError, code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED):
+    """Somebody who is known has no right to do on this delegation token what was asked."""
+
+
+class DelegationTokenError(SecurityError):
+    """A delegation token that can't be made, changed, seen or used."""
+
+
+class DelegationTokensDisabledError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED):
+    """The broker has no key for delegation tokens."""
+
+
+class DelegationTokenNotFoundError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
+    """No token has this secret."""
+
+
+class DelegationTokenOwnerMismatchError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH):
+    """Neither the owner nor a renewer of the token asks."""
+
+
+class DelegationTokenRequestNotAllowedError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED):
+    """A client that has not authenticated, or only by a token, asks for a token."""
+
+
+class DelegationTokenExpiredError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_EXPIRED):
+    """The token's time is over."""
+
+
+class InvalidPrincipalTypeError(SecurityError, code=ErrorCode.INVALID_PRINCIPAL_TYPE):
+    """A principal that is no user where only users may be."""
+
+
+class SecurityDisabledError(SecurityError, code=ErrorCode.SECURITY_DISABLED):
+    """Access control that the broker is not set up for."""
+
+
+class UnacceptableCredentialError(SecurityError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
+    """A credential that is too weak, or incomplete, to be stored."""
+
+
+class ResourceNotFoundError(SecurityError, code=ErrorCode.RESOURCE_NOT_FOUND):
+    """A user, a credential or an entity that there is not."""
+
+
+class DuplicateResourceError(SecurityError, code=ErrorCode.DUPLICATE_RESOURCE):
+    """One user or entity twice in a request."""
+
+
+class ThrottlingQuotaExceededError(SecurityError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, retriable=True):
+    """A change that a quota of changes forbids now."""
+
+
+class WireError(MillraceError, code=ErrorCode.INVALID_REQUEST):
     """The peer's bytes are not a request that is served."""
-
-    code = ErrorCode.INVALID_REQUEST
 
 
 class FrameSizeError(WireError):
@@ -381,10 +399,8 @@ class MalformedRequestError(WireError):
     """A request that is cut short or whose lengths can't be."""
 
 
-class UnsupportedVersionError(WireError):
+class UnsupportedVersionError(WireError, code=ErrorCode.UNSUPPORTED_VERSION):
     """An API key or a version that is not served."""
-
-    code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class ClusterError(MillraceError):
@@ -395,75 +411,52 @@ class BrokerIdTakenError(ClusterError):
     """A live broker holds `/brokers/ids/[id]`."""
 
 
-class ZooKeeperError(ClusterError):
+class ZooKeeperError(ClusterError, retriable=True):
     """ZooKeeper can't be reached, or the session is lost."""
 
-    retriable = True
 
-
-class DamagedNodeError(ZooKeeperError):
+class DamagedNodeError(ZooKeeperError, retriable=False):
     """A node of ZooKeeper holds what it can't hold, and does so until an operator mends it."""
 
-    retriable = False
 
-
-class NotControllerError(ClusterError):
+class NotControllerError(ClusterError, code=ErrorCode.NOT_CONTROLLER, retriable=True):
     """This broker is not the controller, or is it no longer: another one has claimed the role."""
 
-    code = ErrorCode.NOT_CONTROLLER
-    retriable = True
 
-
-class MetadataTimeoutError(ClusterError):
+class MetadataTimeoutError(ClusterError, code=ErrorCode.REQUEST_TIMED_OUT, retriable=True):
     """A change of the cluster's metadata is not seen in time; it may still come."""
 
-    code = ErrorCode.REQUEST_TIMED_OUT
-    retriable = True
 
-
-class StaleControllerEpochError(ClusterError):
+class StaleControllerEpochError(ClusterError, code=ErrorCode.STALE_CONTROLLER_EPOCH):
     """A request of a former controller: a newer one is known."""
 
-    code = ErrorCode.STALE_CONTROLLER_EPOCH
 
-
-class StaleBrokerEpochError(ClusterError):
+class StaleBrokerEpochError(ClusterError, code=ErrorCode.STALE_BROKER_EPOCH):
     """A request that is meant for a former registration of this broker (KIP-380)."""
 
-    code = ErrorCode.STALE_BROKER_EPOCH
 
-
-class InconsistentClusterIdError(ClusterError):
+class InconsistentClusterIdError(ClusterError, code=ErrorCode.INCONSISTENT_CLUSTER_ID):
     """A data directory that belongs to another cluster."""
-
-    code = ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 class ClientError(MillraceError):
     """What a client sees of a broker that did not do what was asked."""
 
 
-class BrokerUnreachableError(ClientError):
+class BrokerUnreachableError(ClientError, code=ErrorCode.NETWORK_EXCEPTION, retriable=True):
     """No connection, or it broke before the answer."""
-
-    code = ErrorCode.NETWORK_EXCEPTION
-    retriable = True
 
 
 class AnswerLostError(BrokerUnreachableError):
     """A request went out and its answer did not come: whether it was carried out is not known."""
 
 
-class QueueFullError(ClientError):
+class QueueFullError(ClientError, retriable=True):
     """A producer's queue has no room within `queue.enqueue.timeout.ms`: the record was not taken."""
 
-    retriable = True
 
-
-class DeliveryTimeoutError(ClientError):
+class DeliveryTimeoutError(ClientError, code=ErrorCode.REQUEST_TIMED_OUT):
     """A record was not acknowledged within `delivery.timeout.ms`, or not all were when a flush had to end."""
-
-    code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class ProducerClosedError(ClientError):
@@ -489,11 +482,3 @@ class PlatformError(MillraceError):
 
 class WarehouseError(MillraceError):
     """A load can't go on."""
-
-
-def error_name(code: int) -> str:
-    """Returns the protocol's name of an error code, or `error N` for one that is not known here."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

@@ -11,10 +11,9 @@ from millrace.client.connection import Connection
 from millrace.client.consumer import ConsumerConnector
 from millrace.client.producer import Producer
 from millrace.clock import SystemClock
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, SaslAuthenticationError, TlsError
 from millrace.records.record import NewRecord
 from millrace.security.client_security import ClientSecurity
-from millrace.security_errors import SaslAuthenticationError, TlsError
 from millrace.testing.kafka import find_kafka
 from millrace.wire.messages import METADATA
 from millrace_broker.replication.broker_link import BrokerLink

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from uuid import uuid4
 
 from millrace.clock import Clock
-from millrace.security_errors import (
+from millrace.errors import (
     DelegationTokenExpiredError,
     DelegationTokenNotFoundError,
     DelegationTokenOwnerMismatchError,

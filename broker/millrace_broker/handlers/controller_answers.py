@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import ErrorCode, MillraceError, NotControllerError
 from millrace_broker.controller.controller import Controller
 from millrace_broker.handlers.api import Services

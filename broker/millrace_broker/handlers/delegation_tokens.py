@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from millrace.error_codes import ErrorCode
-from millrace.errors import MillraceError
-from millrace.security_errors import DelegationTokenRequestNotAllowedError
+from millrace.errors import DelegationTokenRequestNotAllowedError, MillraceError
 from millrace_broker.security.client_session import ANONYMOUS, ClientSession
 
 NO_TIME_MS = -1

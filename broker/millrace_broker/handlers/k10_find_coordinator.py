@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import CoordinatorNotAvailableError, ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later

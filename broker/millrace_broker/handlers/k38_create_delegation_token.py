@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.errors import MillraceError
+from millrace.errors import InvalidPrincipalTypeError, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.security_errors import InvalidPrincipalTypeError
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts

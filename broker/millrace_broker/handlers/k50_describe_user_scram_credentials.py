@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import DuplicateResourceError, ErrorCode, MillraceError, ResourceNotFoundError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.security.sasl.scram import SCRAM_TYPES, parse_credential

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import ErrorCode, GroupError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange

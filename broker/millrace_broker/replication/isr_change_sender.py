@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from millrace.addresses import Address
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MillraceError
 from millrace.leader_states import RECOVERED
 from millrace.wire.api import ApiKey, VersionRange

@@ -47,7 +47,7 @@ from typing import NamedTuple
 
 from millrace.addresses import Address
 from millrace.config import MAX_INT, MAX_LONG
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MalformedRequestError, MillraceError
 from millrace.wire.api import ApiKey
 from millrace.wire.fetch import PartitionFetched

@@ -25,10 +25,8 @@ OK, UNAUTHORIZED, FIRST_SERVER_ERROR = 200, 401, 500
 T = TypeVar("T")
 
 
-class AdminUnreachableError(PlatformError):
+class AdminUnreachableError(PlatformError, retriable=True):
     """An admin endpoint does not answer, or not at the moment."""
-
-    retriable = True
 
 
 class InternalTopic(NamedTuple):

@@ -14,7 +14,5 @@ class JobError(WarehouseError):
     """A job can't be found or used, or its function failed on a batch, of which nothing is committed."""
 
 
-class WorkersFailedError(WarehouseError):
+class WorkersFailedError(WarehouseError, retriable=True):
     """Workers ended before the output had what it was to have; another run goes on from the output's offsets."""
-
-    retriable = True

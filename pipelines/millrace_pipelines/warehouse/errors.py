@@ -28,16 +28,12 @@ class SchemaChangedError(SchemaError):
     """A field's type neither fits the table's column nor widens it."""
 
 
-class RegistryError(WarehouseError):
+class RegistryError(WarehouseError, retriable=True):
     """The schema registry can't be reached, or is not well."""
 
-    retriable = True
 
-
-class StaleLedgerError(WarehouseError):
+class StaleLedgerError(WarehouseError, retriable=True):
     """Another load moved the ledger between this one's plan and its commit; nothing of this load was committed."""
-
-    retriable = True
 
 
 class KeylessRecordsError(AcceptableError):
@@ -64,13 +60,11 @@ class QueryError(WarehouseError):
     """A query can't be run over the tables."""
 
 
-class LoadFailedError(WarehouseError):
+class LoadFailedError(WarehouseError, retriable=True):
     """The tasks failed or their counts don't add up; nothing was committed.
 
     A task's failure says little of its cause, so that it counts as one that may pass.
     """
-
-    retriable = True
 
 
 NOT_COMMITTED = (StaleLedgerError, TableRefusedError)

@@ -33,10 +33,8 @@ COMPACT = "compact"
 WAY_ON = "the option to accept missing offsets goes on behind them"
 
 
-class MissingOffsetsError(RecordError):
+class MissingOffsetsError(RecordError, code=ErrorCode.CORRUPT_MESSAGE):
     """A log's leader has no batch with these offsets, and compaction does not explain it."""
-
-    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class AbsentOffsets:

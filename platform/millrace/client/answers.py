@@ -6,7 +6,7 @@ A code that has a class of its own raises that class; every other raises BrokerE
 from __future__ import annotations
 
 from millrace import errors
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, MillraceError
 
 TYPED_ERRORS: dict[int, type[MillraceError]] = {

@@ -12,8 +12,8 @@ import random
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.errors import ErrorCode
-from millrace.security_errors import (
+from millrace.errors import (
+    ErrorCode,
     IllegalSaslStateError,
     SaslAuthenticationError,
     UnsupportedSaslMechanismError,

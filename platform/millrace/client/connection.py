@@ -28,10 +28,10 @@ from millrace.errors import (
     ClientError,
     ErrorCode,
     MalformedRequestError,
+    TlsError,
     UnsupportedVersionError,
 )
 from millrace.security.client_security import ClientSecurity
-from millrace.security_errors import TlsError
 from millrace.version import __version__
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.api_messages import ApiMessages, Called, Message, MessageFields

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
-from millrace.errors import InvalidRequestError
-from millrace.security_errors import DelegationTokenNotFoundError
+from millrace.errors import DelegationTokenNotFoundError, InvalidRequestError
 from millrace.wire.messages import (
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,

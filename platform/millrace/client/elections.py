@@ -10,7 +10,7 @@ from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.metadata import Partition, indexes_by_topic
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import ErrorCode
 from millrace.wire.messages import ELECT_LEADERS
 

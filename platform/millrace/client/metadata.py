@@ -27,10 +27,8 @@ def indexes_by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
     return found
 
 
-class AbsentTopicError(UnknownTopicError):
+class AbsentTopicError(UnknownTopicError, retriable=False):
     """The whole cluster, not only one broker, has no such topic or partition."""
-
-    retriable = False
 
 
 @dataclass(frozen=True, slots=True)

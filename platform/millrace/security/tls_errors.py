@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from millrace.security_errors import TlsError
+from millrace.errors import TlsError
 
 EXPIRED, NOT_YET_VALID = 10, 9
 NOT_TRUSTED = frozenset({2, 18, 19, 20, 21})

@@ -70,10 +70,8 @@ class Synced(NamedTuple):
 NOTHING_SYNCED = Synced()
 
 
-class DamagedRangeError(CorruptRecordError):
+class DamagedRangeError(CorruptRecordError, retriable=False):
     """A read of an offset in a damaged range; batches go on at `end_offset`."""
-
-    retriable = False
 
     def __init__(self, path: str, damaged: DamagedRange) -> None:
         super().__init__(f"{path}: {damaged}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from millrace.client import BrokerMetadata, Cluster
 from millrace.client.log_dirs import LogDir, describe_log_dirs
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import MillraceError
 from millrace_ops.console.console import Console
 from millrace_ops.console.request import Asked, Page

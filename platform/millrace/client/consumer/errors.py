@@ -5,16 +5,12 @@ from __future__ import annotations
 from millrace.errors import ClientError
 
 
-class ConsumerTimeoutError(ClientError):
+class ConsumerTimeoutError(ClientError, retriable=True):
     """A stream had nothing to hand out for `consumer.timeout.ms`; the stream can be read on."""
 
-    retriable = True
 
-
-class RebalanceFailedError(ClientError):
+class RebalanceFailedError(ClientError, retriable=True):
     """After `rebalance.max.retries` attempts others still hold partitions that are this member's."""
-
-    retriable = True
 
 
 class ConsumerIdTakenError(ClientError):

@@ -37,10 +37,10 @@ from millrace.errors import (
     MalformedRequestError,
     MillraceError,
     ProducerClosedError,
+    SecurityError,
     UnsupportedCodecError,
     UnsupportedVersionError,
 )
-from millrace.security_errors import SecurityError
 from millrace.wire.messages import INIT_PRODUCER_ID
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.client.answers import TYPED_ERRORS, check, is_retriable
-from millrace.error_sentences import error_sentence
+from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, TopicExistsError
 
 
