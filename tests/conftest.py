@@ -37,6 +37,7 @@ from millrace_support.warm_python import START, warm_python
 from millrace_support.warm_servers import WarmServers, folder_of_servers
 from millrace_support.warm_tools import WarmTools
 
+pytest.register_assert_rewrite("millrace_support.transcripts")
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "millrace_support.log_guard", "millrace_support.proof", "pytester"]
 

@@ -32,10 +32,7 @@ partitions that have changed.
 """
 
 import re
-from pathlib import Path
 from uuid import UUID
-
-import pytest
 
 from millrace.addresses import plaintext_endpoint
 from millrace.errors import ErrorCode, NotControllerError
@@ -56,9 +53,10 @@ from millrace_broker.controller.control_requests import (
 from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
+from millrace_support import transcripts
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
+from millrace_support.transcripts import plays
 
-TRANSCRIPTS = sorted((Path(__file__).parents[3] / "transcripts" / "controller").glob("*.txt"))
 CONTROLLER = 1
 NOW_MS = 1_700_000_000_000
 
@@ -137,24 +135,23 @@ class Channels:
             self.sent.append((self.round, broker, request))
 
 
-class Stage:
+class Stage(transcripts.Stage):
     """Plays one transcript."""
 
-    def __init__(self, config):
-        self.config = config
+    OPTION = re.compile(r"(by|epoch|version|without)=")  # `move t-0=4,5` has none
+
+    def __init__(self, settings):
+        super().__init__()
+        self.config = ControllerConfig(deletes_topics=settings.get("delete") != "off")
         self.zookeeper = ModelZooKeeper()
         self.session = ModelSession(self.zookeeper, CONTROLLER)
-        self.lines = []
         self.stops = []
         self.topics = 0
 
-    def play(self, line):
-        event, *words = line.split()
-        plain = [word for word in words if not re.match(r"(by|epoch|version|without)=", word)]
-        options = dict(word.split("=", 1) for word in words if word not in plain)
+    def happen(self, event, plain, options):
         before = dict(self.active.cluster.leaders) if event != "start" else {}
         try:
-            getattr(self, f"on_{event}")(*plain, **options)
+            super().happen(event, plain, options)
         except NotControllerError:
             self.say("not the controller any more")
         self.tell()
@@ -166,9 +163,6 @@ class Stage:
         for key in sorted(before.keys() - self.active.cluster.leaders.keys()):
             assert self.session.tree(paths.topic(key.topic)) == []
             self.say(f"[{key} is gone]")
-
-    def say(self, text):
-        self.lines.append(f"    {text}")
 
     def tell(self):
         """Writes each request once, with all brokers that get it together; they come in their order."""
@@ -387,27 +381,4 @@ class Stage:
         self.say(f"{block.start} to {block.stop - 1}")
 
 
-def played(text):
-    lines, stage = [], Stage(ControllerConfig())
-    for line in text.splitlines():
-        if line.startswith("set "):
-            stage = Stage(ControllerConfig(deletes_topics="delete=off" not in line))
-        if line.startswith(">"):
-            stage.lines = []
-            stage.play(line[1:])
-            lines += [line, *stage.lines]
-        elif not line.startswith("    "):
-            lines.append(line)
-    return "\n".join([*lines, ""])
-
-
-def test_there_are_transcripts():
-    assert TRANSCRIPTS
-
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_a_transcript_is_what_happens(path, pytestconfig):
-    text = path.read_text(encoding="utf-8")
-    if pytestconfig.getoption("--rewrite-transcripts"):
-        path.write_text(played(text), encoding="utf-8")
-    assert played(text) == path.read_text(encoding="utf-8")
+test_a_transcript_is_what_happens = plays("controller", Stage)

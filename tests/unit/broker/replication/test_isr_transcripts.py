@@ -16,14 +16,11 @@
 The last line of each event is the table's state. Millisecond 0 is 100 s after the clock's zero.
 """
 
-from pathlib import Path
-
-import pytest
-
 from millrace.errors import ErrorCode, NotLeaderError
 from millrace_broker.replication.in_sync_replicas import Decision, Election, InSyncReplicas
+from millrace_support import transcripts
+from millrace_support.transcripts import plays
 
-TRANSCRIPTS = sorted((Path(__file__).parents[3] / "transcripts" / "replication").glob("*.txt"))
 DEFAULTS = {"leader": "1", "replicas": "1,2,3", "isr": "1,2", "end": "10", "watermark": "8", "min": "2"}
 LAG_TIME_MAX_MS = 30_000
 LEADER_EPOCH, PARTITION_EPOCH = 5, 3
@@ -37,10 +34,12 @@ def shown(brokers):
     return ",".join(map(str, sorted(brokers)))
 
 
-class Stage:
+class Stage(transcripts.Stage):
     """Plays one transcript."""
 
     def __init__(self, settings):
+        super().__init__()
+        settings = DEFAULTS | settings
         self.now_ms = 100_000
         self.end = int(settings["end"])
         replicas = tuple(sorted(ids(settings["replicas"])))
@@ -55,24 +54,18 @@ class Stage:
         )
         self.table = InSyncReplicas(election, int(settings["min"]), LAG_TIME_MAX_MS, replicas, self.now_ms)
         self.asked = []
-        self.lines = []
 
-    def play(self, line):
-        event, *words = line.split()
-        plain = [word for word in words if "=" not in word]
-        options = dict(word.split("=", 1) for word in words if "=" in word)
+    def happen(self, name, plain, options):
         try:
-            decision = getattr(self, f"on_{event}")(*plain, **options)
+            self.tell(super().happen(name, plain, options))
         except NotLeaderError as error:
             self.say(str(error))
-            decision = None
-        self.tell(decision)
+
+    def state(self):
         table = self.table
         pending = "" if table.pending is None else f", pending {shown(table.pending)}"
         enough = "" if table.has_enough else ", not enough"
-        self.say(
-            f"[isr {shown(table.committed)}{pending}; high watermark {table.high_watermark} of {self.end}{enough}]"
-        )
+        return f"[isr {shown(table.committed)}{pending}; high watermark {table.high_watermark} of {self.end}{enough}]"
 
     def tell(self, decision):
         if decision is None:
@@ -85,9 +78,6 @@ class Stage:
             self.say(
                 f"ask for {shown(decision.proposal.isr)} after partition epoch {decision.proposal.partition_epoch}"
             )
-
-    def say(self, text):
-        self.lines.append(f"    {text}")
 
     def on_append(self, count):
         self.end += int(count)
@@ -124,26 +114,4 @@ class Stage:
         self.say("waits" if outcome is None else outcome.name)
 
 
-def played(text):
-    settings, lines, stage = dict(DEFAULTS), [], None
-    for line in text.splitlines():
-        if line.startswith("set "):
-            settings |= dict(word.split("=", 1) for word in line.split()[1:])
-        if line.startswith(">"):
-            stage = stage or Stage(settings)
-            stage.lines = []
-            stage.play(line[1:])
-            lines += [line, *stage.lines]
-        elif not line.startswith("    "):
-            lines.append(line)
-    return "\n".join([*lines, ""])
-
-
-def test_there_are_transcripts():
-    assert TRANSCRIPTS
-
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_a_transcript_is_what_happens(path):
-    text = path.read_text(encoding="utf-8")
-    assert played(text) == text
+test_a_transcript_is_what_happens = plays("replication", Stage)

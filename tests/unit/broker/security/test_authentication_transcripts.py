@@ -17,9 +17,6 @@ state, with the user that has authenticated.
 """
 
 from functools import partial
-from pathlib import Path
-
-import pytest
 
 from millrace.errors import MillraceError, SaslAuthenticationError
 from millrace.security.sasl.scram import credential_text, new_credential
@@ -30,18 +27,21 @@ from millrace_broker.security.authentication.authentication import Authenticatio
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
 from millrace_broker.security.authentication.mechanisms import new_mechanism
+from millrace_support import transcripts
 from millrace_support.clock import ManualClock
+from millrace_support.transcripts import plays
 
-TRANSCRIPTS = sorted((Path(__file__).parents[3] / "transcripts" / "authentication").glob("*.txt"))
 DEFAULTS = {"mechanisms": "PLAIN,SCRAM-SHA-256", "reauth": "0", "token_life": "0"}
 CREDENTIAL = credential_text(new_credential("SCRAM-SHA-256", "pencil"))
 CONFIGS = {f"users/{user}": {"SCRAM-SHA-256": CREDENTIAL} for user in ("alice", "bob")}
 
 
-class Stage:
+class Stage(transcripts.Stage):
     """Plays one transcript."""
 
     def __init__(self, settings):
+        super().__init__()
+        settings = DEFAULTS | settings
         self.clock = ManualClock()
         self.token_life_ms = int(settings["token_life"])
         mechanisms = tuple(settings["mechanisms"].split(","))
@@ -57,24 +57,21 @@ class Stage:
         self.table = Authentication(security, new, self.clock, VersionRange(0, 4))
         self.client = None
         self.challenge = b""
-        self.lines = []
 
     def check_token(self, text):
         if text == "bad":
             raise SaslAuthenticationError("the token is bad")
         return Authenticated(text, self.clock.now_ms() + self.token_life_ms if self.token_life_ms else None)
 
-    def play(self, line):
-        event, *words = line.split("#")[0].split()
+    def happen(self, name, plain, options):
         try:
-            getattr(self, f"on_{event}")(*words)
+            super().happen(name, plain, options)
         except MillraceError as error:
             self.say(f"{error.code.name}: {error}")
-        user = "" if self.table.principal is None else f" {self.table.principal}"
-        self.say(f"[{self.table.state.name}{user}{', endless' if self.table.is_endless else ''}]")
 
-    def say(self, text):
-        self.lines.append(f"    {text}")
+    def state(self):
+        user = "" if self.table.principal is None else f" {self.table.principal}"
+        return f"[{self.table.state.name}{user}{', endless' if self.table.is_endless else ''}]"
 
     def give(self, token):
         self.challenge, lifetime_ms = self.table.authenticate(token)
@@ -121,26 +118,4 @@ class Stage:
         self.clock.advance(int(milliseconds))
 
 
-def played(text):
-    settings, lines, stage = dict(DEFAULTS), [], None
-    for line in text.splitlines():
-        if line.startswith("set "):
-            settings |= dict(word.split("=", 1) for word in line.split()[1:])
-        if line.startswith(">"):
-            stage = stage or Stage(settings)
-            stage.lines = []
-            stage.play(line[1:])
-            lines += [line, *stage.lines]
-        elif not line.startswith("    "):
-            lines.append(line)
-    return "\n".join([*lines, ""])
-
-
-def test_there_are_transcripts():
-    assert TRANSCRIPTS
-
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_a_transcript_is_what_happens(path):
-    text = path.read_text(encoding="utf-8")
-    assert played(text) == text
+test_a_transcript_is_what_happens = plays("authentication", Stage)

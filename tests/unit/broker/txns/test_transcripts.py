@@ -17,9 +17,6 @@ The last line of each event is the transaction's state. Producers are shown as I
 """
 
 from itertools import count
-from pathlib import Path
-
-import pytest
 
 from millrace.errors import ErrorCode
 from millrace_broker.storage import TopicPartition
@@ -27,16 +24,18 @@ from millrace_broker.txns.effects import Answer, CompleteLater, Forget, Store, W
 from millrace_broker.txns.metadata import NOBODY, Producer
 from millrace_broker.txns.records import read_key, read_value, transaction_record
 from millrace_broker.txns.transaction import End, InitProducer, Transaction, new_transaction
+from millrace_support import transcripts
+from millrace_support.transcripts import plays
 
-TRANSCRIPTS = sorted((Path(__file__).parents[3] / "transcripts" / "transactions").glob("*.txt"))
 START_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000
 
 
-class Stage:
+class Stage(transcripts.Stage):
     """Plays one transcript."""
 
-    def __init__(self):
+    def __init__(self, settings):
+        super().__init__()
         self.now_ms = START_MS
         self.fresh_ids = count(1)
         self.transaction = None
@@ -44,16 +43,6 @@ class Stage:
         self.waiting = []
         self.holds = False
         self.kept = None
-        self.lines = []
-
-    def play(self, line):
-        event, *words = line.split()
-        plain = [word for word in words if "=" not in word]
-        getattr(self, f"on_{event}")(plain, dict(word.split("=", 1) for word in words if "=" in word))
-        self.say(self.state())
-
-    def say(self, text):
-        self.lines.append(f"    {text}")
 
     def state(self):
         if self.transaction is None:
@@ -62,7 +51,7 @@ class Stage:
         partitions = "".join(f" {topic}-{index}" for topic, index in sorted(kept.partitions))
         return f"[{kept.state} {shown(kept.producer)}{partitions}]"
 
-    def on_init(self, plain, options):
+    def on_init(self, *plain, **options):
         (name,) = plain
         expected = options.get("expects")
         producer = None if expected is None else self.producers.get(expected) or named(expected)
@@ -75,18 +64,18 @@ class Stage:
     def needs_id(self, request):
         return self.transaction.needs_producer_id(request)
 
-    def on_add(self, plain, options):
+    def on_add(self, *plain, **options):
         name, *partitions = plain
         version, wanted = int(options.get("version", 0)), list(map(place, partitions))
         ticket = ("add", name)
         self.perform(self.transaction.add_partitions(ticket, self.producers[name], wanted, version, self.now_ms))
 
-    def on_verify(self, plain, options):
+    def on_verify(self, *plain, **options):
         name, *partitions = plain
         found = self.transaction.verify(self.producers[name], list(map(place, partitions)))
         self.say(" ".join(f"{topic}-{index}: {error.name}" for (topic, index), error in found.items()))
 
-    def on_commit(self, plain, options, *, is_commit=True):
+    def on_commit(self, *plain, is_commit=True, **options):
         (name,) = plain
         producer = named(options["as"]) if "as" in options else self.producers[name]
         request = End(producer, is_commit, int(options.get("version", 0)))
@@ -94,20 +83,20 @@ class Stage:
         ticket = ("commit" if is_commit else "abort", name)
         self.perform(self.transaction.end(ticket, request, fresh_id, self.now_ms))
 
-    def on_abort(self, plain, options):
-        self.on_commit(plain, options, is_commit=False)
+    def on_abort(self, *plain, **options):
+        self.on_commit(*plain, is_commit=False, **options)
 
-    def on_time(self, plain, options):
+    def on_time(self, *plain, **options):
         self.perform(self.transaction.time_out(self.now_ms))
 
-    def on_wait(self, plain, options):
+    def on_wait(self, *plain, **options):
         self.now_ms += int(plain[0])
 
-    def on_marks(self, plain, options):
+    def on_marks(self, *plain, **options):
         self.perform(self.transaction.marked(self.now_ms))
 
-    def on_store(self, plain, options):
-        if plain == ["waits"]:
+    def on_store(self, *plain, **options):
+        if plain == ("waits",):
             self.holds = True
             return
         self.holds = False
@@ -116,21 +105,21 @@ class Stage:
         for store in waiting:
             self.stored(store, error)
 
-    def on_reload(self, plain, options):
+    def on_reload(self, *plain, **options):
         self.waiting.clear()
         self.transaction = None
         if self.kept is not None:
             self.transaction = Transaction(read_key(self.kept.key), read_value(self.kept.value))
             self.perform(self.transaction.loaded())
 
-    def on_epoch(self, plain, options):
+    def on_epoch(self, *plain, **options):
         epoch = int(plain[0])
         kept = self.transaction.metadata
         self.producers["a"] = Producer(kept.producer_id, epoch)
         values = {name: getattr(kept, name) for name in kept.__slots__}
         self.transaction.metadata = type(kept)(**{**values, "producer_epoch": epoch})
 
-    def on_expire(self, plain, options):
+    def on_expire(self, *plain, **options):
         if self.transaction.is_expired(self.now_ms, int(options["after"])):
             self.perform(self.transaction.expire())
 
@@ -179,19 +168,4 @@ def place(text):
     return TopicPartition(topic, int(index))
 
 
-def played(script):
-    """The transcript as it comes out; comments and blank lines stay as they are."""
-    stage = Stage()
-    for line in script.splitlines():
-        if line.startswith(">"):
-            stage.lines.append(line)
-            stage.play(line.removeprefix(">").split("#")[0].strip())
-        elif not line.startswith("    "):
-            stage.lines.append(line)
-    return "\n".join(stage.lines) + "\n"
-
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_a_transaction_does_as_its_transcript_says(path):
-    script = path.read_text(encoding="utf-8")
-    assert played(script) == script
+test_a_transaction_does_as_its_transcript_says = plays("transactions", Stage)

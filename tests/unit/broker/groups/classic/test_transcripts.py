@@ -15,9 +15,6 @@ The last line of each event is the group's state. A member is named by the clien
 
 import heapq
 from itertools import count
-from pathlib import Path
-
-import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
@@ -26,15 +23,17 @@ from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leavin
 from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
 from millrace_broker.groups.records import read_group_value
 from millrace_broker.properties.group_config import GroupConfig
+from millrace_support import transcripts
+from millrace_support.transcripts import plays
 
-TRANSCRIPTS = sorted((Path(__file__).parents[4] / "transcripts" / "classic").glob("*.txt"))
 START_MS = 1_700_000_000_000
 
 
-class Stage:
+class Stage(transcripts.Stage):
     """Plays one transcript."""
 
     def __init__(self, settings):
+        super().__init__()
         self.config = GroupConfig(**{name: int(value) for name, value in settings.items()})
         self.now_ms = 0
         self.group = ClassicGroup("g", self.config, START_MS)
@@ -47,19 +46,11 @@ class Stage:
         self.waiting = []
         self.holds = False
         self.kept = None
-        self.lines = []
 
-    def play(self, line):
-        event, *words = line.split()
-        plain = [word for word in words if "=" not in word]
-        options = dict(word.split("=", 1) for word in words if "=" in word)
-        getattr(self, f"on_{event}")(plain, options)
-        self.say(f"[{self.group.state} generation {self.group.generation}]")
+    def state(self):
+        return f"[{self.group.state} generation {self.group.generation}]"
 
-    def say(self, text):
-        self.lines.append(f"    {text}")
-
-    def on_join(self, plain, options):
+    def on_join(self, *plain, **options):
         (name,) = plain
         number = self.fresh[name] = self.fresh.get(name, 0) + 1
         fresh = f"{name}-{number}"
@@ -86,7 +77,7 @@ class Stage:
         if self.ids.get(name) != fresh and fresh not in self.group.members:
             self.fresh[name] -= 1
 
-    def on_sync(self, plain, options):
+    def on_sync(self, *plain, **options):
         (name,) = plain
         generation = int(options.pop("generation", self.group.generation))
         static, protocol = options.pop("static", None), options.pop("protocol", None)
@@ -94,17 +85,17 @@ class Stage:
         sync = Sync(("sync", name), self.ids.get(name, ""), static, generation, "consumer", protocol, assignments)
         self.perform(self.group.sync(sync, self.clock()))
 
-    def on_heartbeat(self, plain, options):
+    def on_heartbeat(self, *plain, **options):
         (name,) = plain
         generation = int(options.get("generation", self.group.generation))
         error, effects = self.group.heartbeat(self.ids.get(name, ""), options.get("static"), generation)
         self.say(f"{name}: {error.name}")
         self.perform(effects)
 
-    def on_leave(self, plain, options):
+    def on_leave(self, *plain, **options):
         self.leave([Leaving(self.ids[name], options.get("static")) for name in plain], plain)
 
-    def on_expel(self, plain, options):
+    def on_expel(self, *plain, **options):
         self.leave([Leaving("", instance_id) for instance_id in plain], plain)
 
     def leave(self, leaving, names):
@@ -113,7 +104,7 @@ class Stage:
             self.say(f"{name}: {error.name}")
         self.perform(effects)
 
-    def on_commit(self, plain, options):
+    def on_commit(self, *plain, **options):
         name = plain[0] if plain else None
         generation = int(options.get("generation", self.group.generation if name else -1))
         committer = Committer(self.ids.get(name, ""), options.get("static"), generation)
@@ -122,7 +113,7 @@ class Stage:
         if not error:
             self.perform(self.group.committed(committer, self.clock()))
 
-    def on_wait(self, plain, options):
+    def on_wait(self, *plain, **options):
         end = self.now_ms + int(plain[0])
         while self.queue and self.queue[0][0] <= end:
             due, order, timer = heapq.heappop(self.queue)
@@ -133,8 +124,8 @@ class Stage:
                 self.perform(self.group.timer_expired(timer, self.clock()))
         self.now_ms = end
 
-    def on_store(self, plain, options):
-        if plain == ["waits"]:
+    def on_store(self, *plain, **options):
+        if plain == ("waits",):
             self.holds = True
             return
         self.holds = False
@@ -143,7 +134,7 @@ class Stage:
         for store in waiting:
             self.end(store, error)
 
-    def on_reload(self, plain, options):
+    def on_reload(self, *plain, **options):
         self.perform(self.group.unloaded(ErrorCode.NOT_COORDINATOR))
         self.timers.clear()
         if self.kept is None:
@@ -152,7 +143,7 @@ class Stage:
             self.group = ClassicGroup.of("g", self.kept, self.config, self.clock())
         self.perform(self.group.loaded(self.clock()))
 
-    def on_forget(self, plain, options):
+    def on_forget(self, *plain, **options):
         del self.ids[plain[0]]
 
     def clock(self):
@@ -208,21 +199,4 @@ def subscription(topics):
     return b"".join(out.parts)
 
 
-def played(script):
-    """The transcript as it comes out; comments, blank lines and settings stay as they are."""
-    lines = script.splitlines()
-    settings = dict(line.removeprefix("set ").split("=") for line in lines if line.startswith("set "))
-    stage = Stage(settings)
-    for line in lines:
-        if line.startswith(">"):
-            stage.lines.append(line)
-            stage.play(line.removeprefix(">").split("#")[0].strip())
-        elif not line.startswith("    "):
-            stage.lines.append(line)
-    return "\n".join(stage.lines) + "\n"
-
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_a_classic_group_does_as_its_transcript_says(path):
-    script = path.read_text(encoding="utf-8")
-    assert played(script) == script
+test_a_classic_group_does_as_its_transcript_says = plays("classic", Stage)

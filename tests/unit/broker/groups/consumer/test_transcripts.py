@@ -18,10 +18,7 @@ and that of its target, and each member with its epoch and what it is assigned.
 
 import heapq
 from itertools import count
-from pathlib import Path
 from uuid import UUID
-
-import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
@@ -39,8 +36,9 @@ from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.records import GROUP_KEY_VERSION, key_version, read_group_value
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_support import transcripts
+from millrace_support.transcripts import plays
 
-TRANSCRIPTS = sorted((Path(__file__).parents[4] / "transcripts" / "consumer").glob("*.txt"))
 START_MS = 1_700_000_000_000
 
 
@@ -54,10 +52,11 @@ class Ticket:
         self.stage.answer(self.name, result)
 
 
-class Stage:
+class Stage(transcripts.Stage):
     """Plays one transcript; it is the coordinator, and the shard, of the group `g`."""
 
     def __init__(self, properties):
+        super().__init__()
         self.config = GroupConfig(group_initial_rebalance_delay_ms=0)
         self.consumer_groups = ConsumerGroups(
             ConsumerGroupConfig.from_properties(properties), self.config, lambda: self.image
@@ -72,21 +71,11 @@ class Stage:
         self.waiting = []
         self.holds = False
         self.epochs, self.generations, self.ids, self.lives = {}, {}, {}, {}
-        self.lines = []
-        self.on_topics([], {"a": "4"})
-
-    def play(self, line):
-        event, *words = line.split()
-        plain = [word for word in words if "=" not in word]
-        getattr(self, f"on_{event}")(plain, dict(word.split("=", 1) for word in words if "=" in word))
-        self.say(self.state())
-
-    def say(self, text):
-        self.lines.append(f"    {text}")
+        self.on_topics(a="4")
 
     # Events.
 
-    def on_topics(self, plain, options):
+    def on_topics(self, *plain, **options):
         topics = {
             name: TopicInfo(
                 name,
@@ -98,7 +87,7 @@ class Stage:
         }
         self.image = MetadataImage("c", 1, {1: BrokerInfo(1, "h", 1)}, topics)
 
-    def on_join(self, plain, options):
+    def on_join(self, *plain, **options):
         topics = frozenset(options["topics"].split(",")) if "topics" in options else None
         self.beat(
             plain[0],
@@ -110,21 +99,21 @@ class Stage:
             owned=NOTHING,
         )
 
-    def on_beat(self, plain, options):
+    def on_beat(self, *plain, **options):
         owned = assignment(options["owned"]) if "owned" in options else None
         self.beat(plain[0], self.epochs[plain[0]], instance_id=options.get("static"), owned=owned)
 
-    def on_leave(self, plain, options):
+    def on_leave(self, *plain, **options):
         self.beat(plain[0], -1, instance_id=options.get("static"))
 
-    def on_away(self, plain, options):
+    def on_away(self, *plain, **options):
         self.beat(plain[0], -2, instance_id=options.get("static"))
 
     def beat(self, name, epoch, **said):
         request = Heartbeat(group_id="g", member_id=name, member_epoch=epoch, **said)
         self.consumer_groups.heartbeat(self, request, Ticket(self, name))
 
-    def on_JoinGroup(self, plain, options):  # noqa: N802  # the API's name
+    def on_JoinGroup(self, *plain, **options):  # noqa: N802  # the API's name
         (name,) = plain
         self.lives[name] = self.lives.get(name, 0) + (name not in self.ids)
         join = Join(
@@ -143,27 +132,27 @@ class Stage:
         )
         membership.join(self, "g", join)
 
-    def on_SyncGroup(self, plain, options):  # noqa: N802
+    def on_SyncGroup(self, *plain, **options):  # noqa: N802
         (name,) = plain
         given = {self.ids[one]: write_assignment(indexes(text), 3) for one, text in options.items()}
         generation = self.generations[name]
         sync = Sync(Ticket(self, name), self.ids[name], None, generation, "consumer", "range", given)
         membership.sync(self, "g", sync)
 
-    def on_Heartbeat(self, plain, options):  # noqa: N802
+    def on_Heartbeat(self, *plain, **options):  # noqa: N802
         (name,) = plain
         error = membership.heartbeat(self, "g", self.ids[name], options.get("static"), self.generations[name])
         self.say(f"{name}: {error.name}")
 
-    def on_LeaveGroup(self, plain, options):  # noqa: N802
+    def on_LeaveGroup(self, *plain, **options):  # noqa: N802
         errors = membership.leave(self, "g", [Leaving(self.ids.get(name, name)) for name in plain])
         for name, error in zip(plain, errors, strict=True):
             self.say(f"{name}: {error.name}")
 
-    def on_forget(self, plain, options):
+    def on_forget(self, *plain, **options):
         del self.ids[plain[0]]
 
-    def on_wait(self, plain, options):
+    def on_wait(self, *plain, **options):
         end = self.elapsed_ms + int(plain[0])
         while self.queue and self.queue[0][0] <= end:
             due, order, timer, group = heapq.heappop(self.queue)
@@ -175,14 +164,14 @@ class Stage:
                     self.perform(group, group.timer_expired(timer, self.now_ms()))
         self.elapsed_ms = end
 
-    def on_store(self, plain, options):
-        self.holds = plain == ["waits"]
+    def on_store(self, *plain, **options):
+        self.holds = plain == ("waits",)
         error = ErrorCode[plain[1]] if plain[0] == "fails" else ErrorCode.NONE
         waiting, self.waiting = self.waiting, []
         for group, store in () if self.holds else waiting:
             self.end(group, store, error)
 
-    def on_reload(self, plain, options):
+    def on_reload(self, *plain, **options):
         for group in self.groups.values():
             self.perform(group, group.unloaded(ErrorCode.NOT_COORDINATOR))
         self.groups = {}
@@ -319,20 +308,4 @@ def subscription(owned):
     return out.joined()
 
 
-def played(script):
-    """The transcript as it comes out; comments, blank lines and settings stay as they are."""
-    lines = script.splitlines()
-    stage = Stage(dict(line.removeprefix("set ").split("=") for line in lines if line.startswith("set ")))
-    for line in lines:
-        if line.startswith(">"):
-            stage.lines.append(line)
-            stage.play(line.removeprefix(">").split("#")[0].strip())
-        elif not line.startswith("    "):
-            stage.lines.append(line)
-    return "\n".join(stage.lines) + "\n"
-
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_a_consumer_group_does_as_its_transcript_says(path):
-    script = path.read_text(encoding="utf-8")
-    assert played(script) == script
+test_a_consumer_group_does_as_its_transcript_says = plays("consumer", Stage)
