@@ -9,8 +9,7 @@ import typer
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group, complete_topic
 from millrace_ops.cli.confirm import confirm
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json, open_cluster
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:

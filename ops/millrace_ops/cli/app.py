@@ -11,7 +11,6 @@ from millrace import __version__, kernel
 from millrace_ops.cli import (
     acls,
     bench,
-    broker,
     brokers,
     brokers_adopt,
     brokers_drain,
@@ -46,12 +45,20 @@ from millrace_ops.cli.profile import use_profile
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
+
+def broker(context: typer.Context) -> None:
+    """Run a broker: store logs and speak the Kafka protocol."""
+    from millrace_broker.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
 app = Commands(
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     help="A log platform: a broker that speaks the Kafka protocol, and its topics as warehouse tables.",
 )
-app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker.broker)
+app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker)
 brokers.app.command("adopt")(brokers_adopt.adopt)
 brokers.app.command("elect")(brokers_elect.elect)
 brokers.app.command("drain")(brokers_drain.drain)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from millrace.errors import BrokerError, ErrorCode
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_broker
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.complete import BrokerId
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json, print_table, print_tables
 
 if TYPE_CHECKING:
@@ -45,9 +42,7 @@ def list_brokers(
 
 @app.command()
 def describe(
-    broker_id: Annotated[
-        int, typer.Argument(metavar="ID", min=0, help="The broker's id.", autocompletion=complete_broker)
-    ],
+    broker_id: BrokerId,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientConfig = None,
     as_json: Json = False,

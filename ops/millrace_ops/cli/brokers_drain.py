@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError
-from millrace_ops.cli.complete import complete_broker
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
+from millrace_ops.cli.complete import BrokerId
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json, open_cluster
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
@@ -20,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def drain(
-    broker_id: Annotated[
-        int, typer.Argument(metavar="ID", min=0, help="The broker's id.", autocompletion=complete_broker)
-    ],
+    broker_id: BrokerId,
     *,
     throttle: Throttle = None,
     dry_run: DryRun = False,

@@ -8,8 +8,7 @@ import typer
 
 from millrace.errors import BrokerError, ErrorCode
 from millrace_ops.cli.complete import complete_broker
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:

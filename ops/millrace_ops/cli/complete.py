@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millrace.errors import MillraceError
-from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import open_cluster
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -79,3 +79,11 @@ def _ask(params: Mapping[str, Any], ask: Callable[[Cluster], Iterable[str]], fou
     bootstrap, client_config = params["bootstrap"], params.get("client_config")
     with suppress(MillraceError, OSError), open_cluster(bootstrap, client_config, timeout_s=WAIT_S) as cluster:
         found += ask(cluster)
+
+
+# Arguments of several commands.
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)]
+TopicNames = Annotated[
+    list[str], typer.Argument(metavar="TOPIC", help="The topics' names.", autocompletion=complete_topic)
+]
+BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's id.", autocompletion=complete_broker)]

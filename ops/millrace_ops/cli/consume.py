@@ -18,11 +18,10 @@ import typer
 from millrace.config import MAX_INT
 from millrace.errors import InvalidRecordError
 from millrace.extras import require
-from millrace_ops.cli.connect import open_cluster
 from millrace_ops.cli.consume_format import DecodeValue, Format, format_record, parse_template
 from millrace_ops.cli.consume_group import GroupPositions
 from millrace_ops.cli.consume_read import Chunk, Start, TopicReader, parse_start
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 
 if TYPE_CHECKING:
     from millrace.records.record import Record

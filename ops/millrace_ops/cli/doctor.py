@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import ClientConfig, Json
+from millrace_ops.cli.options import ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:

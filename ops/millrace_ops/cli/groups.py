@@ -10,8 +10,15 @@ import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper, ZooKeeperConfig
+from millrace_ops.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    ClientConfig,
+    Json,
+    ZooKeeper,
+    ZooKeeperConfig,
+    open_cluster,
+)
 from millrace_ops.cli.output import print_json, print_table, print_tables
 from millrace_ops.cli.several import for_each
 from millrace_ops.cli.zookeeper_access import ZooKeeperPlace

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json
 from millrace_ops.cli.produce_send import CodecName, batches_of
 

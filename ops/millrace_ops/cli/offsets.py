@@ -17,8 +17,15 @@ import typer
 
 from millrace.errors import GroupIdNotFoundError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper, ZooKeeperConfig
+from millrace_ops.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    ClientConfig,
+    Json,
+    ZooKeeper,
+    ZooKeeperConfig,
+    open_cluster,
+)
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.zookeeper_access import read_security
 

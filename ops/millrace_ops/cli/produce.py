@@ -18,8 +18,7 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.config import MAX_LONG
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json
 from millrace_ops.cli.produce_lines import Line, LineFormat, Placed, lines_of, records_of_lines
 from millrace_ops.cli.produce_send import CodecName, Sender

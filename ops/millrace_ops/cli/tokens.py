@@ -13,8 +13,7 @@ import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_token
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import iso_time, print_json, print_table
 
 if TYPE_CHECKING:

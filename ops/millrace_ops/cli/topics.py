@@ -9,10 +9,9 @@ import typer
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, SetupError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_topic
+from millrace_ops.cli.complete import TopicName, TopicNames
 from millrace_ops.cli.confirm import confirm
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.several import for_each
 from millrace_ops.cli.topics_describe import describe, summary
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 MAX_SHORT = 2**15 - 1
 ALL_RECORDS = -1
 app = Commands(help="List, create, describe, extend, move and delete topics.")
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.", autocompletion=complete_topic)]
 
 
 @app.command("list")
@@ -44,7 +41,7 @@ def list_topics(
 
 @app.command()
 def create(
-    names: Names,
+    names: TopicNames,
     *,
     partitions: Annotated[
         int, typer.Option(min=-1, max=MAX_INT, help="How many partitions; -1 is the broker's default.")
@@ -79,7 +76,7 @@ app.command()(describe)
 
 @app.command()
 def extend(
-    name: Name,
+    name: TopicName,
     *,
     partitions: Annotated[
         int, typer.Option(min=1, max=MAX_INT, help="How many partitions it has afterwards, never fewer than now.")
@@ -99,7 +96,7 @@ def extend(
 
 @app.command("delete-records")
 def delete_records(
-    name: Name,
+    name: TopicName,
     *,
     before: Annotated[
         int | None, typer.Option(min=0, max=MAX_LONG, help="The offset of the first record that stays.")
@@ -132,7 +129,10 @@ def delete_records(
 
 @app.command()
 def delete(
-    names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
+    names: TopicNames,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
+    as_json: Json = False,
 ) -> None:
     """Delete topics and all their records."""
     from millrace.client import Admin

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json, print_table, print_tables
 from millrace_ops.cli.several import for_each
 from millrace_ops.replicas.health import PartitionState

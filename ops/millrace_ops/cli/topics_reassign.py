@@ -10,8 +10,7 @@ import typer
 
 from millrace.errors import InvalidReplicaAssignmentError
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json, open_cluster
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, cancel, carry_out_plan, plan_for
 
 if TYPE_CHECKING:

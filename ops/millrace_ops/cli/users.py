@@ -19,8 +19,7 @@ from millrace.errors import DuplicateResourceError, ResourceNotFoundError, Setup
 from millrace.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_user
-from millrace_ops.cli.connect import open_cluster
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeperConfig
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeperConfig, open_cluster
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.zookeeper_access import read_security
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from millrace.fs import OsFileSystem
-from millrace_ops.cli.connect import open_cluster
 from millrace_ops.cli.dump import ReadOnlyFileSystem
-from millrace_ops.cli.options import ClientConfig, Json
+from millrace_ops.cli.options import ClientConfig, Json, open_cluster
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import typer
 from millrace.errors import SetupError
 from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_topic
+from millrace_ops.cli.complete import TopicName
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import show_load
@@ -87,7 +87,7 @@ AcceptTruncated = Annotated[
 
 @app.command()
 def load(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)],
+    topic: TopicName,
     *,
     table: Annotated[
         str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.times import epoch_ms, parse_time
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json, TableDirectory
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.load.options import LoadOptions
     from millrace_pipelines.warehouse.load.report import ReloadReport
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Table = Annotated[
     str,
@@ -57,7 +56,7 @@ class KeyFormat(StrEnum):
 
 
 def erase(
-    directory: Directory,
+    directory: TableDirectory,
     *,
     key: Annotated[list[str] | None, typer.Option(help="A key to erase; repeatable.")] = None,
     keys_file: Annotated[

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.config import MAX_INT
-from millrace_ops.cli.options import DryRun, Json
+from millrace_ops.cli.options import DryRun, Json, TableDirectory
 from millrace_ops.cli.output import print_json
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.upkeep.compact import CompactionReport
     from millrace_pipelines.warehouse.upkeep.vacuum import VacuumReport
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
 TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large compacted files become.")]
 RetainHours = Annotated[
     int,
@@ -31,7 +30,7 @@ DEFAULT_TARGET_MIB = 256
 DEFAULT_RETAIN_HOURS = 7 * 24
 
 
-def compact(directory: Directory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
+def compact(directory: TableDirectory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
     """Make few large files of many small ones; rows and ledger stay as they are, and so do files of about that size."""
     from millrace.clock import SystemClock
     from millrace.fs import OsFileSystem
@@ -41,7 +40,7 @@ def compact(directory: Directory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as
     print_json(asdict(report)) if as_json else print(_compaction_line(report))
 
 
-def checkpoint(directory: Directory, as_json: Json = False) -> None:
+def checkpoint(directory: TableDirectory, as_json: Json = False) -> None:
     """Write the newest version into one file of the table's log, from which readers start."""
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.policy import checkpoint as run
@@ -51,7 +50,7 @@ def checkpoint(directory: Directory, as_json: Json = False) -> None:
 
 
 def vacuum(
-    directory: Directory,
+    directory: TableDirectory,
     *,
     retain_hours: RetainHours = DEFAULT_RETAIN_HOURS,
     dry_run: DryRun = False,
@@ -78,7 +77,7 @@ def vacuum(
 
 
 def upkeep(
-    directory: Directory,
+    directory: TableDirectory,
     *,
     target_mib: TargetMiB = DEFAULT_TARGET_MIB,
     min_small_files: Annotated[

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from millrace_tools.docs_site.build import build
-from millrace_tools.docs_site.errors import DocsError
+from millrace_tools.docs_site.pages import DocsError
 
 DEFAULT = "build/docs"
 

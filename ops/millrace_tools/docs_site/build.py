@@ -13,9 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millrace_tools.docs_site.errors import DocsError
 from millrace_tools.docs_site.links import faults
-from millrace_tools.docs_site.pages import on_the_site, page_of, project_files
+from millrace_tools.docs_site.pages import DocsError, on_the_site, page_of, project_files
 
 HERE = Path(__file__).parent
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")

@@ -17,12 +17,16 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from millrace_tools.docs_site.errors import DocsError
+from millrace.errors import MillraceError
 
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 API = re.compile(r"^<!-- api: ([\w.]+) -->$", re.MULTILINE)
 TOP = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
+
+
+class DocsError(MillraceError):
+    """A page can't be laid out, Zensical has found a fault, or a link of the site leads nowhere."""
 
 
 def page_of(path: str) -> str | None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import millrace_tools.docs_site
-from millrace_tools.docs_site.errors import DocsError
-from millrace_tools.docs_site.pages import on_the_site, page_of, project_files
+from millrace_tools.docs_site.pages import DocsError, on_the_site, page_of, project_files
 
 ROOT = Path(__file__).parents[5]
 PAGES = ["README.md", "docs/README.md", "docs/logs.md", "docs/adr/README.md", "docs/adr/1.md"]
