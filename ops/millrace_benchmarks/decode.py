@@ -46,7 +46,7 @@ CODECS = ((Codec.NONE, "plain"), (Codec.LZ4, "lz4"), (Codec.ZSTD, "zstd"))
 
 
 def run(_: Path) -> list[Figure]:
-    """Measures, and returns the figures in the order of the report; raises SetupError where there is no compiled kernel."""
+    """Measures, and returns the figures in the order of the report; raises SetupError without a kernel."""
     if kernel.native is None:
         raise SetupError(f"there is no compiled kernel to measure: {kernel.description}")
     figures = [

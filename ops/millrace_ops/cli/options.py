@@ -51,7 +51,7 @@ TableDirectory = Annotated[str, typer.Argument(metavar="DIR", help="The table's 
 
 
 def open_cluster(bootstrap: str, client_config: str | None, *, timeout_s: float = 30.0) -> Cluster:
-    """Returns the cluster at an address; InvalidConfigError where its file, or the environment, can't be used."""
+    """Returns the cluster at an address; raises InvalidConfigError where file or environment can't be used."""
     from millrace.client import Cluster
     from millrace.security.client_config import read_client_security
 
