@@ -8,7 +8,7 @@ import pytest
 
 from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
-from millrace_pipelines.definitions import load_project
+from millrace_pipelines.definitions import load_project, refresh_project
 from millrace_pipelines.project import DEFS_YAML, make_project, write_definitions
 
 
@@ -20,10 +20,19 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_WAREHOUSE_DIR", str(tmp_path / "warehouse"))
     monkeypatch.setenv("MILLRACE_BOOTSTRAP", "127.0.0.1:1")
 
-    def load():
+    def forget():
         for name in [name for name in sys.modules if name.split(".")[0] == "defs"]:
             monkeypatch.delitem(sys.modules, name)
+
+    def load():
+        forget()
         return load_project(str(tmp_path))
+
+    def refresh():
+        forget()
+        refresh_project(str(tmp_path))
+
+    load.refresh = refresh
 
     load.path = tmp_path
     return load
@@ -34,18 +43,37 @@ def tables(defs):
     return {key.path[-1] for key in keys if key.path[:2] == ["millrace", "table"]}
 
 
-def test_topics_are_those_of_the_broker_and_then_those_that_were_known(project, broker, monkeypatch):
+def test_topics_are_those_that_the_broker_had_when_it_was_last_asked(project, broker, monkeypatch):
     assert tables(project()) == set()
     with Cluster(broker.bootstrap) as cluster:
         for topic in ("flights", "orders"):
             Admin(cluster).create_topic(topic, 1)
+        project.refresh()
         assert tables(project()) == set()
         monkeypatch.setenv("MILLRACE_BOOTSTRAP", broker.bootstrap)
+        assert tables(project()) == set(), "loading asks no broker"
+        project.refresh()
         assert tables(project()) == {"flights", "orders"}
         Admin(cluster).delete_topic("orders")
+    project.refresh()
     assert tables(project()) == {"flights", "orders"}, "only the sensor, after two looks, removes a topic"
     broker.stop()
+    project.refresh()
     assert tables(project()) == {"flights", "orders"}
+
+
+def test_definitions_are_those_of_the_environment_that_was_last_looked_at(project, monkeypatch):
+    def names(defs):
+        repository = defs.get_repository_def()
+        sensors = {sensor.name for sensor in repository.sensor_defs}
+        return {"millrace_alerts"} & sensors, repository.asset_graph.has(dg.AssetKey(["millrace", "consumer_groups"]))
+
+    assert names(project()) == (set(), False)
+    monkeypatch.setenv("MILLRACE_ZOOKEEPER", "127.0.0.1:1")
+    monkeypatch.setenv("MILLRACE_WEBHOOK", "http://127.0.0.1:1/secret")
+    assert names(project()) == (set(), False), "loading reads no environment"
+    project.refresh()
+    assert names(project()) == ({"millrace_alerts"}, True)
 
 
 def test_a_schema_of_the_platforms_folder_makes_dead_letters(project, monkeypatch):
@@ -53,6 +81,7 @@ def test_a_schema_of_the_platforms_folder_makes_dead_letters(project, monkeypatc
     (project.path / "schemas" / "flights.json").write_text("{}")
     monkeypatch.setenv("MILLRACE_SCHEMA_DIR", str(project.path / "schemas"))
     write_definitions(str(project.path), "cluster/defs.yaml", declared("tables: [{topic: flights}]"))
+    project.refresh()
     assert project().resolve_asset_graph().has(dg.AssetKey(["millrace", "dead_letters", "flights"]))
 
 

@@ -1,4 +1,4 @@
-"""Prepares what the Dagster instance at DAGSTER_HOME stores, before its processes start.
+"""Prepares what the Dagster instance at DAGSTER_HOME and the project store, before Dagster's processes start.
 
     python -m millrace_ops.platform.prepare_instance
 
@@ -7,10 +7,13 @@ This is a process by itself, so that `millrace up` does not keep Dagster's modul
 
 from __future__ import annotations
 
+import os
 import sys
 
 import dagster as dg
 from sqlalchemy.exc import OperationalError
+
+from millrace_pipelines.definitions import PROJECT_DIR, refresh_project
 
 POOLS = ("spark",)
 UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
@@ -37,12 +40,21 @@ def fail_lost_runs(instance: dg.DagsterInstance) -> None:
         instance.report_run_failed(run, "The platform ended while this run was under way.")
 
 
+def refresh_definitions(directory: str) -> None:
+    """Has definitions made of the present topics and environment; what is wrong in a file, the code server shows."""
+    try:
+        refresh_project(directory)
+    except dg.DagsterError as error:
+        sys.stderr.write(f"the topics are not asked for: {error}\n")
+
+
 def main() -> None:
-    """Prepares the instance; where a database can't be used, the process ends with that sentence."""
+    """Prepares instance and project; where a database can't be used, the process ends with that sentence."""
     try:
         with dg.DagsterInstance.get() as instance:
             limit_pools(instance)
             fail_lost_runs(instance)
+            refresh_definitions(os.environ[PROJECT_DIR])
     except Exception as error:
         cause = error.__cause__ or error
         if isinstance(cause, OperationalError):

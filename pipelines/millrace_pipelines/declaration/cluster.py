@@ -14,9 +14,11 @@ from pathlib import Path
 
 from millrace_pipelines.declaration.attributes import ClusterDeclaration, TableDeclaration, Undeclared
 from millrace_pipelines.declaration.keys import AssetKeys, asset_keys
+from millrace_pipelines.declaration.state import Environment
 
 RAW = TableDeclaration(pattern=".*")
 TOPIC = "{topic}"
+NO_ENVIRONMENT = Environment()
 CLUSTER_TAG = "millrace/cluster"
 GROUP_END = re.compile(r"[._-]")
 NO_GROUP_CHARACTERS = re.compile(r"[^a-zA-Z0-9_]")
@@ -53,6 +55,7 @@ class DeclaredCluster:
         tables: By the names of the topics.
         reload_since: The first day that can be reloaded by partition.
         has_zookeeper: Whether its brokers run with ZooKeeper, so that there may be groups in it.
+        environment: What the environment added when it was last looked at.
     """
 
     name: str
@@ -60,6 +63,7 @@ class DeclaredCluster:
     tables: tuple[DeclaredTable, ...]
     reload_since: date
     has_zookeeper: bool
+    environment: Environment
 
     @property
     def tags(self) -> dict[str, str]:
@@ -79,9 +83,7 @@ def declared_cluster(
     declaration: ClusterDeclaration,
     topics: Iterable[str],
     directory: Path,
-    schema_dir: Path | None = None,
-    *,
-    has_zookeeper: bool = False,
+    environment: Environment = NO_ENVIRONMENT,
 ) -> DeclaredCluster:
     """Returns all topics that are declared by name or known to the cluster, with their tables.
 
@@ -89,8 +91,7 @@ def declared_cluster(
         declaration: What is declared.
         topics: The topics that the cluster has.
         directory: The folder of the `defs.yaml`, where schemas lie.
-        schema_dir: A folder of schemas TOPIC.json, for topics whose declaration names none.
-        has_zookeeper: Whether its brokers run with ZooKeeper.
+        environment: What the environment adds.
     """
     known = frozenset(topics)
     named = {table.topic for table in declaration.tables if table.topic is not None}
@@ -105,14 +106,15 @@ def declared_cluster(
                 topic=topic,
                 declared=declared or RAW,
                 location=_location(topic, declared or RAW) if declared is not None or is_loaded else None,
-                schema=_schema(topic, declared or RAW, directory, schema_dir),
+                schema=_schema(topic, declared or RAW, directory, environment.schema_dir),
                 asset_group=(declared or RAW).asset_group or default_group(topic),
                 keys=asset_keys(declaration.cluster, topic, with_checksum=(declared or RAW).checksum_in_keys),
             )
             for topic, declared in shown.items()
         ),
         reload_since=declaration.reload_since,
-        has_zookeeper=has_zookeeper,
+        has_zookeeper=bool(declaration.zookeeper) or environment.has_zookeeper,
+        environment=environment,
     )
 
 
@@ -129,11 +131,11 @@ def _location(topic: str, declared: TableDeclaration) -> str:
     return (declared.table or TOPIC).replace(TOPIC, topic)
 
 
-def _schema(topic: str, declared: TableDeclaration, directory: Path, schema_dir: Path | None) -> str | None:
+def _schema(topic: str, declared: TableDeclaration, directory: Path, schema_dir: str) -> str | None:
     if declared.schema_file is not None:
         return str(directory / declared.schema_file.replace(TOPIC, topic))
-    path = None if schema_dir is None else schema_dir / f"{topic}.json"
-    return str(path) if path is not None and path.is_file() else None
+    path = Path(schema_dir, f"{topic}.json")
+    return str(path) if schema_dir and path.is_file() else None
 
 
 def default_group(topic: str) -> str:

@@ -42,14 +42,14 @@ def cluster_definitions(
     Args:
         cluster: What is declared, and the topics that are known.
         resources: By name, the cluster's resource and that of its downstream jobs.
-        state: The file in which the sensor of the topics keeps the known topics.
-        webhook: The address to which failures are reported; None for none.
+        state: The file in which the sensor of the topics keeps what it knows.
+        webhook: The address to which failures are reported; None for that of the environment, if it has one.
     """
     name = cluster.name
     maintenance = [retention_asset(name), compaction_asset(name), recovery_check_asset(name), table_upkeep_asset(name)]
     groups = [groups_asset(name)] if cluster.has_zookeeper else []
     groups_checks = [groups_check(name)] if groups else []
-    alerts = [alerts_sensor(cluster, webhook)] if webhook is not None else []
+    alerts = [alerts_sensor(cluster, webhook)] if webhook is not None or cluster.environment.has_webhook else []
     return dg.Definitions(
         assets=linked([*cluster_assets(cluster), *reloads_by_day(cluster), *maintenance, *groups]),
         asset_checks=[*table_checks(cluster), *topic_checks(cluster), *groups_checks],

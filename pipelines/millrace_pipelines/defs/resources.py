@@ -1,19 +1,36 @@
-"""The resource through which the definitions reach the platform: its addresses and its folders."""
+"""The resource through which the definitions reach the platform: its addresses and its folders.
+
+What is not declared is taken from the environment of the process in which a step or a tick begins, not while
+definitions load.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, Self
 
 import dagster as dg
 from pydantic import Field
 
 from millrace.client import Cluster
 from millrace.security.admin_token import admin_token
+from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.security.client_config import read_client_security
+from millrace_pipelines.declaration.state import SCHEMA_DIR
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 
 CLIENT_TIMEOUT_S = 20.0
+BOOTSTRAP = "MILLRACE_BOOTSTRAP"
+WAREHOUSE_DIR = "MILLRACE_WAREHOUSE_DIR"
+VARIABLES: Mapping[str, str] = {
+    "client_config": CLIENT_CONFIG,  # for Spark's tasks, which may lack the variable
+    "admin_url": "MILLRACE_ADMIN_URL",
+    "schema_dir": SCHEMA_DIR,
+    "master": "MILLRACE_SPARK_MASTER",
+    "dagster_url": "MILLRACE_DAGSTER_URL",
+}
+"""The variables of fields that are empty."""
 
 
 class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # the value is the resource itself
@@ -46,6 +63,10 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     client_config: str = ""
     admin_token: str = Field(default="", repr=False)
 
+    def create_resource(self, context: dg.InitResourceContext) -> Self:  # noqa: ARG002  Dagster's interface
+        """Returns the resource as steps and ticks see it, with what the environment has for empty fields."""
+        return self.model_copy(update=named_by_environment(self, VARIABLES))
+
     def cluster(self) -> Cluster:
         """Returns a client of the cluster, to be closed; its calls raise ClientError where no broker answers."""
         return Cluster(
@@ -73,6 +94,11 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         return AdminEndpoint(
             self.admin_url, token, read_client_security(self.client_config).context if has_tls else None
         )
+
+
+def named_by_environment(resource: object, variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns, for the fields of a resource that are empty, what their variables have; "" for one that is not set."""
+    return {field: os.environ.get(name, "") for field, name in variables.items() if not getattr(resource, field)}
 
 
 class HasResources(Protocol):

@@ -7,6 +7,7 @@ import yaml  # type: ignore[import-untyped]
 
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
+from millrace_pipelines.declaration.state import Environment
 from millrace_pipelines.defs.cluster import cluster_definitions
 from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.resources import MillraceResource
@@ -19,8 +20,8 @@ def cluster_of(
 ) -> DeclaredCluster:
     """Returns the cluster of a declaration's YAML that has these topics."""
     declaration = ClusterDeclaration.model_validate(yaml.safe_load(text) or {})
-    schemas = Path(schema_dir) if schema_dir else None
-    return declared_cluster(declaration, topics, Path(directory), schemas, has_zookeeper=has_zookeeper)
+    environment = Environment(schema_dir or "", has_zookeeper)
+    return declared_cluster(declaration, topics, Path(directory), environment)
 
 
 def definitions_of(

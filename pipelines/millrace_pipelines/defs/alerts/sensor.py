@@ -8,6 +8,7 @@ forgets the cursor of a failed tick, and they would be sent again.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,7 +18,7 @@ import dagster as dg
 from millrace_pipelines.declaration.cluster import DeclaredCluster
 from millrace_pipelines.defs.alerts.events import Look, look_after, newest_position
 from millrace_pipelines.defs.alerts.news import Alert, Seen, alert_of, cursor_of, parse_cursor
-from millrace_pipelines.defs.alerts.webhook import Webhook
+from millrace_pipelines.defs.alerts.webhook import Webhook, webhook_of
 from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words
 from millrace_pipelines.http import ServiceUnreachableError
@@ -34,12 +35,12 @@ class Told(NamedTuple):
     rest: str
 
 
-def alerts_sensor(cluster: DeclaredCluster, url: str) -> dg.SensorDefinition:
+def alerts_sensor(cluster: DeclaredCluster, declared: str | None) -> dg.SensorDefinition:
     """Returns the sensor, which runs by default and begins with what happens after its first tick.
 
     Args:
         cluster: The cluster.
-        url: The webhook.
+        declared: The webhook; None for that of the environment.
     """
 
     @dg.sensor(
@@ -52,8 +53,12 @@ def alerts_sensor(cluster: DeclaredCluster, url: str) -> dg.SensorDefinition:
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Looks at the events since the last tick, and sends what is new."""
         seen = parse_cursor(context.cursor)
+        with failing_in_words():
+            url = webhook_of(declared, os.environ)
         if seen is None:
             return _said("alerts begin with what happens from now on", Seen(newest_position(context.instance), {}))
+        if url is None:
+            return _said("no webhook is named", seen)
         webhook = Webhook(url=url, cluster=cluster.name, dagster_url=resource_of(context, cluster.name).dagster_url)
         with failing_in_words():
             told = tell(look_after(context.instance, cluster.name, seen.position), seen, webhook.send, time.monotonic)

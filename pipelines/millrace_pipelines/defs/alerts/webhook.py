@@ -10,9 +10,13 @@ What an alert does not have is null.
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millrace.errors import PlatformError
 from millrace.json_values import Json
+from millrace_pipelines.declaration.attributes import webhook_url
+from millrace_pipelines.declaration.state import WEBHOOK
 from millrace_pipelines.defs.alerts.news import Alert, Kind
 from millrace_pipelines.http import notify
 
@@ -38,6 +42,17 @@ class Webhook:
         """Sends an alert; raises ServiceUnreachableError where it is not taken in TIMEOUT_S."""
         body = message(alert, self.cluster, self.dagster_url)
         notify(self.url, body, timeout_s=TIMEOUT_S, advice="the field webhook or MILLRACE_WEBHOOK names it")
+
+
+def webhook_of(declared: str | None, environment: Mapping[str, str]) -> str | None:
+    """Returns the address that alerts are sent to; None for none, PlatformError where the variable has no URL."""
+    given = environment.get(WEBHOOK)
+    if declared is not None or not given:
+        return declared
+    try:
+        return webhook_url(given)
+    except ValueError as error:
+        raise PlatformError(f"{WEBHOOK}: {error}") from error
 
 
 def message(alert: Alert, cluster: str, dagster_url: str) -> dict[str, Json]:

@@ -1,6 +1,7 @@
 """Keeps the definitions up to the cluster's topics: their state is written, and the code location is loaded again.
 
     look ─► new topics, or topics that two looks in a row lack ─► state (declaration.state) ─► reload by the webserver
+                             another environment ───────────────►
 
 Where no webserver is named (MILLRACE_DAGSTER_URL), the state is written, and the tick says that a reload is needed.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from millrace.errors import PlatformError
-from millrace_pipelines.declaration.state import read_topics, write_topics
+from millrace_pipelines.declaration.state import Environment, State, read_state, write_state
 from millrace_pipelines.http import post_json
 
 RELOAD_TIMEOUT_S = 120.0
@@ -27,16 +28,16 @@ mutation Reload($name: String!) {
 }"""
 
 
-def update_state(path: Path, added: Iterable[str], gone: Iterable[str]) -> frozenset[str]:
-    """Adds topics to the state, removes those that are gone, and returns the topics of the state.
+def update_state(path: Path, added: Iterable[str], gone: Iterable[str], environment: Environment) -> State:
+    """Adds topics to the state, removes those that are gone, notes the environment, and returns the state.
 
     Raises PlatformError where it can't be written.
     """
-    before = read_topics(path)
-    after = (before | frozenset(added)) - frozenset(gone)
+    before = read_state(path)
+    after = State((before.topics | frozenset(added)) - frozenset(gone), environment)
     if after != before:
         try:
-            write_topics(path, after)
+            write_state(path, after)
         except OSError as error:
             raise PlatformError(f"the topics of the cluster can't be kept: {error}") from error
     return after

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import dagster as dg
 
 from millrace_pipelines.declaration.cluster import DeclaredCluster
-from millrace_pipelines.declaration.state import read_topics
+from millrace_pipelines.declaration.state import State, environment_of, read_topics
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words
 from millrace_pipelines.defs.topics.assets import materializations
@@ -49,7 +50,8 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
         for name, reason in creation.refused.items():
             context.log.error("topic %s can't be created: %s", name, reason)
         with failing_in_words():
-            told = _told(context, cluster, millrace, update_state(state, changes.added, changes.gone))
+            now = update_state(state, changes.added, changes.gone, environment_of(os.environ))
+            told = _told(context, cluster, millrace, now)
         keys = {table.topic: table.keys.topic for table in cluster.tables}
         return dg.SensorResult(
             asset_events=[*materializations(changes.moved, keys), *checks],
@@ -60,11 +62,9 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
     return topics
 
 
-def _told(
-    context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrace: MillraceResource, now: frozenset[str]
-) -> str:
-    """Has the definitions loaded again where they are of other topics than there are now; returns what to say."""
-    if now == cluster.known_topics:
+def _told(context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrace: MillraceResource, now: State) -> str:
+    """Has the definitions loaded again where they are of another state than there is now; returns what to say."""
+    if now == State(cluster.known_topics, cluster.environment):
         return ""
     if not millrace.dagster_url:
         return "; the definitions know of these changes once the code location is loaded again"

@@ -1,5 +1,6 @@
 """What a `defs.yaml` may say, and the line, field and words for what it may not."""
 
+import os
 from datetime import timedelta
 from importlib import import_module, invalidate_caches
 
@@ -12,6 +13,7 @@ from millrace.errors import PlatformError
 from millrace_pipelines.component import MillraceComponent
 from millrace_pipelines.declaration.attributes import ClusterDeclaration, TableDeclaration, Undeclared
 from millrace_pipelines.declaration.errors import declaration_errors
+from millrace_pipelines.defs.alerts.webhook import webhook_of
 from millrace_pipelines.warehouse.tables.choices import Mode
 
 WRONG = [
@@ -161,11 +163,10 @@ def test_the_webhook_is_that_of_the_file_or_of_the_environment(
     monkeypatch.delenv("MILLRACE_WEBHOOK", raising=False)
     if variable is not None:
         monkeypatch.setenv("MILLRACE_WEBHOOK", variable)
-    assert component_of(attributes).webhook() == webhook
+    assert webhook_of(component_of(attributes).declaration.webhook, os.environ) == webhook
 
 
-def test_a_variable_that_has_no_address_is_named(component_of, monkeypatch):
-    monkeypatch.setenv("MILLRACE_WEBHOOK", "secret")
+def test_a_variable_that_has_no_address_is_named():
     with pytest.raises(PlatformError, match=r"^MILLRACE_WEBHOOK: expected an http or https URL") as refused:
-        component_of("cluster: eu").webhook()
+        webhook_of(None, {"MILLRACE_WEBHOOK": "secret"})
     assert "secret" not in str(refused.value)

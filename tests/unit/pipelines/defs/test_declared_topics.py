@@ -4,7 +4,14 @@ import pytest
 
 from millrace.errors import PlatformError
 from millrace_pipelines.declaration.attributes import TableDeclaration
-from millrace_pipelines.declaration.state import read_topics, write_topics
+from millrace_pipelines.declaration.state import (
+    Environment,
+    State,
+    environment_of,
+    read_state,
+    read_topics,
+    write_topics,
+)
 from millrace_pipelines.defs.topics.declared import Difference, declared_settings, is_same, says
 from millrace_pipelines.defs.topics.discovery import update_state
 
@@ -35,9 +42,29 @@ def test_what_differs_is_said():
 
 def test_topics_are_added_and_removed(tmp_path):
     state = tmp_path / "below" / "state"
-    assert update_state(state, ["a", "b"], []) == {"a", "b"}
-    assert update_state(state, ["c"], ["a"]) == read_topics(state) == {"b", "c"}
+    assert update_state(state, ["a", "b"], [], Environment()).topics == {"a", "b"}
+    assert update_state(state, ["c"], ["a"], Environment()).topics == read_topics(state) == {"b", "c"}
     assert [path.name for path in state.parent.iterdir()] == ["state"]
+
+
+def test_an_environment_is_kept_beside_the_topics(tmp_path):
+    state = tmp_path / "state"
+    variables = {
+        "MILLRACE_SCHEMA_DIR": "/schemas",
+        "MILLRACE_ZOOKEEPER": "z:2181",
+        "MILLRACE_WEBHOOK": "http://h/secret",
+    }
+    there = Environment("/schemas", has_zookeeper=True, has_webhook=True)
+    assert environment_of(variables) == there
+    assert update_state(state, ["a"], [], there) == read_state(state) == State(frozenset({"a"}), there)
+    assert "secret" not in state.read_text()
+    write_topics(state, ["b"])
+    assert read_state(state) == State(frozenset({"b"}), there)
+
+
+def test_the_state_of_an_earlier_version_has_its_topics(tmp_path):
+    (tmp_path / "state").write_text('{"version": 1, "topics": ["a"]}')
+    assert read_state(tmp_path / "state") == State(frozenset({"a"}), Environment())
 
 
 @pytest.mark.parametrize("garbage", ["", "[]", "{", '{"version": 2, "topics": ["a"]}', '{"version": 1, "topics": {}}'])
@@ -51,4 +78,4 @@ def test_a_state_that_is_none_has_no_topics(tmp_path, garbage):
 def test_a_state_that_can_not_be_written_is_said(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(PlatformError, match=r"^the topics of the cluster can't be kept: "):
-        update_state(tmp_path / "file" / "state", ["a"], [])
+        update_state(tmp_path / "file" / "state", ["a"], [], Environment())
