@@ -22,7 +22,7 @@ PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafk
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
-.PHONY: help demo up test test-all unit browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
+.PHONY: help demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,17 @@ UNIT := tests/unit/platform tests/unit/broker tests/unit/support
 unit: ## Unit tests of platform and broker, a minute and without Spark and Dagster; ARGS="tests/unit/broker/net" for some
 	@$(MAKE) --no-print-directory VENV=$(LIGHT) $(LIGHT)/.installed-unit
 	$(LIGHT)/bin/python -m pytest $(PROCESSES) $(if $(filter tests/%,$(ARGS)),,$(UNIT)) $(ARGS)
+
+# Dagster's packages of one release; pip then says that it is newer than pyproject.toml allows, where it is.
+NEWEST := .venv-newest
+DAGSTER := dagster dagster-pipes dagster-webserver dagster-graphql dagster-dg-cli dagster-postgres
+DAGSTER_TESTS := tests/unit/pipelines/test_dagster_internals.py tests/unit/pipelines/declaration tests/unit/pipelines/defs \
+	$(sort $(wildcard tests/integration/test_dagster_*.py)) tests/integration/test_up.py
+
+newest-dagster: ## The tests of Dagster's side with its newest release, whatever pyproject.toml allows
+	@$(MAKE) --no-print-directory VENV=$(NEWEST) $(NEWEST)/.installed-dev
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(DAGSTER)
+	$(NEWEST)/bin/python -m pytest $(PROCESSES) $(DAGSTER_TESTS) $(ARGS)
 
 browser: $(VENV)/.installed-dev $(ARCHIVES) chromium ## Clicks through the pages of the console and of Dagster in Debian's Chromium
 	$(BIN)/python -m pytest -rs tests/integration/test_console_browser.py tests/integration/test_dagster_browser.py $(ARGS)
@@ -146,7 +157,7 @@ release: $(VENV)/.installed-release dist-other ## dist/ with all that a release 
 venv: $(VENV)/.installed-dev
 
 clean:
-	rm -rf $(VENV) $(LIGHT)
+	rm -rf $(VENV) $(LIGHT) $(NEWEST)
 
 $(VENV)/.installed-%: $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

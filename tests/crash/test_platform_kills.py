@@ -30,7 +30,7 @@ PARTS = ("run-server", "code-server", "daemon", "broker", "up", "webserver", "zo
 MARKS = {
     "run-server": "millrace_ops.platform.run_server",
     "code-server": "millrace_pipelines.definitions",
-    "daemon": "dagster._daemon",
+    "daemon": "dagster-daemon",
     "broker": "millrace_broker",
     "webserver": "dagster_webserver",
     "zookeeper": "java",

@@ -25,7 +25,11 @@ def test_a_form_for_issues_has_what_it_needs(form):
 def test_the_workflow_runs_what_continuous_integration_runs_and_everything_each_night():
     jobs = read(".github/workflows/checks.yml")["jobs"]
     runs = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
-    assert runs == {"checks": [".ci/run"], "everything": ["make unit", "make test-all"]}
+    assert runs == {
+        "checks": [".ci/run"],
+        "everything": ["make unit", "make test-all"],
+        "newest-dagster": ["make newest-dagster"],
+    }
     assert [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.startswith("make ")] == [
         "make lint",
         "make test",

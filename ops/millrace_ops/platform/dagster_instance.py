@@ -35,11 +35,6 @@ def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[
         "telemetry": {"enabled": False},
         "nux": {"enabled": False},
         "storage": {"postgres": {"postgres_url": {"env": POSTGRES_VARIABLE}}} if postgres else sqlite,
-        "local_artifact_storage": {
-            "module": "dagster._core.storage.root",
-            "class": "LocalArtifactStorage",
-            "config": {"base_dir": home},
-        },
         # A pool admits one run at a time; the others wait in the queue, where the UI shows them.
         "concurrency": {"pools": {"default_limit": 1, "granularity": "run"}},
         "run_coordinator": {

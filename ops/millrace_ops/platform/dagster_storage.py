@@ -18,12 +18,16 @@ from sqlite3 import Connection as SqliteConnection
 from typing import Any, Self
 
 from dagster import EventLogEntry
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
-from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, StaticPool, create_engine
 from sqlalchemy.event import listens_for
+
+from millrace_pipelines.dagster_internals.storage import (
+    INDEX_SHARD_NAME,
+    SQLITE_BUSY_TIMEOUT_SECONDS,
+    ConfigurableClassData,
+    DagsterSqliteStorage,
+    SqliteEventLogStorage,
+)
 
 OPEN_SHARDS = 8  # the index, and the runs that were used last
 

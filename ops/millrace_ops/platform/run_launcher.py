@@ -9,11 +9,17 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import dagster as dg
-from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
-from dagster._serdes import ConfigurableClass, ConfigurableClassData
 
 from millrace_ops.platform.run_requests import Request, ask
+from millrace_pipelines.dagster_internals.runs import (
+    CheckRunHealthResult,
+    ConfigurableClass,
+    ConfigurableClassData,
+    DagsterUserCodeUnreachableError,
+    LaunchRunContext,
+    RunLauncher,
+    WorkerStatus,
+)
 
 
 class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):

@@ -25,15 +25,11 @@ from multiprocessing.context import ForkProcess
 from millrace.addresses import LOOPBACK
 from millrace_ops.platform.run_requests import NO, YES, Request, parse_request, read_line
 from millrace_ops.platform.run_worker import execute_run, report_crash
+from millrace_pipelines.dagster_internals.runs import IMPORTED_LATE
 
 LINE_TIMEOUT_S = 30.0
 MODULES = (
-    "dagster._core.definitions.repository_definition.repository_data_builder",
-    "dagster._core.execution.plan.active",
-    "dagster._core.executor.in_process",
-    "dagster._core.instance.factory",
-    "dagster._core.secrets.env_file",
-    "dagster._core.storage.root",
+    *IMPORTED_LATE,
     "dagster.components.core.snapshot",
     "dagster_shared.yaml_utils.sample_yaml",
     "dateutil.parser",

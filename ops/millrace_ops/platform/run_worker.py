@@ -12,15 +12,15 @@ from contextlib import suppress
 from functools import cache
 
 import dagster as dg
-from dagster._core.definitions.reconstruct import ReconstructableRepository
-from dagster._core.errors import DagsterExecutionInterruptedError
-from dagster._core.events import EngineEventData
-from dagster._grpc.impl import core_execute_run
-from dagster._utils import get_run_crash_explanation
-from dagster._utils.hosted_user_process import recon_job_from_origin
-from dagster._utils.interrupts import capture_interrupts
 
-LOGGED = (Exception, KeyboardInterrupt, DagsterExecutionInterruptedError)
+from millrace_pipelines.dagster_internals.runs import (
+    ReconstructableRepository,
+    capture_interrupts,
+    core_execute_run,
+    recon_job_from_origin,
+)
+
+LOGGED = (Exception, KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 """The exceptions that Dagster has recorded in the events of a run before it raises them."""
 
 
@@ -48,7 +48,7 @@ def execute_run(run_id: str) -> None:
         if run is None or run.job_code_origin is None:
             raise LookupError(f"there is no run {run_id}, or it has no code")
         pid = os.getpid()
-        instance.report_engine_event(f"Started process for run (pid: {pid}).", run, EngineEventData.in_process(pid))
+        instance.report_engine_event(f"Started process for run (pid: {pid}).", run)
         job = recon_job_from_origin(run.job_code_origin)
         job = job._replace(repository=LoadedOnce(*job.repository))
         with suppress(*LOGGED):
@@ -83,5 +83,14 @@ def report_crash(run_id: str, exit_code: int) -> None:
         run = instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return
-        instance.report_engine_event(get_run_crash_explanation(f"Run execution process for {run_id}", exit_code), run)
+        instance.report_engine_event(f"Run execution process for {run_id} {how_it_ended(exit_code)}.", run)
         instance.report_run_failed(run)
+
+
+def how_it_ended(exit_code: int) -> str:
+    """Returns the end of a process by this exit code in words; a code that is negative is that of a signal."""
+    if exit_code >= 0:
+        return f"exited with status {exit_code}"
+    names = {one.value: one.name for one in signal.Signals}
+    ended = f"was terminated by signal {-exit_code} ({names.get(-exit_code, 'of real time')})"
+    return f"{ended}, as the system does where memory runs out" if exit_code == -signal.SIGKILL else ended

@@ -26,6 +26,10 @@ from millrace_ops.platform.supervised import Service
 
 LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)
 ADMIN_ENDPOINT = re.compile(r"admin endpoint at (https?)://([^\s\"']+)")
+# The program `dagster-daemon`, which may be in no folder of programs that this process knows.
+DAGSTER_DAEMON = (
+    "from importlib.metadata import entry_points as e; e(group='console_scripts')['dagster-daemon'].load()()"
+)
 RUNS_STOP_TIMEOUT_S = 2.0  # so that the whole platform ends within ten seconds; a killed run leaves its table as it was
 
 
@@ -118,7 +122,7 @@ def daemon_service(api: DagsterApi, workspace: str, environment: Mapping[str, st
     """Returns the service that ticks sensors and schedules, and starts queued runs."""
     return Service(
         name="daemon",
-        command=(sys.executable, "-m", "dagster._daemon", "run", "--workspace", workspace),
+        command=(sys.executable, "-c", DAGSTER_DAEMON, "run", "--workspace", workspace),
         environment=environment,
         is_ready=lambda _: api.is_ready(),
     )

@@ -24,9 +24,7 @@ from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from dagster._core.errors import DagsterInvalidDefinitionError
-from dagster._utils.schedules import is_valid_cron_schedule
-from dagster._utils.tags import normalize_tags
+import dagster as dg
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from millrace_pipelines.declaration.checks import Check
@@ -60,8 +58,10 @@ def _pattern(value: str) -> str:
 
 
 def _cron(value: str) -> str:
-    if not is_valid_cron_schedule(value):
-        raise ValueError('expected a cron schedule of five fields, such as "*/15 * * * *"')
+    try:
+        dg.ScheduleDefinition(job_name="load", cron_schedule=value)
+    except dg.DagsterInvalidDefinitionError:
+        raise ValueError('expected a cron schedule of five fields, such as "*/15 * * * *"') from None
     return value
 
 
@@ -73,8 +73,8 @@ def _owner(value: str) -> str:
 
 def _tags(value: Mapping[str, str]) -> Mapping[str, str]:
     try:
-        return dict(normalize_tags(value, strict=True))
-    except DagsterInvalidDefinitionError as error:
+        return dict(dg.AssetSpec("table", tags=value).tags)
+    except dg.DagsterInvalidDefinitionError as error:
         raise ValueError(str(error)) from error
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster._core.errors import DagsterUserCodeProcessError
 from dagster_shared.error import SerializableErrorInfo
 
 from millrace.errors import MillraceError
+from millrace_pipelines.dagster_internals.ticks_and_checks import DagsterUserCodeProcessError
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import dagster as dg
 from dagster import DagsterEventType
-from dagster._core.events import JobFailureData
 from dagster_shared.error import SerializableErrorInfo
 
 from millrace_pipelines.declaration.cluster import CLUSTER_TAG
@@ -111,11 +110,10 @@ def _why(instance: dg.DagsterInstance, run: dg.DagsterRun, entry: dg.EventLogEnt
         messages = [event.message or "" for event in _events_of(instance, run.run_id, {DagsterEventType.RUN_CANCELING})]
         is_told_as_failure = run.status is dg.DagsterRunStatus.FAILURE
         return next((each for each in messages if each.startswith(TOO_LONG) and not is_told_as_failure), None)
-    data = ended.event_specific_data
-    if not isinstance(data, JobFailureData):
+    if ended.event_specific_data is None:
         return ended.message or ""
     steps = [_step_sentence(event) for event in _events_of(instance, run.run_id, {DagsterEventType.STEP_FAILURE})]
-    return "\n".join(steps) or _sentence(data.error) or ended.message or ""
+    return "\n".join(steps) or _sentence(ended.job_failure_data.error) or ended.message or ""
 
 
 def _step_sentence(event: dg.DagsterEvent) -> str:

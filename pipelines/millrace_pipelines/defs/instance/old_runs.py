@@ -14,11 +14,15 @@ from contextlib import suppress
 
 import dagster as dg
 import sqlalchemy
-from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
-from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.runs.schema import RunsTable, SnapshotsTable
-from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
+
+from millrace_pipelines.dagster_internals.storage import (
+    AssetCheckExecutionsTable,
+    RunsTable,
+    SnapshotsTable,
+    SqlEventLogStorage,
+    SqliteEventLogStorage,
+    SqlRunStorage,
+)
 
 RECORDS_AT_ONCE = 1000
 

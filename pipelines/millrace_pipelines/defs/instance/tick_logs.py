@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
 KEPT_DAYS = 7
 DAY_S = 86_400
@@ -18,11 +17,8 @@ SUFFIXES = (".err", ".out", ".complete")
 
 def remove_tick_logs(instance: dg.DagsterInstance, now_ms: int) -> int:
     """Removes logs of ticks that were last written KEPT_DAYS ago or earlier, and returns how many files they were."""
-    logs = instance.compute_log_manager
-    if not isinstance(logs, LocalComputeLogManager):
-        return 0
-    storage = Path(logs.get_captured_local_path(["any"], "err")).parent
     last_s = now_ms / 1000 - KEPT_DAYS * DAY_S
+    storage = Path(instance.storage_directory())
     of_ticks = (path for path in storage.glob("*/*/*.*") if path.parent.name != OF_RUNS and path.suffix in SUFFIXES)
     old = [path for path in of_ticks if path.stat().st_mtime <= last_s]
     for path in old:

@@ -9,10 +9,10 @@ as they are.
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
+from millrace_pipelines.dagster_internals.ticks_and_checks import AssetCheckEvaluationTargetMaterializationData
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.declaration.keys import step_key
