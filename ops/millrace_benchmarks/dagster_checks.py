@@ -19,7 +19,7 @@ from millrace_benchmarks.harness import Figure, alternate
 from millrace_benchmarks.load_topics import KEPT
 from millrace_benchmarks.subjects import Subject, millrace
 from millrace_pipelines.declaration.checks import Check
-from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, CheckedTable, evaluate
+from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, CheckedTable, evaluate
 
 GOAL = 1.5
 CHECK_ROUNDS = 5  # for each other round: a check takes milliseconds

@@ -24,7 +24,7 @@ from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
 from millrace_pipelines.declaration.state import State, environment_of, read_state, topics_there, write_state
 from millrace_pipelines.defs.cluster import cluster_definitions
-from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource, groups_resource
+from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.resources import BOOTSTRAP, WAREHOUSE_DIR, MillraceResource
 
 CLIENT_TIMEOUT_S = 1.5

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+REQUEST_INTERVAL_MS = 3_600_000
+"""How often the definitions have retention and compaction done; `millrace up` tells the broker."""
+
 DG_TOML = """\
 directory_type = "project"
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterUserCodeProcessError
 
-from millrace_pipelines.defs.alerts.sensor import alerts_sensor
+from millrace_pipelines.defs.alert_sensor import alerts_sensor
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, ticked
 

@@ -11,8 +11,8 @@ import dagster as dg
 import psutil
 import pytest
 
-from millrace_pipelines.defs.loads import child_process
-from millrace_pipelines.defs.loads.child_process import Loaded, NothingNew, run_jobs
+from millrace_pipelines.defs import load_process
+from millrace_pipelines.defs.load_process import Loaded, NothingNew, run_jobs
 from millrace_pipelines.runs.failures import PROCESS_ENDED, Failed
 from millrace_pipelines.runs.jobs import LoadJob
 from millrace_pipelines.warehouse.load.options import LoadOptions
@@ -58,7 +58,7 @@ def job(topic):
 
 
 def play(monkeypatch, program):
-    monkeypatch.setattr(child_process, "COMMAND", (sys.executable, "-c", program))
+    monkeypatch.setattr(load_process, "COMMAND", (sys.executable, "-c", program))
 
 
 def run(jobs, **how):
@@ -113,7 +113,7 @@ import dagster as dg, os, sys
 del os.environ[{warm!r}]  # for the child, whose processes are counted
 sys.path.insert(0, {here!r})
 from test_dagster_child import *
-child_process.COMMAND = (sys.executable, "-c", {then!r})
+load_process.COMMAND = (sys.executable, "-c", {then!r})
 @dg.op
 def step(context: dg.OpExecutionContext):
     dict(run_jobs(context, [job("a")]))

@@ -13,7 +13,7 @@ from millrace.client import Admin, Cluster
 from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
 from millrace.testing.broker import BrokerProcess
-from millrace_pipelines.defs.loads import child_process, events
+from millrace_pipelines.defs import load_events, load_process
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
@@ -139,7 +139,7 @@ def _break(broken):
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr(events, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(load_events, "FIRST_PAUSE_S", 0)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def play(monkeypatch, tmp_path):
 
     def change(program):
         marker = tmp_path / "marker"
-        monkeypatch.setattr(child_process, "COMMAND", (sys.executable, "-c", changed_child(marker, program)))
+        monkeypatch.setattr(load_process, "COMMAND", (sys.executable, "-c", changed_child(marker, program)))
         return marker
 
     return change

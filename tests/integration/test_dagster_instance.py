@@ -18,8 +18,8 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 
 from millrace_ops.platform.dagster_instance import write_instance
 from millrace_ops.platform.prepare_instance import POOLS, fail_lost_runs, limit_pools
-from millrace_pipelines.defs.loads.assets import SPARK_POOL
-from millrace_pipelines.defs.loads.sensors import BEHIND_PEOPLE
+from millrace_pipelines.defs.load_assets import SPARK_POOL
+from millrace_pipelines.defs.load_automation import BEHIND_PEOPLE
 
 
 @dg.job

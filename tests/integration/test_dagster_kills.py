@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from millrace.testing.broker import BrokerProcess
-from millrace_pipelines.defs.loads import child_process, events
+from millrace_pipelines.defs import load_events, load_process
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_support.dagster_loads import DagsterLoads, changed_child
@@ -29,16 +29,16 @@ def act():
 WORKER = """
 import sys
 from pathlib import Path
-from millrace_pipelines.defs.loads import child_process
+from millrace_pipelines.defs import load_process
 from millrace_support.dagster_loads import DagsterLoads
-child_process.COMMAND = (sys.executable, "-c", {code!r})
+load_process.COMMAND = (sys.executable, "-c", {code!r})
 DagsterLoads({bootstrap!r}, Path({directory!r})).load("first", "second")
 """
 
 
 @pytest.fixture
 def loads(tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(load_events, "FIRST_PAUSE_S", 0)
     with BrokerProcess(tmp_path / "broker") as broker:
         loads = DagsterLoads(broker.bootstrap, tmp_path / "warehouse")
         loads.create("first", "second")
@@ -51,7 +51,7 @@ def play(monkeypatch, tmp_path):
 
     def change(number, program):
         code = changed_child(tmp_path / str(number), program, point=POINTS[number % len(POINTS)])
-        monkeypatch.setattr(child_process, "COMMAND", (sys.executable, "-c", code))
+        monkeypatch.setattr(load_process, "COMMAND", (sys.executable, "-c", code))
 
     return change
 
@@ -115,7 +115,7 @@ def test_nothing_is_left_of_a_run_that_is_ended(loads, warm, tmp_path, rounds, r
         code = changed_child(marker, WAITS, point=POINTS[(number + 1) % len(POINTS)])
         took_s = end_worker(loads, tmp_path, marker, code, end)
         slowest_s = max(slowest_s, took_s)
-        if number == 0 and end == signal.SIGINT and took_s < child_process.STOP_TIMEOUT_S:
+        if number == 0 and end == signal.SIGINT and took_s < load_process.STOP_TIMEOUT_S:
             assert list((tmp_path / "warehouse" / "first").glob("*.parquet")) == []  # it stopped by itself
         with warm():
             assert loads.load("first", "second").success

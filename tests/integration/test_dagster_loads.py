@@ -15,13 +15,11 @@ from millrace.clock import SystemClock
 from millrace.records.record import NewRecord
 from millrace.testing.kafka import await_markers
 from millrace_pipelines.declaration.checks import Check
-from millrace_pipelines.defs.loads.failed_tables import FAILED_TABLES
-from millrace_pipelines.defs.loads.history import table_history_sensor
-from millrace_pipelines.defs.loads.runs import RETRY_AFTER_MS, load_runs
-from millrace_pipelines.defs.loads.sensors import new_records_sensor, table_lag_sensor
+from millrace_pipelines.defs.load_automation import new_records_sensor, table_history_sensor, table_lag_sensor
+from millrace_pipelines.defs.load_due import FAILED_TABLES, RETRY_AFTER_MS, load_runs
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.run_statuses import UNFINISHED
-from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, AT_NIGHT
+from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT
+from millrace_pipelines.defs.ticks import UNFINISHED
 from millrace_pipelines.warehouse import LoadOptions, load_topic
 from millrace_support.dagster_checks import counts_now
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, ticked

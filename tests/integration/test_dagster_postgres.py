@@ -12,7 +12,7 @@ import pytest
 from millrace.ports import free_port
 from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
 from millrace_ops.platform.prepare_instance import fail_lost_runs, limit_pools
-from millrace_pipelines.defs.instance.jobs import prune_runs
+from millrace_pipelines.defs.instance import prune_runs
 from millrace_support.log_guard import GUARD
 from millrace_support.postgres import PASSWORD, find_programs, postgres
 

@@ -10,7 +10,7 @@ import pytest
 from dagster._core.storage.compute_log_manager import ComputeIOType
 
 from millrace_ops.platform.dagster_instance import write_instance
-from millrace_pipelines.defs.instance.jobs import prune_runs
+from millrace_pipelines.defs.instance import prune_runs
 
 
 @dg.asset(check_specs=[dg.AssetCheckSpec("sound", asset="table")])

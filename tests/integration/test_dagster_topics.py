@@ -12,7 +12,7 @@ from millrace.errors import BrokerError, ErrorCode
 from millrace.records.record import NewRecord
 from millrace_pipelines.declaration.state import read_topics, write_topics
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.topics.sensors import topics_sensor
+from millrace_pipelines.defs.topic_sensor import topics_sensor
 from millrace_support.dagster_checks import counts_now
 from millrace_support.declared import cluster_of, definitions_of, ticked
 

@@ -11,7 +11,7 @@ import pytest
 
 from millrace.client import Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace_pipelines.defs.loads.failed_tables import FAILED_TABLES, FROM_FAILURE, PARENT_RUN
+from millrace_pipelines.defs.load_due import FAILED_TABLES, FROM_FAILURE, PARENT_RUN
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger

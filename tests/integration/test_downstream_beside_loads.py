@@ -19,7 +19,7 @@ type: millrace_pipelines.MillraceComponent
 attributes: {tables: [{topic: events}, {topic: gates}]}
 """,
     "gated.py": """
-from millrace_pipelines.defs.downstream.assets import micro_batch_asset
+from millrace_pipelines.defs.downstream import micro_batch_asset
 from millrace_support.downstream_jobs import gated
 
 waits_and_fails = micro_batch_asset(gated, automation_condition=None)

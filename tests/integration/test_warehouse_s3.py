@@ -20,8 +20,8 @@ from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace_ops.cli.app import app
+from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.upkeep.assets import table_upkeep_asset
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file

@@ -50,8 +50,7 @@ from millrace_ops.platform.services import (
 from millrace_ops.platform.supervised import Service
 from millrace_ops.platform.supervisor import Supervisor
 from millrace_ops.platform.warm_spark import warm_master, warm_spark_problem, warm_spark_service
-from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
-from millrace_pipelines.project import make_project
+from millrace_pipelines.project import REQUEST_INTERVAL_MS, make_project
 
 LOCK = ".lock"
 PREPARE_COMMAND = (sys.executable, "-m", "millrace_ops.platform.prepare_instance")

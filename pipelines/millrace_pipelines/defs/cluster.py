@@ -15,23 +15,22 @@ from pathlib import Path
 import dagster as dg
 
 from millrace_pipelines.declaration.cluster import DeclaredCluster
-from millrace_pipelines.defs.alerts.sensor import alerts_sensor
-from millrace_pipelines.defs.compaction.assets import compaction_asset
-from millrace_pipelines.defs.groups.checks import groups_asset, groups_check, ownership_schedule
-from millrace_pipelines.defs.loads.assets import cluster_assets
-from millrace_pipelines.defs.loads.checks import table_checks
-from millrace_pipelines.defs.loads.history import table_history_sensor
-from millrace_pipelines.defs.loads.schedules import load_selection, table_schedules
-from millrace_pipelines.defs.loads.sensors import load_sensors
-from millrace_pipelines.defs.maintenance_schedules import maintenance_schedules
-from millrace_pipelines.defs.recovery.assets import recovery_check_asset
-from millrace_pipelines.defs.repairs.jobs import repair_jobs
-from millrace_pipelines.defs.repairs.reload_days import reloads_by_day
-from millrace_pipelines.defs.retention.assets import retention_asset
-from millrace_pipelines.defs.tables.code_links import linked
-from millrace_pipelines.defs.topics.checks import topic_checks
-from millrace_pipelines.defs.topics.sensors import topics_sensor
-from millrace_pipelines.defs.upkeep.assets import table_upkeep_asset
+from millrace_pipelines.defs.alert_sensor import alerts_sensor
+from millrace_pipelines.defs.consumer_groups import groups_asset, groups_check, ownership_schedule
+from millrace_pipelines.defs.load_assets import cluster_assets
+from millrace_pipelines.defs.load_automation import load_selection, load_sensors, table_history_sensor, table_schedules
+from millrace_pipelines.defs.load_checks import table_checks
+from millrace_pipelines.defs.maintenance import (
+    compaction_asset,
+    maintenance_schedules,
+    recovery_check_asset,
+    retention_asset,
+    table_upkeep_asset,
+)
+from millrace_pipelines.defs.repairs import reloads_by_day, repair_jobs
+from millrace_pipelines.defs.table_metadata import linked
+from millrace_pipelines.defs.topic_checks import topic_checks
+from millrace_pipelines.defs.topic_sensor import topics_sensor
 
 
 def cluster_definitions(

@@ -1,23 +1,42 @@
-"""What the assets of maintenance share: their run configuration, their failures, and how reports are shown.
+"""The maintenance of a cluster: its assets and schedules, their run configuration, and how reports are shown.
+
+    retention        the broker deletes what its policies no longer keep
+    compaction       the broker keeps the last value of each key
+    recovery_check   the broker reads its segments as it does after a crash, and reports each damaged place
+    table_upkeep     small files are compacted, checkpoints written, and files removed that no version names
 
 A dry run is recorded as an observation, so that no materialization claims what was not done. Its figures have other
-names ("segments to delete"), since Dagster draws those of one name as one line.
+names ("segments to delete"), since Dagster draws those of one name as one line. Retention and compaction keep to
+`REQUEST_INTERVAL_MS`, by which the broker knows that they are asked for.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias, cast
+from dataclasses import asdict
+from typing import NamedTuple, TypeAlias, cast
 
 import dagster as dg
+import pyarrow as pa
 from pydantic import Field
 
+from millrace.clock import SystemClock
 from millrace.errors import MillraceError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.defs.admin_endpoint import CompactionOfPartition, VerifiedPartition
+from millrace_pipelines.defs.resources import resource_of
+from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
+from millrace_pipelines.warehouse.tables.find import table_locations
+from millrace_pipelines.warehouse.tables.places import State, unreadable
+from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
 
 Cell: TypeAlias = str | int | float | bool | None
+Metadata: TypeAlias = "dict[str, dg.RawMetadataValue]"
 SHOWN_ROWS = 1_000
+SHOWN_ERRORS = 10
 
 
 class MaintenanceConfig(dg.Config):
@@ -46,7 +65,7 @@ def failures_in_words() -> Iterator[None]:
         raise dg.Failure(str(error), allow_retries=error.retriable) from error
 
 
-def partition_metadata(reports: Sequence[Mapping[str, object]], size: str) -> dict[str, dg.RawMetadataValue]:
+def partition_metadata(reports: Sequence[Mapping[str, object]], size: str) -> Metadata:
     """Returns tables of what was done by partition and by segment: at most 1,000 rows each, the largest.
 
     `size` is the field of a partition's report that has its size. Beside each table stands how many rows it leaves out.
@@ -73,10 +92,286 @@ def label(field: str) -> str:
     return field.replace("_", " ")
 
 
-def _largest(name: str, rows: Sequence[Mapping[str, object]], size: str) -> dict[str, dg.RawMetadataValue]:
+def _largest(name: str, rows: Sequence[Mapping[str, object]], size: str) -> Metadata:
     shown = heapq.nlargest(SHOWN_ROWS, rows, key=lambda row: cast("int", row[size]))
     return {name: report_table(shown), f"{name}, left out": len(rows) - len(shown)}
 
 
 def _cell(value: object) -> Cell:
     return len(value) if isinstance(value, list) else cast("Cell", value)
+
+
+def retention_asset(cluster: str) -> dg.AssetsDefinition:
+    """Returns the asset of a cluster's retention."""
+
+    @dg.asset(
+        name="retention",
+        key_prefix=cluster,
+        group_name=maintenance_group(cluster),
+        required_resource_keys={cluster},
+        kinds={"kafka"},
+        output_required=False,
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
+        description=(
+            "Deletes the segments that retention.ms, retention.bytes or another delete policy no longer keeps. "
+            "A dry run is an observation of what would be deleted."
+        ),
+    )
+    def retention(
+        context: dg.AssetExecutionContext, config: MaintenanceConfig
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetObservation]:
+        """Has the broker apply retention to the logs of the chosen topics."""
+        with failures_in_words():
+            report = resource_of(context, cluster).admin().apply_retention(config.topics, dry_run=config.dry_run)
+        partitions = report["partitions"]
+        what = "to delete" if config.dry_run else "deleted"
+        metadata = {
+            f"segments {what}": sum(one["deleted_segments"] for one in partitions),
+            f"bytes {what}": sum(one["deleted_bytes"] for one in partitions),
+            "seconds": report["seconds"],
+            **partition_metadata(partitions, "deleted_bytes"),
+        }
+        if config.dry_run:
+            yield dg.AssetObservation(context.asset_key, metadata=metadata)
+        else:
+            yield dg.MaterializeResult(metadata=metadata)
+
+    return retention
+
+
+class CompactionConfig(MaintenanceConfig):
+    """What a run of compaction is to look after.
+
+    Attributes:
+        only_due: Whether logs are left out that their own settings do not ask to compact yet.
+    """
+
+    only_due: bool = Field(
+        default=True,
+        description="Leave out logs that the settings of their topics do not ask to compact yet.",
+    )
+
+
+def compaction_asset(cluster: str) -> dg.AssetsDefinition:
+    """Returns the asset of a cluster's compaction."""
+
+    @dg.asset(
+        name="compaction",
+        key_prefix=cluster,
+        group_name=maintenance_group(cluster),
+        required_resource_keys={cluster},
+        kinds={"kafka"},
+        output_required=False,
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
+        description=(
+            "Compacts the logs of topics with cleanup.policy=compact that are due: the last value of each key stays. "
+            "A dry run is an observation of what would be rewritten."
+        ),
+    )
+    def compaction(
+        context: dg.AssetExecutionContext, config: CompactionConfig
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetObservation]:
+        """Has the broker compact the logs of the chosen topics; fails where some logs can't be compacted."""
+        with failures_in_words():
+            report = (
+                resource_of(context, cluster)
+                .admin()
+                .compact(config.topics, dry_run=config.dry_run, only_due=config.only_due)
+            )
+        partitions = report["partitions"]
+        what = "to rewrite" if config.dry_run else "rewritten"
+        segments = [segment for one in partitions for segment in one["by_segment"]]
+        metadata = {
+            f"segments {what}": len(segments),
+            f"bytes {what}": sum(segment["size_bytes"] for segment in segments),
+            "seconds": report["seconds"],
+            **partition_metadata(partitions, "bytes_before"),
+        }
+        if config.dry_run:
+            yield dg.AssetObservation(context.asset_key, metadata=metadata)
+            return
+        yield dg.MaterializeResult(metadata=metadata | _outcome(partitions))
+        if errors := [f"{one['topic']}-{one['partition']}: {one['error']}" for one in partitions if one["error"]]:
+            shown = "; ".join(errors[:SHOWN_ERRORS])
+            raise dg.Failure(
+                f"{len(errors)} of {len(partitions)} logs could not be compacted: {shown}", allow_retries=False
+            )
+
+    return compaction
+
+
+def _outcome(partitions: Sequence[CompactionOfPartition]) -> dict[str, int]:
+    return {
+        "bytes before": sum(one["bytes_before"] for one in partitions),
+        "bytes after": sum(one["bytes_after"] for one in partitions),
+        "records kept": sum(one["records_kept"] for one in partitions),
+        "records dropped": sum(one["records_dropped"] for one in partitions),
+    }
+
+
+def recovery_check_asset(cluster: str) -> dg.AssetsDefinition:
+    """Returns the asset of a cluster's recovery check, and its check."""
+    key = dg.AssetKey([cluster, "recovery_check"])
+
+    # A multi-asset: only one that can be subset may leave out the result of its check, and a dry run has no result.
+    @dg.multi_asset(
+        can_subset=True,
+        name=f"{cluster}__recovery_check",
+        required_resource_keys={cluster},
+        specs=[
+            dg.AssetSpec(
+                key,
+                group_name=maintenance_group(cluster),
+                kinds={"kafka"},
+                description=(
+                    "Walks every segment of every partition: sizes, offsets, CRC-32C. The broker goes on serving. "
+                    "A dry run is an observation of how much there is to read."
+                ),
+            )
+        ],
+        check_specs=[
+            dg.AssetCheckSpec("no_findings", asset=key, description="Every batch is whole and its CRC-32C is right.")
+        ],
+    )
+    def recovery_check(
+        context: dg.AssetExecutionContext, config: MaintenanceConfig
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult | dg.AssetObservation]:
+        """Has the broker verify the logs of the chosen topics."""
+        with failures_in_words():
+            report = resource_of(context, cluster).admin().verify(config.topics, dry_run=config.dry_run)
+        partitions = report["partitions"]
+        to_read = {
+            "segments": sum(one["segments"] for one in partitions),
+            "bytes": sum(one["size_bytes"] for one in partitions),
+        }
+        shown = {"seconds": report["seconds"], **partition_metadata(partitions, "size_bytes")}
+        if config.dry_run:
+            figures = {f"{name} to read": figure for name, figure in to_read.items()}
+            yield dg.AssetObservation(key, metadata={**figures, **shown})
+            return
+        if context.selected_asset_keys:
+            found = {
+                "records": sum(one["records"] for one in partitions),
+                "findings": sum(len(one["findings"]) for one in partitions),
+            }
+            yield dg.MaterializeResult(asset_key=key, metadata={**to_read, **found, **shown})
+        if context.selected_asset_check_keys:
+            yield no_findings(partitions, key)
+
+    return recovery_check
+
+
+def no_findings(partitions: Sequence[VerifiedPartition], asset_key: dg.AssetKey) -> dg.AssetCheckResult:
+    """Returns a result that passes without findings, and else has a line with file and byte for each."""
+    lines = [
+        f"- `{finding['file']}` at byte {finding['position']}: {finding['reason']}"
+        for report in partitions
+        for finding in report["findings"]
+    ]
+    return dg.AssetCheckResult(
+        check_name="no_findings",
+        asset_key=asset_key,
+        passed=not lines,
+        metadata={"findings": dg.MetadataValue.md("\n".join(lines) or "none")},
+    )
+
+
+def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
+    """Returns the asset of the upkeep of a cluster's tables."""
+
+    @dg.asset(
+        name="table_upkeep",
+        key_prefix=cluster,
+        group_name=maintenance_group(cluster),
+        required_resource_keys={cluster},
+        kinds={"deltalake"},
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
+        description=(
+            "Compacts small files, writes checkpoints and removes files that no version names any more, in each table "
+            "of the warehouse, a folder or a bucket, and in its dead letters, while loads go on."
+        ),
+    )
+    def table_upkeep(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+        """Does what each table of the warehouse needs."""
+        tables = _tables(context, resource_of(context, cluster).warehouse_dir)
+        failed: dict[str, str] = {}
+        reports = [report for table in tables for report in _kept(context, table, failed)]
+        if failed:
+            raise dg.Failure(f"{len(failed)} of {len(tables)} tables could not be maintained", metadata=dict(failed))
+        return dg.MaterializeResult(
+            metadata={
+                "files compacted": sum(report.compaction.files_before for report in reports if report.compaction),
+                "files gone": sum(len(report.vacuum.files) for report in reports),
+                "bytes gone": sum(report.vacuum.bytes for report in reports),
+                "tables": report_table([_shown(report) for report in reports]),
+            }
+        )
+
+    return table_upkeep
+
+
+def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
+    """Returns the locations of the warehouse's tables; none, with a warning, where it is not there yet."""
+    try:
+        return [table for table in table_locations(warehouse) if not table.endswith(SKIPPED_SUFFIX)]
+    except FileNotFoundError as error:
+        context.log.warning("there are no tables yet: %s", error)
+        return []
+    except (MillraceError, pa.ArrowException, OSError) as error:
+        raise dg.Failure(f"the tables of {warehouse} can't be listed: {error}") from error
+
+
+def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[UpkeepReport]:
+    """Does what a table needs and returns what was done; notes an error instead of raising it, for the other tables."""
+    try:
+        return upkeep(table, OsFileSystem(), SystemClock(), UpkeepPolicy())
+    except TableNotFoundError as error:
+        context.log.warning("%s", error)
+    except (MillraceError, pa.ArrowException, OSError) as error:
+        if unreadable(table, error).state is State.FOREIGN:
+            context.log.warning("%s is another program's table, which can't be read: %s", table, error)
+            return []
+        context.log.exception("%s could not be maintained", table)
+        failed[table] = str(error)
+    return []
+
+
+def _shown(report: UpkeepReport) -> dict[str, int | str]:
+    compaction = asdict(report.compaction) if report.compaction else {}
+    return {
+        "table": report.table,
+        "files_compacted": compaction.get("files_before", 0),
+        "files_made": compaction.get("files_after", 0),
+        "checkpoint": "none needed" if report.checkpoint_version is None else report.checkpoint_version,
+        "files_gone": len(report.vacuum.files),
+        "bytes_gone": report.vacuum.bytes,
+    }
+
+
+class _Schedule(NamedTuple):
+    name: str
+    asset: str
+    cron: str
+    description: str
+
+
+SCHEDULES = (
+    _Schedule("hourly_retention", "retention", "0 * * * *", "Applies the retention policies of every topic."),
+    _Schedule("hourly_compaction", "compaction", "30 * * * *", "Compacts the logs that are due."),
+    _Schedule("nightly_recovery_check", "recovery_check", "15 3 * * *", "Walks every log of the broker."),
+    _Schedule("nightly_table_upkeep", "table_upkeep", "45 3 * * *", "Compacts, checkpoints and vacuums every table."),
+)
+
+
+def maintenance_schedules(cluster: str) -> list[dg.ScheduleDefinition]:
+    """Returns the schedules of a cluster's maintenance, which run by default."""
+    return [
+        dg.ScheduleDefinition(
+            name=f"{cluster}_{schedule.name}",
+            target=dg.AssetSelection.assets([cluster, schedule.asset]),
+            cron_schedule=schedule.cron,
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description=schedule.description,
+        )
+        for schedule in SCHEDULES
+    ]

@@ -6,5 +6,5 @@
     failures   why a job failed, in words: by an error, or because its process ended
 
 Nothing here knows Dagster except for `child`, which speaks Dagster's Pipes protocol. The run starts and reads the
-process in `defs.loads.child_process`.
+process in `defs.load_process`.
 """

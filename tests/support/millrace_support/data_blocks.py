@@ -26,10 +26,10 @@ from millrace_ops.cli.produce_json import records_of_json
 from millrace_ops.cli.produce_lines import Line
 from millrace_ops.cli.profile import read_profile
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
-from millrace_pipelines.defs.instance.jobs import PruningConfig
-from millrace_pipelines.defs.loads.launchpad import LoadConfig
+from millrace_pipelines.defs.instance import PruningConfig
+from millrace_pipelines.defs.load_assets import LoadConfig
 from millrace_pipelines.defs.maintenance import MaintenanceConfig
-from millrace_pipelines.defs.repairs.config import EraseConfig, ReloadConfig
+from millrace_pipelines.defs.repair_config import EraseConfig, ReloadConfig
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_support.certificates import Authority
 from millrace_support.pages import ROOT, Block, blocks

@@ -1,7 +1,7 @@
 """The asset of the carriers' delays, which a downstream job keeps up to date from the topic of flights."""
 
 from millrace_ops.demo.carrier_delays import carrier_delays
-from millrace_pipelines.defs.downstream.assets import micro_batch_asset
+from millrace_pipelines.defs.downstream import micro_batch_asset
 
 WORKERS = 2
 

@@ -2,21 +2,22 @@
 
 import pytest
 
-from millrace_pipelines.defs.alerts.events import Look
-from millrace_pipelines.defs.alerts.news import (
+from millrace_pipelines.defs.alert_sensor import MAX_ALERTS, SENDING_S, Look, tell
+from millrace_pipelines.defs.alerts import (
+    SHOWN_CHARACTERS,
     Alert,
     Evaluation,
     FailedRun,
     Kind,
     Seen,
     Severity,
+    Webhook,
     alert_of,
     cursor_of,
+    message,
     parse_cursor,
 )
-from millrace_pipelines.defs.alerts.sensor import MAX_ALERTS, SENDING_S, tell
-from millrace_pipelines.defs.alerts.webhook import SHOWN_CHARACTERS, Webhook, message
-from millrace_pipelines.defs.cursors import pack_cursor
+from millrace_pipelines.defs.ticks import pack_cursor
 from millrace_pipelines.http import ServiceUnreachableError
 
 ASSET = "millrace/table/flights"

@@ -5,7 +5,7 @@ import warnings
 import dagster as dg
 
 from millrace_pipelines.defs.cluster import cluster_definitions
-from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.defs.downstream import ConsumerGroupResource
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_support.declared import cluster_of, definitions_of
 

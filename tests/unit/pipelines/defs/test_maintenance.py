@@ -4,10 +4,9 @@ import dagster as dg
 import pytest
 
 from millrace_pipelines.defs.admin_endpoint import MaintenanceRefusedError
-from millrace_pipelines.defs.maintenance import failures_in_words, partition_metadata
-from millrace_pipelines.defs.maintenance_schedules import maintenance_schedules
-from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
+from millrace_pipelines.defs.maintenance import failures_in_words, maintenance_schedules, partition_metadata
 from millrace_pipelines.http import ServiceUnreachableError
+from millrace_pipelines.project import REQUEST_INTERVAL_MS
 
 
 def report(partition, sizes):

@@ -1,6 +1,6 @@
 """Which runs go."""
 
-from millrace_pipelines.defs.instance.old_runs import old_runs
+from millrace_pipelines.defs.old_runs import old_runs
 
 
 def test_the_oldest_go_first_and_needed_ones_stay():

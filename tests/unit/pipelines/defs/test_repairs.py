@@ -10,7 +10,7 @@ from millrace.addresses import LOOPBACK
 from millrace.errors import InvalidConfigError
 from millrace.ports import free_port
 from millrace_pipelines.declaration.checks import Check
-from millrace_pipelines.defs.repairs.config import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
+from millrace_pipelines.defs.repair_config import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
@@ -67,7 +67,7 @@ def test_keys_are_bytes_in_their_format(keys, key_format, expected):
 
 
 def test_checks_that_need_a_broker_fail_no_repair_where_none_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace_pipelines.defs.repairs.mended.Check", [Check.DEAD_LETTERS, Check.LAG])
+    monkeypatch.setattr("millrace_pipelines.defs.repairs.Check", [Check.DEAD_LETTERS, Check.LAG])
     Loads(str(tmp_path / "events")).load((0, 2), [0, 1], values={"key": [b"UA", b"AA"]})
     millrace = MillraceResource(
         bootstrap=f"{LOOPBACK}:{free_port()}",

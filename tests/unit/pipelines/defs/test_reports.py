@@ -2,8 +2,7 @@
 
 import dagster as dg
 
-from millrace_pipelines.defs.maintenance import report_table
-from millrace_pipelines.defs.recovery.assets import no_findings
+from millrace_pipelines.defs.maintenance import no_findings, report_table
 
 KEY = dg.AssetKey("recovery_check")
 CLEAN = {"topic": "events", "partition": 0, "records": 10, "findings": []}

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.defs.downstream import ConsumerGroupResource
 from millrace_pipelines.defs.resources import MillraceResource
 
 VARIABLES = {

@@ -14,8 +14,8 @@ import pytest
 from deltalake import write_deltalake
 
 from millrace_ops.cli.warehouse import app
+from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.upkeep.assets import table_upkeep_asset
 from millrace_pipelines.warehouse.errors import QueryError
 from millrace_pipelines.warehouse.tables.find import describe_all, find_tables, table_locations
 from millrace_pipelines.warehouse.tables.places import State, places_below

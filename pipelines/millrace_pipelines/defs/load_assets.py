@@ -1,0 +1,201 @@
+"""The assets of topics, tables and dead letters, and the step that loads tables.
+
+    CLUSTER/topic/NAME (external) ──> CLUSTER/table/NAME ──> CLUSTER/dead_letters/NAME (external)
+                                            │
+                                            one run loads all selected tables in one process and one Spark session
+
+Each table is reported by itself, and its failure stops no other. Dagster repeats a step as a whole, and one step loads
+all tables: so another attempt, or a re-execution from the failure, loads only those that failed (`left_to_load`).
+"""
+
+# Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import dagster as dg
+from pydantic import Field
+
+from millrace.errors import SetupError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.keys import step_keys, under_own_keys
+from millrace_pipelines.defs.load_checks import report_checks
+from millrace_pipelines.defs.load_due import left_to_load, noting_failures
+from millrace_pipelines.defs.load_events import Event, asset_events, load_previews
+from millrace_pipelines.defs.load_process import Context, Outcome, run_jobs
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.runs.failures import Failed
+from millrace_pipelines.runs.jobs import LoadJob
+from millrace_pipelines.warehouse.load.attempts import LoadAttempts
+from millrace_pipelines.warehouse.load.options import LoadOptions
+
+SPARK_POOL = "spark"  # the instance limits it to one run: a Spark session takes all cores that it is given
+
+Specs = list[dg.AssetSpec | dg.AssetsDefinition]
+
+
+class LoadConfig(dg.Config):
+    """The options of one run of loads; they hold for every table that it loads."""
+
+    max_records_per_run: int | None = Field(
+        default=None, ge=1, description="The largest number of offsets for each table; by default as declared."
+    )
+    accept_lost_offsets: bool = Field(
+        default=False,
+        description="Go on past offsets that retention deleted before they were loaded, or that the log has lost, or "
+        "holds in a damaged batch.",
+    )
+    accept_recreated_topic: bool = Field(
+        default=False, description="Go on with a topic that was deleted and created again, in a new ledger."
+    )
+    accept_truncated_log: bool = Field(
+        default=False, description="Go on where a log ends below, or differs from, what was loaded, in a new ledger."
+    )
+    accept_keyless_records: bool = Field(default=False, description="Leave records without a key out of an upsert.")
+    spark: dict[str, str] = Field(default={}, description="Settings of Spark for this run.")
+    dry_run: bool = Field(default=False, description="Report what would be loaded, and change nothing.")
+
+    def applied(self, options: LoadOptions) -> LoadOptions:
+        """Returns a table's options with those of the run."""
+        return replace(
+            options,
+            max_records_per_run=self.max_records_per_run or options.max_records_per_run,
+            accept_lost_offsets=self.accept_lost_offsets,
+            accept_recreated_topic=self.accept_recreated_topic,
+            accept_truncated_log=self.accept_truncated_log,
+            accept_keyless_records=self.accept_keyless_records,
+        )
+
+
+def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str) -> LoadOptions:
+    """Returns the options of a load, or a reload, by a run."""
+    declared = table.declared
+    return LoadOptions(
+        topic=table.topic,
+        bootstrap=millrace.bootstrap,
+        client_config=millrace.client_config or None,
+        table=millrace.table_dir(table.location or table.topic),
+        schema=table.schema or millrace.schema_file(table.topic),
+        columns=declared.columns,
+        isolation=declared.isolation,
+        mode=declared.mode,
+        compression=declared.compression,
+        group=declared.group,
+        max_records_per_run=declared.max_records_per_run,
+        run_id=run_id,
+    )
+
+
+def noting_attempts(
+    context: Context, directory: str, jobs: Sequence[LoadJob], outcomes: Iterable[tuple[str, Outcome]]
+) -> Iterator[tuple[str, Outcome]]:
+    """Yields the outcomes as they are, and adds each to its table's file; a file that can't be written is a warning."""
+    by_key = {job.key: job.options for job in jobs}
+    for key, outcome in outcomes:
+        options = by_key[key]
+        path = os.path.join(directory, f"{key.replace('/', '.')}.prom")
+        try:
+            LoadAttempts(options.table, options.topic).note(
+                path, outcome.error if isinstance(outcome, Failed) else None
+            )
+        except SetupError as error:
+            context.log.warning("load_metrics: %s", error)
+        yield key, outcome
+
+
+def cluster_assets(cluster: DeclaredCluster) -> Specs:
+    """Returns the assets of a cluster's topics, tables and dead letters."""
+    topics = [_topic_spec(table) for table in cluster.tables]
+    letters = [_dead_letters_spec(table) for table in cluster.loaded if table.schema is not None]
+    return [*topics, *letters, *([_loads(cluster)] if cluster.loaded else [])]
+
+
+def load_name(cluster: str) -> str:
+    """Returns the name of the step that loads tables."""
+    return f"{cluster}_load_tables"
+
+
+def _topic_spec(table: DeclaredTable) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        table.keys.topic,
+        group_name=table.asset_group,
+        kinds={"kafka", "topic"},
+        owners=table.declared.owners,
+        tags=table.declared.tags,
+        description=f"The topic {table.topic}. Producers fill it; a sensor reports its offsets as they move.",
+    )
+
+
+def _table_spec(table: DeclaredTable) -> dg.AssetSpec:
+    keys = step_keys(table.keys)
+    records = "typed columns beside the raw envelope" if table.schema else "the raw envelope"
+    return dg.AssetSpec(
+        keys.table,
+        deps=[keys.topic],
+        group_name=table.asset_group,
+        kinds={"spark", "deltalake", "table"},
+        owners=table.declared.owners,
+        tags=table.declared.tags,
+        skippable=True,
+        description=f"The records of the topic {table.topic} as a Delta table: {records}. A run loads what is new "
+        "since the offsets in the table, and commits rows and offsets at once; one that finds nothing new is an "
+        "observation.",
+    )
+
+
+def _dead_letters_spec(table: DeclaredTable) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        table.keys.dead_letters,
+        deps=[table.keys.table],
+        group_name=table.asset_group,
+        kinds={"deltalake", "dead_letters"},
+        owners=table.declared.owners,
+        tags=table.declared.tags,
+        description=f"The records of the topic {table.topic} that do not fit its schema, each with the reason.",
+    )
+
+
+def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
+    by_key: Mapping[dg.AssetKey, DeclaredTable] = {table.keys.table: table for table in cluster.loaded}
+
+    @dg.multi_asset(
+        name=load_name(cluster.name),
+        specs=[_table_spec(table) for table in cluster.loaded],
+        can_subset=True,
+        pool=SPARK_POOL,
+        required_resource_keys={cluster.name},
+    )
+    def load_tables(context: dg.AssetExecutionContext, config: LoadConfig) -> Iterator[Event]:
+        """Loads the selected tables up to the end offsets that their topics have when each load begins."""
+        millrace = resource_of(context, cluster.name)
+        left = left_to_load(context)
+        jobs = [
+            LoadJob(
+                key=key.to_user_string(),
+                options=config.applied(table_options(by_key[key], millrace, context.run.run_id)),
+            )
+            for key in sorted(left)
+        ]
+        if config.dry_run:
+            yield from load_previews(context, jobs, OsFileSystem())
+            return
+        if not context.retry_number:  # a re-execution has planned the checks of all tables, and Dagster skips these
+            report_checks(context, millrace, [by_key[key] for key in sorted(context.selected_asset_keys - set(left))])
+        outcomes = run_jobs(
+            context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
+        )
+        if millrace.load_metrics:
+            outcomes = noting_attempts(context, millrace.load_metrics, jobs, outcomes)
+        loaded: list[DeclaredTable] = []
+        try:
+            for event in asset_events(context, noting_failures(context, outcomes)):
+                yield event
+                if isinstance(event, dg.MaterializeResult) and event.asset_key is not None:
+                    loaded.append(by_key[event.asset_key])
+        except dg.Failure:
+            report_checks(context, millrace, loaded)
+            raise
+
+    return under_own_keys(load_tables, [key for table in cluster.loaded for key in table.keys])

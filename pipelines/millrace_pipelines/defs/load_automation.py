@@ -1,0 +1,277 @@
+"""What happens to tables without a person: the sensors and schedules of loads and audits.
+
+CLUSTER_new_records     requests loads of the tables that lack records
+CLUSTER_table_lag       reports the lag of tables
+CLUSTER_table_history   reports commits which no run of Dagster reported, with the checks that follow a load
+CLUSTER_load_…          a schedule for each cron schedule that tables share, so that one run loads them all
+CLUSTER_nightly_audit, CLUSTER_bounds    the checks that follow no load
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import dagster as dg
+
+from millrace.client.fetched import IsolationLevel
+from millrace.clock import SystemClock
+from millrace.errors import MillraceError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.defs.load_checks import check_evaluations, checks_of
+from millrace_pipelines.defs.load_due import (
+    LedgerReader,
+    Standing,
+    TableLedger,
+    decide_loads,
+    lag_cursor,
+    lag_report,
+    lag_summary,
+    lags_of,
+    load_runs,
+    standing,
+)
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT
+from millrace_pipelines.defs.table_history import InstanceRuns, TableAsset, cursor_of, look, parse_cursor
+from millrace_pipelines.defs.ticks import failing_in_words
+from millrace_pipelines.defs.topic_checks import checked_topics, topics_as_declared
+from millrace_pipelines.defs.topic_offsets import Look, TopicOffsets, read_topic_offsets
+from millrace_pipelines.defs.topic_sensor import left_out, log_failed
+from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+
+RUNNING = dg.DefaultScheduleStatus.RUNNING
+BOUNDS = (Check.FRESHNESS, Check.LAG)
+# The queue starts runs with a higher priority first, and those that a person launches have 0.
+BEHIND_PEOPLE = {"dagster/priority": "-1"}
+LEDGERS = LedgerReader()
+LEVELS: Mapping[Isolation, IsolationLevel] = {
+    Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
+    Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
+}
+CHECKED_AT_ONCE = 20  # tables; their checks read their newest files, and a tick has a minute
+
+
+def load_selection(tables: list[DeclaredTable]) -> dg.AssetSelection:
+    """Returns the loads of tables, and the checks that each load is followed by."""
+    loads = dg.AssetSelection.assets(*(table.keys.table for table in tables)).without_checks()
+    return loads | checks_of(tables, *AFTER_EACH_LOAD)
+
+
+def table_schedules(cluster: DeclaredCluster) -> list[dg.ScheduleDefinition]:
+    """Returns the schedules of loads, of the nightly audit, and of the checks of bounds; they run by default."""
+    loaded = list(cluster.loaded)
+    bounded = [table for table in loaded if table.declared.freshness or table.declared.lag_bound]
+    schedules = [_load_schedule(cluster.name, cron, tables) for cron, tables in _by_cron(loaded)]
+    if loaded:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=f"{cluster.name}_nightly_audit",
+                target=checks_of(loaded, *AT_NIGHT),
+                cron_schedule="15 4 * * *",
+                default_status=RUNNING,
+                description="Audits each whole table against its history and its topic, and reads some of its files.",
+            )
+        )
+    topics = checked_topics(cluster)
+    if bounded or topics:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=f"{cluster.name}_bounds",
+                target=checks_of(bounded, *BOUNDS) | topics_as_declared(topics),
+                cron_schedule="*/15 * * * *",
+                default_status=RUNNING,
+                description="Checks freshness and lag of tables with a bound, also while nothing is loaded, and topics "
+                "against their declarations.",
+            )
+        )
+    return schedules
+
+
+def _by_cron(tables: list[DeclaredTable]) -> list[tuple[str, list[DeclaredTable]]]:
+    by_cron = defaultdict(list)
+    for table in tables:
+        if table.declared.schedule is not None:
+            by_cron[table.declared.schedule].append(table)
+    return sorted(by_cron.items())
+
+
+def _load_schedule(cluster: str, cron: str, tables: list[DeclaredTable]) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=f"{cluster}_load_{zlib.crc32(cron.encode()):08x}",
+        target=load_selection(tables),
+        cron_schedule=cron,
+        default_status=RUNNING,
+        description=f"Loads the tables with the schedule {cron}: {', '.join(table.topic for table in tables)}.",
+    )
+
+
+def load_sensors(cluster: DeclaredCluster) -> list[dg.SensorDefinition]:
+    """Returns the sensors of a cluster's loads, none where no topic becomes a table."""
+    return [new_records_sensor(cluster), table_lag_sensor(cluster)] if cluster.loaded else []
+
+
+def new_records_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
+    """Returns the sensor that loads tables without a schedule; it runs by default where one has a lag bound."""
+    tables = [table for table in cluster.loaded if table.declared.schedule is None]
+    is_bounded = any(table.declared.lag_bound for table in tables)
+
+    @dg.sensor(
+        name=f"{cluster.name}_new_records",
+        target=load_selection(list(cluster.loaded)),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING if is_bounded else dg.DefaultSensorStatus.STOPPED,
+        required_resource_keys={cluster.name},
+        description="Loads all tables that lack records, or as many as their lag_bound says, in one run; tables with a "
+        "schedule are left to it. After a load that failed, a table waits ten minutes. Loads that a person launches go "
+        "first.",
+    )
+    def new_records(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Compares the topics with the tables; the runs are asked for first, as they change the tables.
+
+        Runs have no key: Dagster remembers keys, and would drop a repeated load.
+        """
+        keys = {table.keys.table: table for table in tables}
+        runs = load_runs(context.instance, keys, SystemClock().now_ms())
+        seen = look_at_tables(resource_of(context, cluster.name), tables)
+        log_failed(context, seen.look)
+        decision = decide_loads(
+            {table.topic: seen.standings[table.topic].bounded(table.declared.lag_bound)
+             for table in tables if table.topic in seen.standings},
+            under_way={keys[key].topic for key in runs.under_way},
+            failed_lately={keys[key].topic for key in runs.failed_lately},
+        )  # fmt: skip
+        requested = [table for table in tables if table.topic in decision.requested]
+        return dg.SensorResult(
+            run_requests=[load_request(requested)] if requested else [],
+            skip_reason=None if requested else decision.summary + left_out(seen.look),
+        )
+
+    return new_records
+
+
+def load_request(tables: Iterable[DeclaredTable]) -> dg.RunRequest:
+    """Returns the request of one run that loads these tables, and checks what it added to each."""
+    tables = list(tables)
+    return dg.RunRequest(
+        asset_selection=[table.keys.table for table in tables],
+        asset_check_keys=[
+            dg.AssetCheckKey(table.keys.table, check.value) for table in tables for check in AFTER_EACH_LOAD
+        ],
+        tags=BEHIND_PEOPLE,
+    )
+
+
+def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
+    """Returns the sensor that observes the lag of tables; it runs by default."""
+
+    @dg.sensor(
+        name=f"{cluster.name}_table_lag",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={cluster.name},
+        description="Observes how many records a load of each table would read now, as long as there are any.",
+    )
+    def table_lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Reports the lag of each table that lags, or has just caught up; a topic without a table has none."""
+        seen = look_at_tables(resource_of(context, cluster.name), cluster.loaded)
+        log_failed(context, seen.look)
+        lags = {name: one.lag for name, one in seen.standings.items() if seen.ledgers[name] is not None}
+        report = lag_report(lags_of(context.cursor), lags)
+        keys = {table.topic: table.keys.table for table in cluster.loaded}
+        return dg.SensorResult(
+            asset_events=[
+                dg.AssetObservation(asset_key=keys[name], metadata={"lag": lag})
+                for name, lag in report.observed.items()
+            ],
+            skip_reason=lag_summary(lags) + left_out(seen.look),
+            cursor=lag_cursor(report.seen),
+        )
+
+    return table_lag
+
+
+class Tables(NamedTuple):
+    """What a look at topics and their tables found, by topic; `standings` lacks topics that can't be looked at."""
+
+    look: Look
+    ledgers: Mapping[str, TableLedger]
+    standings: Mapping[str, Standing]
+
+
+def look_at_tables(millrace: MillraceResource, tables: Iterable[DeclaredTable]) -> Tables:
+    """Looks at tables, and then at the offsets that a load would read: at the isolation that each table declares.
+
+    The ledgers are read first: a load that commits meanwhile makes no table seem ahead of its topic.
+    """
+    tables = list(tables)
+    ledgers = {table.topic: LEDGERS.read(millrace.table_dir(table.location or table.topic)) for table in tables}
+    looks: dict[Isolation, Look] = {}
+    with failing_in_words(), millrace.cluster() as client:
+        for isolation in {table.declared.isolation for table in tables}:
+            looks[isolation] = read_topic_offsets(client, LEVELS[isolation])
+    standings = {
+        table.topic: standing(offsets, ledgers[table.topic])
+        for table in tables
+        if (offsets := looks[table.declared.isolation].topics.get(table.topic)) is not None
+    }
+    return Tables(_merged(looks.values()), ledgers, standings)
+
+
+def _merged(looks: Iterable[Look]) -> Look:
+    topics: dict[str, TopicOffsets] = {}
+    failed: dict[str, str] = {}
+    for one in looks:
+        topics |= one.topics
+        failed |= one.failed
+    return Look(topics, failed)
+
+
+def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
+    """Returns the sensor, which runs by default."""
+
+    @dg.sensor(
+        name=f"{cluster.name}_table_history",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={cluster.name},
+        description="Reports the loads, reloads, replays and erasures that the command line made, by the tables' "
+        "history, and those of dead letters.",
+    )
+    def table_history(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        """Looks at each table, and at its dead letters."""
+        millrace = resource_of(context, cluster.name)
+        assets = []
+        for table in cluster.loaded:
+            location = millrace.table_dir(table.location or table.topic)
+            assets.append(TableAsset(location, table.keys.table, topic=table.keys.topic))
+            if table.schema is not None:
+                assets.append(TableAsset(dead_letters_dir(location), table.keys.dead_letters))
+        positions = parse_cursor(context.cursor)
+        seen = look(InstanceRuns(context.instance), assets, positions, OsFileSystem())
+        for location, error in seen.damaged.items():
+            context.log.error("%s can't be read: %s", location, error)
+        if not seen.events and seen.positions == positions:
+            return dg.SkipReason("no table has a commit that is not reported")
+        reported = {event.asset_key for event in seen.events}
+        tables = [table for table in cluster.loaded if table.keys.table in reported]
+        checks = [check for table in tables[:CHECKED_AT_ONCE] for check in _checks(context, table, millrace)]
+        return dg.SensorResult(asset_events=[*seen.events, *checks], cursor=cursor_of(seen.positions))
+
+    return table_history
+
+
+def _checks(
+    context: dg.SensorEvaluationContext, table: DeclaredTable, millrace: MillraceResource
+) -> list[dg.AssetCheckEvaluation]:
+    """Returns the checks that follow a load; none where they can't be made, as where no broker answers."""
+    try:
+        return list(check_evaluations(table, millrace, AFTER_EACH_LOAD))
+    except MillraceError as error:
+        context.log.warning("the checks of the table %s can't be made: %s", table.topic, error)
+        return []

@@ -1,0 +1,304 @@
+"""The jobs that mend tables: reload, backfill, replay, erase; and reloads by the day.
+
+A job is one step on the tables of the topics it is given, which are mended one after the other; one that fails stops no
+other, and the step fails at the end. What a job commits is a materialization of the table's asset; a dry run, and a job
+that finds nothing to do, is an observation.
+
+The checks of a table belong to its newest materialization: without new ones, its page would show none until the next
+load. So all of its checks are made again. One that can't be made, such as one that asks a broker which does not answer,
+is a warning in the log of the run, since the commit stands.
+
+Reloads by the day are a target for each table with a partition for each day, in UTC. A range of days that is chosen in
+the UI is one run, and one reload: of the records from the first one of the range's first day up to the first one after
+its last day, by the records' timestamps (`ledger.selection`). Loads are no such partitions: they go by offsets.
+"""
+
+# Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+import dagster as dg
+
+from millrace.errors import MillraceError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.keys import step_key, under_own_keys
+from millrace_pipelines.defs.load_assets import SPARK_POOL, table_options
+from millrace_pipelines.defs.load_checks import check_evaluations
+from millrace_pipelines.defs.load_events import PREVIEW, Event, asset_events, load_previews, step_failure
+from millrace_pipelines.defs.load_process import Context, run_jobs
+from millrace_pipelines.defs.maintenance import failures_in_words
+from millrace_pipelines.defs.repair_config import BackfillConfig, DaysConfig, EraseConfig, ReloadConfig, ReplayConfig
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.defs.table_metadata import loaded_metadata
+from millrace_pipelines.runs.failures import Failed, failure_of
+from millrace_pipelines.runs.jobs import ReloadJob
+from millrace_pipelines.warehouse.dead_letters.letters import Selection as LetterSelection
+from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.replay import ReplayOptions, ReplayReport, replay
+from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+
+Logged = dg.AssetMaterialization | dg.AssetObservation
+Metadata: TypeAlias = "Mapping[str, dg.RawMetadataValue]"
+AT_ONCE = 0
+
+
+def report_mended(context: Context, millrace: MillraceResource, table: DeclaredTable, event: Logged) -> None:
+    """Reports what became of a table, and the results of its checks where it was changed."""
+    context.log_event(event)
+    if isinstance(event, dg.AssetObservation):
+        return
+    try:
+        for evaluation in check_evaluations(table, millrace, Check):
+            context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type leaves these out, its code does not
+    except MillraceError as error:
+        context.log.warning("%s: not all checks were made: %s", table.keys.table.to_user_string(), error)
+
+
+def repair_jobs(cluster: DeclaredCluster) -> list[dg.JobDefinition]:
+    """Returns the jobs of a cluster, none where no topic becomes a table."""
+    if not cluster.loaded:
+        return []
+    return [_reload_job(cluster), _backfill_job(cluster), _replay_job(cluster), _erase_job(cluster)]
+
+
+def _reload_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_reload_range", required_resource_keys={cluster.name}, pool=SPARK_POOL)
+    def reload_range(context: dg.OpExecutionContext, config: ReloadConfig) -> None:
+        """Reads a part of topics again, and replaces what their tables have of it."""
+        _reload(context, cluster, config)
+
+    @dg.job(
+        name=f"{cluster.name}_reload",
+        tags=cluster.tags,
+        executor_def=dg.in_process_executor,
+        description="Read a part of topics again, by offsets or times, and replace what their tables have of it.",
+    )
+    def reload() -> None:
+        reload_range()
+
+    return reload
+
+
+def _backfill_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_backfill_tables", required_resource_keys={cluster.name}, pool=SPARK_POOL)
+    def backfill_tables(context: dg.OpExecutionContext, config: BackfillConfig) -> None:
+        """Loads what lies below the first offsets of tables."""
+        _reload(context, cluster, config)
+
+    @dg.job(
+        name=f"{cluster.name}_backfill",
+        tags=cluster.tags,
+        executor_def=dg.in_process_executor,
+        description="Load what lies below the first offsets of tables, such as logs that were imported later.",
+    )
+    def backfill() -> None:
+        backfill_tables()
+
+    return backfill
+
+
+def _reload(context: dg.OpExecutionContext, cluster: DeclaredCluster, config: ReloadConfig | BackfillConfig) -> None:
+    millrace = resource_of(context, cluster.name)
+    with failures_in_words():
+        tables, selection = config.tables(cluster), config.selection()
+    by_key = {table.keys.table: table for table in tables}
+    jobs = [
+        ReloadJob(
+            key=key.to_user_string(),
+            options=config.applied(table_options(table, millrace, context.run.run_id)),
+            selection=selection,
+        )
+        for key, table in by_key.items()
+    ]
+    if config.dry_run:
+        for observation in load_previews(context, jobs, OsFileSystem()):
+            context.log_event(observation)
+        return
+    outcomes = run_jobs(
+        context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
+    )
+    for event in asset_events(context, outcomes):
+        logged = _logged(event)
+        report_mended(context, millrace, by_key[logged.asset_key], logged)
+
+
+def _logged(event: Event) -> Logged:
+    """Returns an event of an asset as one that a step of a job without assets logs."""
+    if isinstance(event, dg.AssetObservation):
+        return event
+    assert event.asset_key is not None
+    return dg.AssetMaterialization(event.asset_key, metadata=event.metadata)
+
+
+def _replay_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_replay_letters", required_resource_keys={cluster.name})
+    def replay_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
+        """Appends the dead letters that decode now to the rows."""
+        millrace = resource_of(context, cluster.name)
+        selection = LetterSelection(config.reason, config.partition, config.from_offset, config.until_offset)
+
+        def mend(table: DeclaredTable) -> Logged:
+            options = ReplayOptions(
+                table=_location(table, millrace),
+                schema=config.corrected_schema or table.schema or millrace.schema_file(table.topic),
+                selection=selection,
+                dry_run=config.dry_run,
+                run_id=context.run.run_id,
+            )
+            return _replayed(table, replay(options))
+
+        with failures_in_words():
+            tables = config.tables(cluster)
+        _mend_each(context, millrace, tables, mend)
+
+    @dg.job(
+        name=f"{cluster.name}_replay",
+        tags=cluster.tags,
+        executor_def=dg.in_process_executor,
+        description="Append dead letters that decode now to the rows of their tables, each exactly once.",
+    )
+    def replay_job() -> None:
+        replay_letters()
+
+    return replay_job
+
+
+def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_erase_keys", required_resource_keys={cluster.name})
+    def erase_keys(context: dg.OpExecutionContext, config: EraseConfig) -> None:
+        """Erases all records of some keys from tables and their dead letters."""
+        millrace, fs = resource_of(context, cluster.name), OsFileSystem()
+
+        def mend(table: DeclaredTable) -> Logged:
+            location = _location(table, millrace)
+            report = erase(location, keys, fs, dry_run=config.dry_run, run_id=context.run.run_id)
+            shown: dict[str, dg.RawMetadataValue] = {}
+            if config.vacuum:
+                gone = vacuum(location, fs, retention_hours=AT_ONCE, dry_run=config.dry_run)
+                shown["files removed" if not config.dry_run else "files to remove"] = len(gone.files)
+            return _erased(table, report, shown)
+
+        with failures_in_words():
+            tables, keys = config.tables(cluster), config.key_bytes()
+        _mend_each(context, millrace, tables, mend)
+
+    @dg.job(
+        name=f"{cluster.name}_erase",
+        tags=cluster.tags,
+        executor_def=dg.in_process_executor,
+        description="Erase all records of some keys from tables and their dead letters, and the files that had them. "
+        "The topic keeps its records: send it a tombstone for each key.",
+    )
+    def erase_job() -> None:
+        erase_keys()
+
+    return erase_job
+
+
+def _mend_each(
+    context: dg.OpExecutionContext,
+    millrace: MillraceResource,
+    tables: list[DeclaredTable],
+    mend: Callable[[DeclaredTable], Logged],
+) -> None:
+    """Mends each table and logs what was done; at the end raises dg.Failure with the sentences of those that failed."""
+    failed: dict[str, Failed] = {}
+    for table in tables:
+        try:
+            report_mended(context, millrace, table, mend(table))
+        except MillraceError as error:
+            failed[table.keys.table.to_user_string()] = failure_of(error)
+    if failed:
+        raise step_failure(failed, len(tables))
+
+
+def _location(table: DeclaredTable, millrace: MillraceResource) -> str:
+    return millrace.table_dir(table.location or table.topic)
+
+
+def _replayed(table: DeclaredTable, report: ReplayReport) -> Logged:
+    metadata: dict[str, dg.RawMetadataValue] = {
+        "letters selected": report.selected,
+        "letters to replay" if report.dry_run else "letters replayed": report.replayed,
+        "letters that stay": dict(report.staying) or "none",
+    }
+    return _event(table, report.table, report.versions[-1] if report.versions else None, metadata, report.dry_run)
+
+
+def _erased(table: DeclaredTable, report: EraseReport, shown: Metadata) -> Logged:
+    what = "to erase" if report.dry_run else "erased"
+    metadata: dict[str, dg.RawMetadataValue] = {
+        f"rows {what}": report.rows,
+        f"dead letters {what}": report.dead_letters,
+        "dead letters of loads under way, which stay": report.left,
+        "files with the keys": report.files,
+        **shown,
+    }
+    return _event(table, report.table, report.version, metadata, report.dry_run)
+
+
+def _event(table: DeclaredTable, location: str, version: int | None, metadata: Metadata, dry_run: bool) -> Logged:
+    if version is None:
+        return dg.AssetObservation(table.keys.table, description=PREVIEW if dry_run else None, metadata=metadata)
+    shown = loaded_metadata(location, version, OsFileSystem(), topic=table.keys.topic)
+    return dg.AssetMaterialization(table.keys.table, metadata={**shown, **metadata})
+
+
+def reloads_by_day(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
+    """Returns the targets of a cluster's tables, none where no topic becomes a table."""
+    if not cluster.loaded:
+        return []
+    by_key: Mapping[dg.AssetKey, DeclaredTable] = {table.keys.reload: table for table in cluster.loaded}
+
+    @dg.multi_asset(
+        name=f"{cluster.name}_reload_days",
+        specs=[_spec(cluster.name, table) for table in cluster.loaded],
+        partitions_def=dg.DailyPartitionsDefinition(start_date=cluster.reload_since.isoformat(), end_offset=1),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        can_subset=True,
+        pool=SPARK_POOL,
+        required_resource_keys={cluster.name},
+    )
+    def reload_days(context: dg.AssetExecutionContext, config: DaysConfig) -> Iterator[Event]:
+        """Reloads the days that are chosen, in each of the selected tables."""
+        millrace, days = resource_of(context, cluster.name), context.partition_time_window
+        selection = Selection.of_times(days.start, days.end)
+        jobs = [
+            ReloadJob(
+                key=key.to_user_string(),
+                options=config.applied(table_options(by_key[key], millrace, context.run.run_id)),
+                selection=selection,
+            )
+            for key in sorted(context.selected_asset_keys)
+        ]
+        if config.dry_run:
+            yield from load_previews(context, jobs, OsFileSystem())
+            return
+        outcomes = run_jobs(
+            context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
+        )
+        for event in asset_events(context, outcomes):
+            yield event
+            if isinstance(event, dg.MaterializeResult) and event.asset_key is not None:
+                table = by_key[event.asset_key]
+                reloaded = dg.AssetMaterialization(table.keys.table, metadata=event.metadata)
+                report_mended(context, millrace, table, reloaded)
+
+    return [under_own_keys(reload_days, by_key)]
+
+
+def _spec(cluster: str, table: DeclaredTable) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        step_key(table.keys.reload),
+        group_name=f"{cluster}_reload",
+        kinds={"spark", "deltalake", "reload"},
+        owners=table.declared.owners,
+        tags=table.declared.tags,
+        skippable=True,
+        description=f"Reads days of the topic {table.topic} again, and replaces what the table has of them, in one "
+        "commit.",
+    )

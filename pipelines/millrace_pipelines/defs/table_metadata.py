@@ -1,0 +1,264 @@
+"""What the UI shows of a table: its size, columns, place, newest rows and code, from its log and its newest files.
+
+Keys that begin with `dagster/` are those that the UI knows: it shows the columns on a page of their own, and draws row
+counts. Numbers are integers, so that the UI draws them over time.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Field
+from millrace_pipelines.defs.table_preview import preview
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.warehouse.delta.commits import read_commit
+from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.load.history import TableCommit, described, newest_load
+from millrace_pipelines.warehouse.payload.event_time import EventTime
+from millrace_pipelines.warehouse.payload.schema import PayloadSchema
+from millrace_pipelines.warehouse.payload.types import type_text
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
+from millrace_pipelines.warehouse.tables.open import own_schema
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "topic": "The record's topic.",
+    "partition": "The record's partition.",
+    "offset": "The record's offset in its partition.",
+    "timestamp": "The record's time; null where it has none.",
+    "key": "The record's key.",
+    "value": "The record's value as it came.",
+    "headers": "The record's headers.",
+}
+LETTER_DESCRIPTIONS: Mapping[str, str] = {
+    "error": "Why the record is no row.",
+    "reason": "The kind of error, by which letters are selected.",
+    "schema_id": "The id of the registered schema that the value names.",
+    "load_id": "The load that met the record.",
+    "ledger": "The ledger of that load.",
+    "replay": "The number of the replay that made a row of the record; null where it waits.",
+    "timestamp_ms": "The record's own time where it is outside of the years 1 to 9999; else null.",
+    "header_keys": "The keys of the record's headers as they are, where one is null or not UTF-8; else null.",
+}
+VALUE = "value"
+ROW_COUNT = "dagster/row_count"
+COLUMN_SCHEMA = "dagster/column_schema"
+COLUMN_LINEAGE = "dagster/column_lineage"
+TABLE_NAME = "dagster/table_name"
+URI = "dagster/uri"
+STORAGE_KIND = "dagster/storage_kind"
+TABLE_ID = "table id"
+COMMITTED_VERSION = "committed version"
+
+Metadata = dict[str, dg.MetadataValue]
+CODE_REFERENCES = "dagster/code_references"
+
+
+def column_schema(
+    columns: pa.Schema, payload: PayloadSchema | None, *, one_row_per_key: bool = False
+) -> dg.TableSchema:
+    """Returns the columns with their types, as declarations write them, and what each of them holds.
+
+    Args:
+        columns: The table's columns.
+        payload: The declared schema that the table keeps; None for raw records and for dead letters.
+        one_row_per_key: Whether the table has the newest record of each key.
+    """
+    return dg.TableSchema(
+        columns=[_column(field, payload) for field in columns],
+        constraints=dg.TableConstraints(other=["one row for each key"] if one_row_per_key else []),
+    )
+
+
+def column_lineage(columns: pa.Schema, payload: PayloadSchema, topic: dg.AssetKey) -> dg.TableColumnLineage:
+    """Returns what each column of a typed table is made of: a part of the record, or a field of its value.
+
+    A field is named by its path, as in `value.carrier`.
+    """
+    return dg.TableColumnLineage(
+        {
+            field.name: [dg.TableColumnDep(asset_key=topic, column_name=_source(field.name, payload.event_time))]
+            for field in columns
+        }
+    )
+
+
+def _column(field: Field, payload: PayloadSchema | None) -> dg.TableColumn:
+    return dg.TableColumn(
+        field.name,
+        type_text(field.type),
+        description=_description(field.name, payload),
+        constraints=dg.TableColumnConstraints(nullable=field.nullable),
+    )
+
+
+def _description(name: str, payload: PayloadSchema | None) -> str | None:
+    if name in DESCRIPTIONS:
+        return DESCRIPTIONS[name]
+    if payload is None:
+        return LETTER_DESCRIPTIONS.get(name)
+    if _is_partition_column(name, payload.event_time):
+        return (
+            f"The {name.removeprefix('event_')} of {_source(name, payload.event_time)}, by which files are in folders."
+        )
+    return f"The field {name} of the record's value."
+
+
+def _source(name: str, event_time: EventTime | None) -> str:
+    """Returns the part of a record that a column is made of."""
+    if event_time is not None and _is_partition_column(name, event_time):
+        name = event_time.column
+    return name if name in ENVELOPE_COLUMNS else f"{VALUE}.{name}"
+
+
+def _is_partition_column(name: str, event_time: EventTime | None) -> bool:
+    return event_time is not None and name == event_time.partition_field.name
+
+
+def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
+    """Returns what is shown of a table of rows or of dead letters.
+
+    It costs about the same however many rows the table has: the log says how many there are, and ten rows are read.
+
+    Args:
+        table: The version that is shown.
+        fs: The disk.
+        topic: The asset of the table's topic, for the lineage of typed columns; None leaves it out.
+
+    Raises:
+        WarehouseError: The table's log, or that of its dead letters, can't be read.
+    """
+    payload = own_schema(table)
+    shown: Metadata = {
+        ROW_COUNT: dg.MetadataValue.int(rows_of(table)),
+        COLUMN_SCHEMA: dg.MetadataValue.table_schema(
+            column_schema(table.schema, payload, one_row_per_key=mode_of(table) is Mode.UPSERT)
+        ),
+        TABLE_NAME: dg.MetadataValue.text(os.path.basename(table.location)),
+        URI: dg.MetadataValue.text(uri_of(table.location)),
+        "newest rows": dg.MetadataValue.md(preview(table)),
+        STORAGE_KIND: dg.MetadataValue.text("deltalake"),
+        "table files": dg.MetadataValue.int(table.add_actions().num_rows),
+        "table bytes": dg.MetadataValue.int(total(table, "size_bytes")),
+        "table version": dg.MetadataValue.int(table.version),
+        TABLE_ID: dg.MetadataValue.text(table.id),
+    }
+    if payload is not None and topic is not None:
+        shown[COLUMN_LINEAGE] = dg.MetadataValue.column_lineage(column_lineage(table.schema, payload, topic))
+    if not _has_letters(table):
+        dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+        shown["dead letters in total"] = dg.MetadataValue.int(0 if dead_letters is None else rows_of(dead_letters))
+        shown["dead letters that wait"] = dg.MetadataValue.int(waiting_letters(dead_letters))
+    if (load := newest_load(table)) is not None and load.records_per_second is not None:
+        shown["records per second"] = dg.MetadataValue.int(load.records_per_second)
+    return shown
+
+
+def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
+    """Returns what is shown of the commit of a version, and then of the table as it is.
+
+    Dagster keeps the order. Raises what `table_metadata` raises.
+    """
+    table = Table.load(location, fs)
+    commit = read_commit(table, version)
+    done = {} if commit is None else commit_metadata(table, described(commit))
+    return {**done, **table_metadata(table, fs, topic=topic), **done}
+
+
+def commit_metadata(table: Table, commit: TableCommit) -> Metadata:
+    """Returns what is shown of one commit of a table; of a table of dead letters, its rows are the dead letters."""
+    rows = {"rows": commit.rows, "dead letters": commit.dead_letters}
+    if _has_letters(table):
+        rows = {"rows": commit.dead_letters}
+    shown: Metadata = {
+        "kind": dg.MetadataValue.text(commit.kind),
+        **{name: dg.MetadataValue.int(number) for name, number in rows.items()},
+        "bytes": dg.MetadataValue.int(commit.bytes),
+        "committed at": dg.MetadataValue.timestamp(commit.time_ms / 1000),
+        COMMITTED_VERSION: dg.MetadataValue.int(commit.version),
+        TABLE_ID: dg.MetadataValue.text(table.id),
+    }
+    if commit.removed:
+        shown["records removed"] = dg.MetadataValue.int(commit.removed)
+    if commit.records_per_second is not None:
+        shown["records per second"] = dg.MetadataValue.int(commit.records_per_second)
+    return shown
+
+
+def rows_of(table: Table) -> int:
+    """Returns how many rows the log says that a table has."""
+    return total(table, "num_records")
+
+
+def total(table: Table, column: str) -> int:
+    """Returns the sum over all files of a number that the log has for each; 0 where it has none."""
+    return _sum(table.add_actions().column(column).to_pylist())
+
+
+def waiting_letters(dead_letters: Table | None) -> int:
+    """Returns how many dead letters no replay has made rows of, by the log: those whose column `replay` is null."""
+    if dead_letters is None:
+        return 0
+    actions = dead_letters.add_actions()
+    if "null_count.replay" not in actions.column_names:
+        return rows_of(dead_letters)
+    return _sum(pc.coalesce(actions.column("null_count.replay"), actions.column("num_records")).to_pylist())
+
+
+def uri_of(location: str) -> str:
+    """Returns a table's address: `file:///…` of a folder, or the `s3://…` that it is."""
+    return location if "://" in location else Path(location).absolute().as_uri()
+
+
+def _has_letters(table: Table) -> bool:
+    return table.location.endswith(DEAD_LETTERS_SUFFIX)
+
+
+def _sum(numbers: Iterable[object]) -> int:
+    return sum(number for number in numbers if isinstance(number, int))
+
+
+class CodeLink(NamedTuple):
+    """A place in a file, and what it is, such as `declaration`."""
+
+    path: str
+    line: int = 1
+    label: str | None = None
+
+
+Asset = dg.AssetsDefinition | dg.AssetSpec
+
+
+def linked(assets: Sequence[Asset]) -> list[Asset]:
+    """Returns the assets with links to the functions that make them; one that is made elsewhere gets none."""
+    with _beta_accepted():
+        return cast("list[Asset]", list(dg.with_source_code_references(assets)))
+
+
+def code_links(links: Iterable[CodeLink]) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Returns an asset's metadata with links to files, in their order."""
+    with _beta_accepted():
+        references = [
+            dg.LocalFileCodeReference(file_path=os.path.abspath(link.path), line_number=link.line, label=link.label)
+            for link in links
+        ]
+        return {CODE_REFERENCES: dg.CodeReferencesMetadataValue(code_references=list(references))}
+
+
+@contextmanager
+def _beta_accepted() -> Iterator[None]:
+    """Keeps Dagster from warning that links are in beta: their fields are few, and a change would fail the tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        yield

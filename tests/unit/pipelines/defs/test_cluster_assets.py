@@ -1,0 +1,175 @@
+"""The shape of a cluster's definitions: assets, lineage, groups, checks, jobs, sensors, schedules."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.downstream import ConsumerGroupResource
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT
+from millrace_support.declared import cluster_of, definitions_of
+
+ROOT = Path(__file__).parents[4]
+DECLARED = """
+cluster: lake
+tables:
+  - {topic: flights, schema: flights.json, schedule: "*/15 * * * *", blocking_checks: [load_completeness, freshness]}
+  - {topic: flights.delays, schedule: "*/15 * * * *", freshness: 1h, owners: ["team:data"], tags: {tier: gold}}
+"""
+MAINTENANCE = {"lake/retention", "lake/compaction", "lake/recovery_check", "lake/table_upkeep"}
+
+
+def millrace():
+    return MillraceResource(
+        bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"), admin_url="", warehouse_dir="", schema_dir="", master=""
+    )
+
+
+def consumer_groups():
+    return ConsumerGroupResource(zookeeper="127.0.0.1:1", bootstrap="127.0.0.1:1", output_dir="")
+
+
+@pytest.fixture(scope="module")
+def defs():
+    return definitions_of(cluster_of(DECLARED, "orders"), millrace())
+
+
+@pytest.fixture(scope="module")
+def graph(defs):
+    return defs.resolve_asset_graph()
+
+
+def test_everything_loads(defs):
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_the_workspace_names_the_module():
+    assert "module_name: millrace_pipelines.definitions\n" in (ROOT / "workspace.yaml").read_text()
+
+
+def test_assets_and_what_they_are_made_from(graph):
+    parents = {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+    assert parents == {
+        "lake/topic/flights": set(),
+        "lake/table/flights": {"lake/topic/flights"},
+        "lake/dead_letters/flights": {"lake/table/flights"},
+        "lake/reload/flights": set(),
+        "lake/topic/flights.delays": set(),
+        "lake/table/flights.delays": {"lake/topic/flights.delays"},
+        "lake/reload/flights.delays": set(),
+        "lake/topic/orders": set(),  # not declared, and shown
+    } | {key: set() for key in MAINTENANCE}
+
+
+def test_assets_lie_in_the_group_of_their_topics_name(graph):
+    groups = {key.to_user_string(): graph.get(key).group_name for key in graph.get_all_asset_keys()}
+    assert {groups[key] for key in groups if key.split("/")[1] in ("topic", "table", "dead_letters")} == {
+        "flights", "orders",
+    }  # fmt: skip
+    assert {groups[key] for key in MAINTENANCE} == {"lake_maintenance"}
+    assert groups["lake/reload/flights"] == "lake_reload"
+    assert all(graph.get(key).description for key in graph.get_all_asset_keys())
+
+
+def test_owners_and_tags_are_those_declared(graph):
+    node = graph.get(dg.AssetKey(["lake", "table", "flights.delays"]))
+    assert (node.owners, node.tags["tier"]) == (("team:data",), "gold")
+
+
+def test_one_step_loads_all_tables(defs):
+    """It has no retry policy, by which Dagster would retry a run that is cancelled: the step asks for retries."""
+    [loads] = {defs.get_assets_def(dg.AssetKey(["lake", "table", topic])).op for topic in ("flights", "flights.delays")}
+    assert (loads.name, loads.pool, loads.retry_policy) == ("lake_load_tables", "spark", None)
+
+
+def test_checks_and_those_that_block(graph):
+    names = {(key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys}
+    tables = [f"lake/table/{topic}" for topic in ("flights", "flights.delays")]
+    assert names == {("lake/recovery_check", "no_findings"), *((table, check) for table in tables for check in Check)}
+    blocking = {(key.asset_key.path[-1], key.name) for key in graph.asset_check_keys if graph.get(key).blocking}
+    assert blocking == {
+        ("flights", "load_completeness"),
+        ("flights", "freshness"),
+        ("flights.delays", "load_completeness"),
+    }
+
+
+def test_assets_have_links_to_their_code(graph):
+    for key in graph.materializable_asset_keys:
+        [link] = graph.get(key).metadata["dagster/code_references"].code_references
+        assert link.file_path.startswith(str(ROOT / "pipelines" / "millrace_pipelines" / "defs"))
+        assert link.line_number > 1
+
+
+def test_the_whole_table_is_audited_at_night_alone(defs):
+    [audit] = [schedule.job_name for schedule in defs.schedules if schedule.name == "lake_nightly_audit"]
+    for job, checks in {"lake_load": set(AFTER_EACH_LOAD), audit: set(AT_NIGHT)}.items():
+        keys = defs.resolve_job_def(job).asset_layer.asset_graph.asset_check_keys
+        assert {key.name for key in keys} == checks
+
+
+def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on(defs):
+    status = {each.name: each.default_status.value for each in [*defs.sensors, *defs.schedules]}
+    [load] = [name for name in status if name.startswith("lake_load_")]
+    assert status == {
+        load: "RUNNING",  # one for both tables, whose schedule is the same
+        "lake_topics": "RUNNING",
+        "lake_new_records": "STOPPED",
+        "lake_table_history": "RUNNING",
+        "lake_table_lag": "RUNNING",
+        "lake_bounds": "RUNNING",
+        "lake_hourly_retention": "RUNNING",
+        "lake_hourly_compaction": "RUNNING",
+        "lake_nightly_audit": "RUNNING",
+        "lake_nightly_recovery_check": "RUNNING",
+        "lake_nightly_table_upkeep": "RUNNING",
+    }
+
+
+def test_two_clusters_have_nothing_in_common(defs):
+    other = definitions_of(cluster_of(DECLARED.replace("lake", "sea"), "orders"), millrace())
+    both = dg.Definitions.merge(defs, other)
+    dg.Definitions.validate_loadable(both)
+    keys = both.resolve_asset_graph().get_all_asset_keys()
+    assert {key.path[0] for key in keys} == {"lake", "sea"}
+    names = [one.name for one in (*both.sensors, *both.schedules, *both.jobs)]
+    assert len(set(names)) == len(names)
+
+
+def test_addresses_are_resolved_when_a_run_starts_and_a_missing_one_is_named(defs, monkeypatch):
+    monkeypatch.delenv("MILLRACE_BOOTSTRAP", raising=False)
+    job = defs.resolve_implicit_global_asset_job_def()
+    with pytest.raises(dg.DagsterInvalidConfigError, match="MILLRACE_BOOTSTRAP"):
+        job.execute_in_process(asset_selection=[dg.AssetKey(["lake", "retention"])])
+
+
+def test_the_groups_of_a_zookeeper_have_a_check():
+    defs = definitions_of(cluster_of("cluster: lake", has_zookeeper=True), millrace(), consumer_groups())
+    checks = {(key.asset_key.to_user_string(), key.name) for key in defs.resolve_asset_graph().asset_check_keys}
+    assert ("lake/consumer_groups", "one_live_owner") in checks
+    assert "lake_hourly_ownership_check" in {schedule.name for schedule in defs.schedules}
+
+
+def test_a_cluster_without_tables_has_its_topics_and_its_maintenance():
+    graph = definitions_of(cluster_of("cluster: lake", "orders"), millrace()).resolve_asset_graph()
+    assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {"lake/topic/orders"} | MAINTENANCE
+
+
+def test_topics_whose_names_dagster_holds_equal_have_assets_and_checks_of_their_own():
+    names = ["shop.orders", "shop_orders", "shop-orders", "Shop.orders"]
+    declared = "\n".join(["tables:", *(f"  - {{topic: {name}, partitions: 1}}" for name in names)])
+    defs = definitions_of(cluster_of(declared), millrace())
+    dg.Definitions.validate_loadable(defs)
+    graph = defs.resolve_asset_graph()
+    for name in names:
+        keys = [dg.AssetKey(["millrace", kind, name]) for kind in ("topic", "table", "reload")]
+        assert {*keys} <= graph.get_all_asset_keys()
+        assert graph.get(keys[1]).parent_keys == {keys[0]}
+        checks = {key.name for key in graph.asset_check_keys if key.asset_key == keys[1]}
+        assert checks == {check.value for check in Check}
+        assert dg.AssetCheckKey(keys[0], "as_declared") in graph.asset_check_keys

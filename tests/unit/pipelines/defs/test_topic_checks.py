@@ -1,0 +1,81 @@
+"""Topics beside their declarations, and the state that definitions are made of."""
+
+import pytest
+
+from millrace.errors import PlatformError
+from millrace_pipelines.declaration.attributes import TableDeclaration
+from millrace_pipelines.declaration.state import (
+    Environment,
+    State,
+    environment_of,
+    read_state,
+    read_topics,
+    write_topics,
+)
+from millrace_pipelines.defs.topic_checks import Difference, declared_settings, is_same, says
+from millrace_pipelines.defs.topic_sensor import update_state
+
+
+def test_settings_are_written_as_the_cluster_writes_them():
+    config = {"retention.ms": -1, "min.cleanable.dirty.ratio": 0.5, "preallocate": True, "cleanup.policy": "compact"}
+    assert declared_settings(TableDeclaration(topic="a", config=config)) == {
+        "retention.ms": "-1", "min.cleanable.dirty.ratio": "0.5", "preallocate": "true", "cleanup.policy": "compact",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declared", "there", "same"),
+    [
+        ("1", "1", True), ("0.5", "0.50", True), ("1", "2", False), ("a", None, False), ("true", "false", False),
+        ("compact, delete", "compact,delete", True), ("compact,delete", "delete", False),
+    ],
+)  # fmt: skip
+def test_equal_settings(declared, there, same):
+    assert is_same(declared, there) is same
+
+
+def test_what_differs_is_said():
+    assert says([Difference("partitions", "4", "2"), Difference("no.such", "1", None)], {}) == (
+        "The topic is not as declared: partitions is 2, declared 4; no.such is unknown to the cluster, declared 1."
+    )
+
+
+def test_topics_are_added_and_removed(tmp_path):
+    state = tmp_path / "below" / "state"
+    assert update_state(state, ["a", "b"], [], Environment()).topics == {"a", "b"}
+    assert update_state(state, ["c"], ["a"], Environment()).topics == read_topics(state) == {"b", "c"}
+    assert [path.name for path in state.parent.iterdir()] == ["state"]
+
+
+def test_an_environment_is_kept_beside_the_topics(tmp_path):
+    state = tmp_path / "state"
+    variables = {
+        "MILLRACE_SCHEMA_DIR": "/schemas",
+        "MILLRACE_ZOOKEEPER": "z:2181",
+        "MILLRACE_WEBHOOK": "http://h/secret",
+    }
+    there = Environment("/schemas", has_zookeeper=True, has_webhook=True)
+    assert environment_of(variables) == there
+    assert update_state(state, ["a"], [], there) == read_state(state) == State(frozenset({"a"}), there)
+    assert "secret" not in state.read_text()
+    write_topics(state, ["b"])
+    assert read_state(state) == State(frozenset({"b"}), there)
+
+
+def test_the_state_of_an_earlier_version_has_its_topics(tmp_path):
+    (tmp_path / "state").write_text('{"version": 1, "topics": ["a"]}')
+    assert read_state(tmp_path / "state") == State(frozenset({"a"}), Environment())
+
+
+@pytest.mark.parametrize("garbage", ["", "[]", "{", '{"version": 2, "topics": ["a"]}', '{"version": 1, "topics": {}}'])
+def test_a_state_that_is_none_has_no_topics(tmp_path, garbage):
+    (tmp_path / "state").write_text(garbage)
+    assert read_topics(tmp_path / "state") == frozenset()
+    write_topics(tmp_path / "state", ["a"])
+    assert read_topics(tmp_path / "state") == {"a"}
+
+
+def test_a_state_that_can_not_be_written_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(PlatformError, match=r"^the topics of the cluster can't be kept: "):
+        update_state(tmp_path / "file" / "state", ["a"], [], Environment())
