@@ -20,7 +20,7 @@ import dagster as dg
 from millrace.errors import PlatformError
 from millrace_benchmarks.dagster_effort import Effort
 from millrace_benchmarks.harness import MEGABYTE, Figure, beside_goal
-from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_pipelines.defs.instance import KEPT_RUNS, prune_runs
 
 ASSET_PAGE = """

@@ -25,10 +25,10 @@ from millrace_benchmarks.dagster_effort import Effort
 from millrace_benchmarks.dagster_instance import instance_figures
 from millrace_benchmarks.dagster_loads import MASTER, bare_load, create_topics, send
 from millrace_benchmarks.harness import GIGABYTE, Figure, alternate, beside_goal
-from millrace_ops.platform.dagster_api import DagsterApi
-from millrace_ops.platform.health import broker_problem
-from millrace_ops.platform.supervised import Service
-from millrace_ops.platform.supervisor import Supervisor
+from millrace_ops.supervisor.dagster_api import DagsterApi
+from millrace_ops.supervisor.health import broker_problem
+from millrace_ops.supervisor.supervised import Service
+from millrace_ops.supervisor.supervisor import Supervisor
 from millrace_pipelines.project import make_project, write_definitions
 
 ONE = "one"

@@ -18,7 +18,7 @@ import pytest
 
 from millrace.client import Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
@@ -28,7 +28,7 @@ from millrace_support.waiting import until
 MILLRACE = "from millrace_ops.cli.main import main; main()"
 PARTS = ("run-server", "code-server", "daemon", "broker", "up", "webserver", "zookeeper")
 MARKS = {
-    "run-server": "millrace_ops.platform.run_server",
+    "run-server": "millrace_ops.supervisor.run_server",
     "code-server": "millrace_pipelines.definitions",
     "daemon": "dagster-daemon",
     "broker": "millrace_broker",

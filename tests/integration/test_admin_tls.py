@@ -17,9 +17,9 @@ from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 from millrace_broker.startup.options import parse_options
 from millrace_ops.cli.brokers_adopt import _endpoints
-from millrace_ops.platform import health
-from millrace_ops.platform.health import broker_problem
 from millrace_ops.replicas.stray_reports import AdminUnreachableError
+from millrace_ops.supervisor import health
+from millrace_ops.supervisor.health import broker_problem
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_support.certificates import Authority
 

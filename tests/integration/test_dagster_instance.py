@@ -16,8 +16,8 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from millrace_ops.platform.dagster_instance import write_instance
-from millrace_ops.platform.prepare_instance import POOLS, fail_lost_runs, limit_pools
+from millrace_ops.supervisor.dagster_instance import write_instance
+from millrace_ops.supervisor.prepare_instance import POOLS, fail_lost_runs, limit_pools
 from millrace_pipelines.defs.load_assets import SPARK_POOL
 from millrace_pipelines.defs.load_automation import BEHIND_PEOPLE
 

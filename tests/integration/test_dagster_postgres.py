@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from millrace.ports import free_port
-from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
-from millrace_ops.platform.prepare_instance import fail_lost_runs, limit_pools
+from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
+from millrace_ops.supervisor.prepare_instance import fail_lost_runs, limit_pools
 from millrace_pipelines.defs.instance import prune_runs
 from millrace_support.log_guard import GUARD
 from millrace_support.postgres import PASSWORD, find_programs, postgres

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.compute_log_manager import ComputeIOType
 
-from millrace_ops.platform.dagster_instance import write_instance
+from millrace_ops.supervisor.dagster_instance import write_instance
 from millrace_pipelines.defs.instance import prune_runs
 
 

@@ -20,9 +20,9 @@ from dagster._core.workspace.load_target import EmptyWorkspaceTarget
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from millrace.ports import free_port
-from millrace_ops.platform.dagster_instance import LAUNCH_RETRY_DELAY_S, write_instance
-from millrace_ops.platform.ports import is_listening
-from millrace_ops.platform.run_requests import Request, ask, read_line
+from millrace_ops.supervisor.dagster_instance import LAUNCH_RETRY_DELAY_S, write_instance
+from millrace_ops.supervisor.ports import is_listening
+from millrace_ops.supervisor.run_requests import Request, ask, read_line
 from millrace_support.waiting import until
 
 PATIENCE_S = 120
@@ -96,7 +96,7 @@ def a_job():
 @contextmanager
 def run_server(home, port):
     """A server that is ready; it is killed at the end if it still runs."""
-    command = [sys.executable, "-m", "millrace_ops.platform.run_server", str(port)]
+    command = [sys.executable, "-m", "millrace_ops.supervisor.run_server", str(port)]
     with subprocess.Popen(command, env={**os.environ, "DAGSTER_HOME": home}) as server:
         try:
             until(lambda: is_listening("127.0.0.1", port))

@@ -11,7 +11,7 @@ from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster._scheduler.scheduler import launch_scheduled_runs
 
-from millrace_ops.platform.dagster_instance import write_instance
+from millrace_ops.supervisor.dagster_instance import write_instance
 from millrace_pipelines.project import make_project, write_definitions
 
 DECLARED = """

@@ -8,8 +8,8 @@ import psutil
 import pytest
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
-from millrace_ops.platform.dagster_instance import write_instance
-from millrace_ops.platform.dagster_storage import OPEN_SHARDS, SqliteEventLog
+from millrace_ops.supervisor.dagster_instance import write_instance
+from millrace_ops.supervisor.dagster_storage import OPEN_SHARDS, SqliteEventLog
 
 
 @dg.asset

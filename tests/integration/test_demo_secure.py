@@ -12,7 +12,7 @@ from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace_ops.demo import demo
 from millrace_ops.demo.flights import read_flights
-from millrace_ops.platform.platform import PlatformOptions
+from millrace_ops.supervisor.platform import PlatformOptions
 from millrace_support.tls_relay import TlsRelay
 
 STEP = 100  # of the year's flights, every hundredth

@@ -29,7 +29,7 @@ from millrace.security.acls import AclFilter
 from millrace.security.client_config import read_client_security
 from millrace.security.client_security import ClientSecurity
 from millrace.zk import codec
-from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_ops.supervisor.platform import Platform, PlatformOptions
 from millrace_support.command_lines import command_lines
 from millrace_support.log_guard import GUARD
 from millrace_support.tls_relay import TlsRelay

@@ -14,7 +14,7 @@ from millrace_ops.cli.output import print_table
 from millrace_ops.cli.up_health import shown_health
 
 if TYPE_CHECKING:
-    from millrace_ops.platform.platform import Addresses, PlatformOptions
+    from millrace_ops.supervisor.platform import Addresses, PlatformOptions
 
 Secure = Annotated[
     bool, typer.Option("--secure", help="TLS, users and rights for all that brokers serve; made at the first start.")
@@ -75,8 +75,8 @@ def up(
     The environment variable MILLRACE_ADMIN_TOKEN gives the admin endpoint a token, and MILLRACE_DAGSTER_POSTGRES is the
     URL of a Postgres database for Dagster: postgresql://USER:PASSWORD@HOST/DATABASE.
     """
-    from millrace_ops.platform.broker_properties import broker_properties
-    from millrace_ops.platform.platform import PlatformOptions
+    from millrace_ops.supervisor.broker_properties import broker_properties
+    from millrace_ops.supervisor.platform import PlatformOptions
 
     options = PlatformOptions(
         directory=directory,
@@ -100,7 +100,7 @@ def up(
 
 def _postgres_url() -> str:
     from millrace.extras import require
-    from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE
+    from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE
 
     url = os.environ.get(POSTGRES_VARIABLE, "").strip()
     if url:
@@ -111,8 +111,8 @@ def _postgres_url() -> str:
 def _run(options: PlatformOptions) -> None:
     from millrace.clock import SystemClock
     from millrace.fs import OsFileSystem
-    from millrace_ops.platform.health import HealthWatch
-    from millrace_ops.platform.platform import Platform
+    from millrace_ops.supervisor.health import HealthWatch
+    from millrace_ops.supervisor.platform import Platform
 
     console = Console()
     try:

@@ -27,9 +27,9 @@ from millrace_ops.demo.figures import Figure, Outcome, carrier_counts
 from millrace_ops.demo.flights import events, months, read_flights
 from millrace_ops.demo.produce import create_topic, librdkafka_security, produce
 from millrace_ops.demo.steps import Step, Steps
-from millrace_ops.platform.dagster_api import DagsterApi, RunState
-from millrace_ops.platform.first_users import producer_of
-from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_ops.supervisor.dagster_api import DagsterApi, RunState
+from millrace_ops.supervisor.first_users import producer_of
+from millrace_ops.supervisor.platform import Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from millrace.client import Cluster
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_ops.supervisor.platform import Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
 from millrace_support.dagster_ui import await_it
 from millrace_support.log_guard import GUARD

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from millrace_ops.platform.dagster_api import ASSET_JOB, FINISHED, LOCATION_NAME, REPOSITORY_NAME
+from millrace_ops.supervisor.dagster_api import ASSET_JOB, FINISHED, LOCATION_NAME, REPOSITORY_NAME
 from millrace_pipelines.http import post_json
 from millrace_support.waiting import until
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from millrace.addresses import FREE_PORT, Address
 from millrace_broker.properties.listeners import Listener
-from millrace_ops.platform.ports import try_to_listen
+from millrace_ops.supervisor.ports import try_to_listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from millrace.errors import SetupError
 from millrace.security.client_config import read_client_security
 from millrace.zk.security import ZooKeeperSecurity
-from millrace_ops.platform.first_users import ADMIN, BROKERS, PLATFORM, FirstUser, make_users
-from millrace_ops.platform.secrets_folder import MECHANISM, SecretsFolder
+from millrace_ops.supervisor.first_users import ADMIN, BROKERS, PLATFORM, FirstUser, make_users
+from millrace_ops.supervisor.secrets_folder import MECHANISM, SecretsFolder
 
 PROTOCOL = "SASL_SSL"
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

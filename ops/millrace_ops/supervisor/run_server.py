@@ -1,6 +1,6 @@
 """The server of runs: it has imported Dagster and what loads need, and forks a worker for each run.
 
-    python -m millrace_ops.platform.run_server PORT
+    python -m millrace_ops.supervisor.run_server PORT
 
 Only modules are loaded before the fork. A worker reads the project's definitions itself, so that they are up to date,
 and this process has no thread and no connection that a fork could break. A worker that crashes is reported by another
@@ -23,8 +23,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 
 from millrace.addresses import LOOPBACK
-from millrace_ops.platform.run_requests import NO, YES, Request, parse_request, read_line
-from millrace_ops.platform.run_worker import execute_run, report_crash
+from millrace_ops.supervisor.run_requests import NO, YES, Request, parse_request, read_line
+from millrace_ops.supervisor.run_worker import execute_run, report_crash
 from millrace_pipelines.dagster_internals.runs import IMPORTED_LATE
 
 LINE_TIMEOUT_S = 30.0
@@ -34,8 +34,8 @@ MODULES = (
     "dagster_shared.yaml_utils.sample_yaml",
     "dateutil.parser",
     "jinja2.nativetypes",
-    "millrace_ops.platform.dagster_storage",
-    "millrace_ops.platform.run_launcher",
+    "millrace_ops.supervisor.dagster_storage",
+    "millrace_ops.supervisor.run_launcher",
     "millrace_pipelines.component",
     "millrace_pipelines.definitions",
     "tomlkit",

@@ -15,8 +15,8 @@ import os
 from millrace.addresses import LOOPBACK
 
 LOCATION = "millrace"
-STORAGE_MODULE = "millrace_ops.platform.dagster_storage"
-LAUNCHER_MODULE = "millrace_ops.platform.run_launcher"
+STORAGE_MODULE = "millrace_ops.supervisor.dagster_storage"
+LAUNCHER_MODULE = "millrace_ops.supervisor.run_launcher"
 POSTGRES_VARIABLE = "MILLRACE_DAGSTER_POSTGRES"
 # A run that hangs frees its pool after this; the tag dagster/max_runtime of a run or a job, in seconds, overrides it.
 MAX_RUNTIME_S = 6 * 3600

@@ -1,6 +1,6 @@
 """Prepares what the Dagster instance at DAGSTER_HOME and the project store, before Dagster's processes start.
 
-    python -m millrace_ops.platform.prepare_instance
+    python -m millrace_ops.supervisor.prepare_instance
 
 This is a process by itself, so that `millrace up` does not keep Dagster's modules, a hundred megabytes, in its memory.
 """

@@ -28,7 +28,7 @@ from millrace.security.acls import (
 )
 from millrace.zk.security import ZooKeeperSecurity
 from millrace_broker.cluster.zookeeper_acls import ZooKeeperAcls
-from millrace_ops.platform.secrets_folder import MECHANISM
+from millrace_ops.supervisor.secrets_folder import MECHANISM
 from millrace_ops.users.stored_users import in_zookeeper
 from millrace_ops.zookeeper_acls import migrate
 

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from millrace.ports import free_port
 from millrace_ops.cli.up_health import changes
-from millrace_ops.platform.dagster_api import daemon_problem, is_loaded, load_error
-from millrace_ops.platform.health import HealthWatch, broker_problem, dagster_problems, zookeeper_problem
+from millrace_ops.supervisor.dagster_api import daemon_problem, is_loaded, load_error
+from millrace_ops.supervisor.health import HealthWatch, broker_problem, dagster_problems, zookeeper_problem
 
 
 @contextmanager

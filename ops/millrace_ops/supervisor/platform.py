@@ -30,15 +30,15 @@ from millrace.security.admin_token import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
 from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
-from millrace_ops.platform.brokers import BrokerPlace, broker_places, replication_properties
-from millrace_ops.platform.dagster_api import DagsterApi
-from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
-from millrace_ops.platform.first_users import ADMIN, FirstUser
-from millrace_ops.platform.hardening import PROTOCOL, Hardening
-from millrace_ops.platform.health import broker_problem, dagster_problems, zookeeper_problem
-from millrace_ops.platform.ports import require_free_port
-from millrace_ops.platform.secrets_folder import SecretsFolder, is_hardened
-from millrace_ops.platform.services import (
+from millrace_ops.supervisor.brokers import BrokerPlace, broker_places, replication_properties
+from millrace_ops.supervisor.dagster_api import DagsterApi
+from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
+from millrace_ops.supervisor.first_users import ADMIN, FirstUser
+from millrace_ops.supervisor.hardening import PROTOCOL, Hardening
+from millrace_ops.supervisor.health import broker_problem, dagster_problems, zookeeper_problem
+from millrace_ops.supervisor.ports import require_free_port
+from millrace_ops.supervisor.secrets_folder import SecretsFolder, is_hardened
+from millrace_ops.supervisor.services import (
     broker_addresses,
     broker_service,
     code_server_service,
@@ -47,13 +47,13 @@ from millrace_ops.platform.services import (
     webserver_service,
     zookeeper_service,
 )
-from millrace_ops.platform.supervised import Service
-from millrace_ops.platform.supervisor import Supervisor
-from millrace_ops.platform.warm_spark import warm_master, warm_spark_problem, warm_spark_service
+from millrace_ops.supervisor.supervised import Service
+from millrace_ops.supervisor.supervisor import Supervisor
+from millrace_ops.supervisor.warm_spark import warm_master, warm_spark_problem, warm_spark_service
 from millrace_pipelines.project import REQUEST_INTERVAL_MS, make_project
 
 LOCK = ".lock"
-PREPARE_COMMAND = (sys.executable, "-m", "millrace_ops.platform.prepare_instance")
+PREPARE_COMMAND = (sys.executable, "-m", "millrace_ops.supervisor.prepare_instance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ import pytest
 
 from millrace.clock import SystemClock
 from millrace.errors import PlatformError
-from millrace_ops.platform.process import session_members
-from millrace_ops.platform.supervised import Service, SupervisedChild
-from millrace_ops.platform.supervisor import Supervisor
+from millrace_ops.supervisor.process import session_members
+from millrace_ops.supervisor.supervised import Service, SupervisedChild
+from millrace_ops.supervisor.supervisor import Supervisor
 from millrace_support.clock import ManualClock
 
 SERVE = """
@@ -185,8 +185,8 @@ def test_a_stop_signal_ends_the_wait_in_good_order(tmp_path, journal, number):
 SUPERVISE = """
 import sys
 from millrace.clock import SystemClock
-from millrace_ops.platform.supervised import Service
-from millrace_ops.platform.supervisor import Supervisor
+from millrace_ops.supervisor.supervised import Service
+from millrace_ops.supervisor.supervisor import Supervisor
 
 CHILD = "import signal, time; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True); time.sleep(600)"
 with Supervisor(sys.argv[1], SystemClock()) as supervisor:

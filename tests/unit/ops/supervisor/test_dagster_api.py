@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import PlatformError
-from millrace_ops.platform.dagster_api import parse_run
+from millrace_ops.supervisor.dagster_api import parse_run
 
 
 def answer(status, *events, materializations=()):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from millrace.clock import Clock
 from millrace.errors import PlatformError
-from millrace_ops.platform.process import ChildProcess
+from millrace_ops.supervisor.process import ChildProcess
 
 MIN_PAUSE_MS = 1_000
 MAX_PAUSE_MS = 30_000

@@ -15,8 +15,8 @@ from millrace.addresses import LOOPBACK
 from millrace.errors import SetupError
 from millrace.extras import require
 from millrace.java import java_home_for_spark
-from millrace_ops.platform.ports import is_listening
-from millrace_ops.platform.supervised import Service
+from millrace_ops.supervisor.ports import is_listening
+from millrace_ops.supervisor.supervised import Service
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 STARTED = "Spark Connect server started"

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from millrace.addresses import LOOPBACK, PLAINTEXT, parse_address
 from millrace.zk.embedded import is_serving, server_command
-from millrace_ops.platform.brokers import BrokerPlace
-from millrace_ops.platform.dagster_api import DagsterApi
-from millrace_ops.platform.dagster_instance import LOCATION
-from millrace_ops.platform.ports import is_listening
-from millrace_ops.platform.process import ChildProcess
-from millrace_ops.platform.supervised import Service
+from millrace_ops.supervisor.brokers import BrokerPlace
+from millrace_ops.supervisor.dagster_api import DagsterApi
+from millrace_ops.supervisor.dagster_instance import LOCATION
+from millrace_ops.supervisor.ports import is_listening
+from millrace_ops.supervisor.process import ChildProcess
+from millrace_ops.supervisor.supervised import Service
 
 LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)
 ADMIN_ENDPOINT = re.compile(r"admin endpoint at (https?)://([^\s\"']+)")
@@ -100,7 +100,7 @@ def run_server_service(port: int, environment: Mapping[str, str]) -> Service:
     """
     return Service(
         name="run-server",
-        command=(sys.executable, "-m", "millrace_ops.platform.run_server", str(port)),
+        command=(sys.executable, "-m", "millrace_ops.supervisor.run_server", str(port)),
         environment=environment,
         is_ready=lambda _: is_listening(LOOPBACK, port),
         stop_timeout_s=RUNS_STOP_TIMEOUT_S,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import dagster as dg
 
-from millrace_ops.platform.run_requests import Request, ask
+from millrace_ops.supervisor.run_requests import Request, ask
 from millrace_pipelines.dagster_internals.runs import (
     CheckRunHealthResult,
     ConfigurableClass,

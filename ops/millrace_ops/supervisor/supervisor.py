@@ -22,8 +22,8 @@ from typing import Self, TypeAlias
 
 from millrace.clock import Clock
 from millrace.errors import PlatformError
-from millrace_ops.platform.process import ChildProcess
-from millrace_ops.platform.supervised import Service, SupervisedChild, ended
+from millrace_ops.supervisor.process import ChildProcess
+from millrace_ops.supervisor.supervised import Service, SupervisedChild, ended
 
 POLL_INTERVAL_S = 0.05
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

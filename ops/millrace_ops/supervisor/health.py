@@ -18,7 +18,7 @@ from millrace.addresses import parse_addresses
 from millrace.errors import MillraceError, PlatformError
 from millrace.json_values import Json
 from millrace.zk.embedded import is_serving
-from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_pipelines.http import UnsuccessfulStatusError, get_json
 
 INTERVAL_S = 5.0

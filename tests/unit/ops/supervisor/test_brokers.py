@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import SetupError
-from millrace_ops.platform.brokers import broker_places, replication_properties
+from millrace_ops.supervisor.brokers import broker_places, replication_properties
 
 
 def test_one_broker_is_where_the_options_say():
