@@ -261,7 +261,7 @@ def _waits(connection: Connection, goes_on: Callable[[], bool]) -> list[float]:
         (ApiKey.FETCH, FETCH_VERSION, _encoded(ApiKey.FETCH, FETCH_VERSION, _fetch_of(SMALL))),
     ]
     waits: list[float] = []
-    while goes_on():
+    while goes_on() or not waits:
         for key, version, message in requests:
             started = time.perf_counter()
             connection.exchange(key, version, message)

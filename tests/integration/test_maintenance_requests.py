@@ -128,6 +128,7 @@ def test_what_is_not_due_is_compacted_on_request_only(broker):
     assert (again["passes"], again["by_segment"]) == (0, [])
 
 
+@pytest.mark.broker_errors(r"offsets 3 to 3 are damaged")
 def test_a_verification_tells_of_each_segment(broker):
     fill(broker, {"events": SMALL})
     damaged = broker.data_dir / "events-0" / f"{3:020}.log"

@@ -230,6 +230,7 @@ class Platform:
         self.supervisor.start(
             webserver_service(ui.host, ui_port, workspace, environment),
             daemon_service(DagsterApi(url), workspace, environment),
+            stop_together=False,  # the ticks of the daemon ask the webserver
         )
         self.addresses = replace(self.addresses, dagster=url)
 

@@ -54,10 +54,10 @@ class Supervisor:
             for number, handler in self._former_handlers.items():
                 signal.signal(number, handler)
 
-    def start(self, *services: Service) -> list[ChildProcess]:
+    def start(self, *services: Service, stop_together: bool = True) -> list[ChildProcess]:
         """Starts services together and returns when all are ready.
 
-        Raises PlatformError where one does not get ready.
+        They stop together, or else the last one first. Raises PlatformError where one does not get ready.
         """
         group: list[SupervisedChild] = []
         self._groups.append(group)
@@ -65,6 +65,8 @@ class Supervisor:
             group.append(SupervisedChild(service, self._log_dir, self._clock))  # noqa: PERF401 -- stop() finds each
         for one in group:
             self._await_ready(one)
+        if not stop_together:
+            self._groups[-1:] = [[one] for one in group]
         return [one.child for one in group]
 
     def problem(self, name: str) -> str:
@@ -100,7 +102,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stops all children, the last started first; it can be called again.
 
-        Those that started together stop together, so that the time of one counts for the others as well.
+        Of those that stop together the time of one counts for the others as well.
         """
         while self._groups:
             group = self._groups[-1]

@@ -58,6 +58,13 @@ def test_services_of_one_start_are_all_ready_when_it_returns(tmp_path, journal):
         assert sorted(journal.read_text().splitlines()) == ["a serves", "b serves"]
 
 
+def test_of_services_that_do_not_stop_together_the_last_one_stops_first(tmp_path, journal):
+    with Supervisor(str(tmp_path / "logs"), SystemClock()) as supervisor:
+        services = [service(name, SERVE, str(journal), name) for name in ("webserver", "other", "daemon")]
+        supervisor.start(*services, stop_together=False)
+    assert journal.read_text().splitlines()[3:] == ["daemon stops", "other stops", "webserver stops"]
+
+
 def test_a_child_that_dies_while_starting_is_named_with_its_last_lines(tmp_path):
     code = "import sys; print('no port for me', file=sys.stderr); sys.exit(3)"
     expected = r"broker ended with status 3[^\n]*broker\.log:\nno port for me"
