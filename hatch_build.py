@@ -1,7 +1,9 @@
-"""Compiles the record kernel while the package is built, also for `pip install -e`.
+"""Makes the types of messages and compiles the record kernel while the package is built, also for `pip install -e`.
 
-Where that can't be done (no C compiler, no Python.h) the package is built all the same, without the kernel: a line says
-so, and Python does its work. platform/millrace/kernel/build.py does the compiling. The variable MILLRACE_NO_KERNEL
+ops/millrace_ops/message_types.py makes the types, from the schemas of kio, which is a requirement of the build.
+
+Where the kernel can't be compiled (no C compiler, no Python.h) the package is built all the same, without it: a line
+says so, and Python does its work. platform/millrace/kernel/build.py does the compiling. The variable MILLRACE_NO_KERNEL
 leaves the kernel out of a wheel, which then fits every machine.
 """
 
@@ -9,22 +11,37 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+MESSAGE_TYPES = "millrace_ops.message_types"
+MADE = ("/platform/millrace/wire/messages/*.py", "/platform/millrace/wire/absent_fields.py")
 BUILD = "platform/millrace/kernel/build.py"
 
 
-class KernelBuildHook(BuildHookInterface):
-    """Adds the compiled kernel to a wheel, and leaves it beside its sources for an editable install."""
+class MadePartsHook(BuildHookInterface):
+    """Adds what is made to a wheel, and leaves it beside its sources for an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compiles the kernel; the wheel then fits this platform only."""
-        if version != "editable" and os.environ.get("MILLRACE_NO_KERNEL"):
-            return
+        """Makes the types, then the kernel, with which the wheel fits this platform only."""
+        self._make_message_types()
+        build_data["artifacts"] += MADE
+        if version == "editable" or not os.environ.get("MILLRACE_NO_KERNEL"):
+            self._compile_kernel(version, build_data)
+
+    def _make_message_types(self) -> None:
+        """Runs their maker, in a process that finds the sources beside what the build requires."""
+        sources = [str(Path(self.root, name)) for name in ("platform", "ops")]
+        paths = [*sources, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "MILLRACE_NO_KERNEL": "1"}
+        subprocess.run([sys.executable, "-P", "-m", MESSAGE_TYPES], env=environment, check=True)
+
+    def _compile_kernel(self, version: str, build_data: dict[str, Any]) -> None:
         build = _module(Path(self.root, BUILD))
         try:
             native = build.build()

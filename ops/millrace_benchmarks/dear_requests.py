@@ -13,8 +13,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, encode, schema, schema_versions
+from millrace.wire.cold import Direction, encode
 from millrace.wire.decoder import MAX_ELEMENTS
+from millrace.wire.kio_schemas import schema, schema_versions
 from millrace.wire.schema import SchemaField
 from millrace_broker.handlers.api import Api
 from millrace_broker.handlers.registry import APIS

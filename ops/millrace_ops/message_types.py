@@ -1,13 +1,16 @@
-"""The types of the protocol's messages, made from their schemas: `python -m millrace_ops.message_types`.
+"""Makes the types of the protocol's messages from their schemas: `python -m millrace_ops.message_types`.
 
     platform/millrace/wire/messages/API.py       each structure as a protocol, to be read, and as a typed dictionary, to
                                                  be built
     platform/millrace/wire/messages/__init__.py  one `ApiMessages` for each API
     platform/millrace/wire/absent_fields.py      the value of a field in messages of versions that lack it
 
-They cover the versions that the broker serves and that have a schema, in kio or declared in `millrace.wire`; of
-an API without a handler, all versions with a schema. A test compares the files with what this makes, so that they can't
-grow stale. For a new API, add its key to `millrace.wire.api` and run this; then write the handler.
+None of them is committed: the build hook (hatch_build.py) runs this, in an environment that has kio and no other
+dependency, so it imports only modules that need no more. A test compares the files with what this makes, so that a
+change of a schema is not forgotten.
+
+They cover the versions that the broker serves; of an API without a handler, all versions with a schema. For a new API,
+add its key to `millrace.wire.api` and run this; then write the handler.
 """
 
 from __future__ import annotations
@@ -21,18 +24,19 @@ from typing import TypeAlias
 
 import millrace.wire
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, api_names, milliseconds, schema, schema_versions
-from millrace.wire.controller_apis import CONTROLLER_APIS
+from millrace.wire.kio_schemas import Direction, api_names, schema, schema_versions
 from millrace.wire.schema import SchemaField
-from millrace.wire.token_apis import TOKEN_APIS
-from millrace_broker.handlers.registry import APIS
 
 WIRE = Path(millrace.wire.__file__).parent
-MADE = "Made by `python -m millrace_ops.message_types` from {}; edit nothing here."
-KIO = "kio's schemas"
-DECLARED = {
-    **dict.fromkeys(CONTROLLER_APIS, "`millrace.wire.controller_apis`"),
-    **dict.fromkeys(TOKEN_APIS, "`millrace.wire.token_apis`"),
+MADE = "Made by `python -m millrace_ops.message_types` while the package is built; edit nothing here."
+# The last version that the broker serves, where kio has schemas of newer ones. A test compares them with the handlers'.
+LAST_SERVED: Mapping[ApiKey, int] = {
+    ApiKey.LIST_OFFSETS: 10,
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.OFFSET_FETCH: 9,
+    ApiKey.INIT_PRODUCER_ID: 5,
+    ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.DESCRIBE_LOG_DIRS: 4,
 }
 # Kind of a field: (its type where it is read, where it is built, its value where the protocol names no default).
 KINDS: Mapping[str, tuple[str, str, object]] = {
@@ -116,8 +120,7 @@ def structures(key: ApiKey) -> dict[str, Structure]:
 def versions(key: ApiKey) -> range:
     """Returns the versions that have a schema and are served; all with a schema where there is no handler yet."""
     known = schema_versions(key)
-    last = min(known.maximum, APIS[key].versions.maximum) if key in APIS else known.maximum
-    return range(known.minimum, last + 1)
+    return range(known.minimum, LAST_SERVED.get(key, known.maximum) + 1)
 
 
 def message_name(key: ApiKey, direction: Direction) -> str:
@@ -139,8 +142,7 @@ def _module(key: ApiKey, found: Mapping[str, Structure]) -> str:
     body = "".join(_protocol(name, one) + _typed_dictionary(name, one) for name, one in found.items())
     first, *_, last = *versions(key), versions(key)[-1]
     served = f"versions {first} to {last}" if first != last else f"version {first}"
-    made = MADE.format(DECLARED.get(key, KIO))
-    return f'"""The messages of {api_names()[key]}, {served}.\n\n{made}\n"""\n\n{_imports(body)}{body}'
+    return f'"""The messages of {api_names()[key]}, {served}.\n\n{MADE}\n"""\n\n{_imports(body)}{body}'
 
 
 def _imports(body: str) -> str:
@@ -191,7 +193,7 @@ def _table() -> str:
     modules = "".join(f"        {key.name.lower()},\n" for key in keys)
     rows = "".join(_row(key) for key in keys)
     return (
-        f'"""The messages of every API, in the types that mypy checks them by.\n\n{MADE.format(KIO)}\n"""\n\n'
+        f'"""The messages of every API, in the types that mypy checks them by.\n\n{MADE}\n"""\n\n'
         "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\n"
         "from millrace.wire.api import ApiKey\nfrom millrace.wire.api_messages import ApiMessages\n\n"
         f"if TYPE_CHECKING:\n    from millrace.wire.messages import (\n{modules}    )\n\n{rows}"
@@ -215,7 +217,7 @@ def _absent_fields(found: Mapping[ApiKey, Mapping[str, Structure]]) -> str:
             rows.append(f"    ApiKey.{key.name}: {{\n{inner}    }},\n")
     return (
         '"""The value of a field in messages of versions that lack it: the default of the protocol.\n\n'
-        f'{MADE.format(KIO)}\n"""\n\n'
+        f'{MADE}\n"""\n\n'
         "from __future__ import annotations\n\nfrom collections.abc import Mapping\nfrom datetime import timedelta\n\n"
         "from millrace.wire.api import ApiKey\n\n"
         "# By API, structure and field.\n"
@@ -230,15 +232,19 @@ def _absent(name: str, fields: Iterable[tuple[str, Field]]) -> str:
 
 def _literal(value: object) -> str:
     if isinstance(value, timedelta):
-        return f"timedelta(milliseconds={milliseconds(value)})"
+        return f"timedelta(milliseconds={value // timedelta(milliseconds=1)})"
     return repr(int(value)) if isinstance(value, int) and not isinstance(value, bool) else repr(value).replace("'", '"')
 
 
 def main() -> None:
-    """Writes the files."""
-    for path, text in render().items():
+    """Writes the files that differ, and takes away those of APIs that are gone."""
+    made = render()
+    for path in {*WIRE.joinpath("messages").glob("*.py")} - made.keys():
+        path.unlink()
+    for path, text in made.items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from millrace.times import SECOND_MS
 from millrace.wire.api import FIRST_FLEXIBLE_VERSION
-from millrace.wire.cold import api_names
 from millrace.wire.decoder import MAX_ELEMENTS
+from millrace.wire.kio_schemas import api_names
 from millrace_broker.handlers.api import Api
 from millrace_broker.handlers.cluster_registry import CLUSTER_APIS
 from millrace_broker.handlers.registry import APIS

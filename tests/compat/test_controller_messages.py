@@ -9,9 +9,10 @@ from uuid import UUID
 import pytest
 
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, decode, encode, schema
+from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.controller_apis import CONTROLLER_APIS
 from millrace.wire.header import encode_request_header, has_tagged_response_header, read_request_header
+from millrace.wire.kio_schemas import schema
 from millrace_support.java_programs import with_program
 from millrace_support.kafka_messages import Messages
 from millrace_support.random_messages import random_fields, said

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, schema
+from millrace.wire.kio_schemas import Direction, schema
 from millrace.wire.schema import walker
 from millrace_benchmarks.dear_requests import NOT_BY_ENTRIES, SPARE_ELEMENTS, dear_requests
 from millrace_benchmarks.stalls import Effort, run

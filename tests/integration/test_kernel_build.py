@@ -1,4 +1,4 @@
-"""The package is built with the compiled kernel where there is a compiler, and without it where there is none.
+"""The package is built with the types of messages, and with the compiled kernel where there is a compiler.
 
 Installed without extras into an empty environment, it has the clients, and needs neither Java nor Spark nor Dagster.
 """
@@ -18,11 +18,13 @@ import pytest
 
 from millrace import kernel
 from millrace.kernel import build
+from millrace.wire.api import ApiKey
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("platform", "broker", "pipelines", "ops")
 FILES = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore")
 NATIVE = "millrace/kernel/_native.abi3.so"
+MADE = ("absent_fields.py", "messages")  # in millrace/wire
 
 needs_kernel = pytest.mark.skipif(kernel.native is None, reason=f"the record kernel is {kernel.description}")
 
@@ -37,7 +39,7 @@ def wheel(tmp_path, **environment):
     """Build from a copy of the tree; the wheel, the names in it, and what the builder said."""
     tree = tmp_path / "tree"
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__", *MADE))
     for name in FILES:
         shutil.copy(ROOT / name, tree)
     result = python("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path), directory=tree, **environment)
@@ -87,6 +89,11 @@ def test_the_environment_can_leave_the_kernel_out_of_a_wheel(pure):
     path, names, _ = pure
     assert path.name.endswith("-py3-none-any.whl")
     assert [name for name in names if name.endswith(".so")] == []
+
+
+def test_a_wheel_holds_the_types_of_messages(pure):
+    made = ["absent_fields", "messages/__init__", *(f"messages/{key.name.lower()}" for key in ApiKey)]
+    assert {f"millrace/wire/{one}.py" for one in made} <= set(pure[1])
 
 
 @needs_kernel

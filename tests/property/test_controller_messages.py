@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey, is_flexible
-from millrace.wire.cold import Direction, decode, encode, schema
+from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.controller_apis import CONTROLLER_APIS
 from millrace.wire.header import read_request_header
+from millrace.wire.kio_schemas import schema
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from millrace_broker.handlers.registry import APIS
 from millrace_support.random_messages import random_fields, said

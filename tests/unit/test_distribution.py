@@ -11,7 +11,8 @@ from trove_classifiers import classifiers
 from millrace.extras import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 OTHERS_NAME = re.compile(r"pip install (-\S+ )*['\"]?millrace(?!-log)|\bmillrace\[(?!-)[a-z,]+\]")
 INSTALLED = re.compile(r"\bpip install '?([A-Za-z][\w.-]*)")
 EXTRAS = re.compile(r"millrace-log\[([\w,-]+)\]")
@@ -49,6 +50,11 @@ def test_extras_that_texts_name_are_there():
 def test_the_readme_says_in_its_third_line_how_it_is_installed():
     third = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[2]
     assert third.startswith(f"`pip install '{DISTRIBUTION}[all]'` installs")
+
+
+def test_the_schemas_that_types_are_made_of_are_those_that_are_tested():
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert {*constraints} >= {one for one in PYPROJECT["build-system"]["requires"] if one.startswith("kio")}
 
 
 def test_classifiers_are_those_of_the_registry():

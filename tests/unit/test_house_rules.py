@@ -12,7 +12,8 @@ from millrace_support.pages import PAGES
 
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("platform", "broker", "pipelines", "ops", "tests/support")
-SOURCES = sorted(path for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py"))
+MADE = {"absent_fields.py", "messages"}  # while the package is built (hatch_build.py)
+SOURCES = sorted(path for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py") if not MADE & {*path.parts})
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70

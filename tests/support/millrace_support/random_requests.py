@@ -20,9 +20,9 @@ from random import Random
 from typing import NamedTuple
 
 from millrace.wire.api import ApiKey, VersionRange, is_flexible
-from millrace.wire.cold import Direction
-from millrace.wire.cold import schema as kio_schema
 from millrace.wire.encoder import unsigned_varint
+from millrace.wire.kio_schemas import Direction
+from millrace.wire.kio_schemas import schema as kio_schema
 from millrace.wire.schema import SchemaField
 from millrace_support.random_words import Words
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace_ops.message_types import render
+from millrace.wire.kio_schemas import schema_versions
+from millrace_broker.handlers.registry import APIS
+from millrace_ops.message_types import render, versions
 
 ROOT = Path(__file__).parents[3]
 HANDLER = """
@@ -37,6 +39,11 @@ def test_the_files_are_up_to_date():
     stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     assert stale == [], "python -m millrace_ops.message_types"
     assert set(next(iter(made)).parent.joinpath("messages").glob("*.py")) <= set(made)
+
+
+def test_they_cover_what_the_broker_serves():
+    served = {key: min(api.versions.maximum, schema_versions(key).maximum) for key, api in APIS.items()}
+    assert {key: versions(key)[-1] for key in APIS} == served
 
 
 def test_no_type_is_loaded_at_run_time():

@@ -16,6 +16,7 @@ from unittest.mock import patch
 from millrace.wire import cold
 from millrace.wire.api_messages import ApiMessages
 from millrace.wire.cold import Direction, Fields, decoder
+from millrace.wire.kio_schemas import entity_type
 from millrace_broker.handlers import k18_api_versions
 
 MARK = b"not encoded: "
@@ -32,8 +33,8 @@ class _Sent:
     def put(self, api: Messages, version: int, fields: Fields, *, direction: Direction) -> bytes:
         """Notes a message, and returns what is sent instead."""
         decoder(api.key, version, direction)  # gives the class those fields that the version lacks
-        entity = cold._entity_type(api.key, version, direction)  # noqa: SLF001  half of what `encode` does
-        self._messages.append(cold._build(entity, fields))  # noqa: SLF001
+        entity = entity_type(api.key, version, direction)
+        self._messages.append(cold._build(entity, fields))  # noqa: SLF001  half of what `encode` does
         return MARK + b"%d" % (len(self._messages) - 1)
 
     def get(

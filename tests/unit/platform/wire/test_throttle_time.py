@@ -7,8 +7,9 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, decode, encode, schema, schema_versions
+from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import contents
+from millrace.wire.kio_schemas import schema, schema_versions
 from millrace.wire.leader import LeaderHint, NodeEndpoint
 from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
 from millrace.wire.throttle_time import with_throttle_time
