@@ -14,11 +14,12 @@ from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.encoder import unsigned_varint
 from millrace.wire.fetch_request import decode_fetch_request
 from millrace.wire.header import MAX_TAGGED_FIELDS, encode_request_header, read_request_header
+from millrace.wire.kio_schemas import schema
 from millrace.wire.list_offsets import decode_list_offsets_request
 from millrace.wire.offset_for_leader_epoch import decode_epoch_request
 from millrace.wire.produce import decode_without_copying
 from millrace_broker.handlers.registry import APIS
-from millrace_support.random_requests import RequestFuzzer, UnknownTags, schema
+from millrace_support.random_requests import RequestFuzzer, UnknownTags
 from millrace_support.random_words import Words
 from millrace_support.raw import RawConnection
 
@@ -86,7 +87,7 @@ def test_a_request_says_the_same_with_unknown_tags_at_every_level(key, version):
         assert read(key, version, tagged) == expected
         compared += 1
     assert compared > ROUNDS // 3
-    assert all(tags.places[names] for names in (*structures(schema(key, version)[1]), ()))
+    assert all(tags.places[names] for names in (*structures(schema(key, version, Direction.REQUEST)[1]), ()))
 
 
 def test_the_sizes_around_what_is_left_out_are_mended():

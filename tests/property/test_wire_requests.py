@@ -14,7 +14,7 @@ from millrace.wire.encoder import Encoder
 from millrace.wire.fetch_request import PartitionKey, Wanted, decode_fetch_request
 from millrace.wire.list_offsets import OffsetWanted, decode_list_offsets_request
 from millrace.wire.offset_for_leader_epoch import EpochWanted, decode_epoch_request
-from millrace.wire.produce import PartitionToProduce, decode_produce_request, decode_without_copying
+from millrace.wire.produce import decode_produce_request, decode_without_copying
 
 NAMES = st.text(max_size=10)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -59,7 +59,9 @@ def test_produce_requests_before_batches(version, timeout_ms, name, records):
     out.bytes_(records)
     request = decode_produce_request(version, b"".join(out.parts))
     assert (request.transactional_id, request.acks) == (None, 1)
-    assert request.topic_data == [(name, None, [PartitionToProduce(5, records)])]
+    [topic] = request.topic_data
+    assert (topic.name, topic.topic_id) == (name, None)
+    assert [(one.index, one.records) for one in topic.partition_data] == [(5, records)]
 
 
 PARTITIONS = st.lists(st.tuples(INT32, INT64, INT32, INT32, INT32), max_size=5, unique_by=lambda one: one[0])

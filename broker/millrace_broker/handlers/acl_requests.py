@@ -1,4 +1,4 @@
-"""What the three APIs of access control lists share: filters, and the bytes of version 0.
+"""What the three APIs of access control lists share: filters.
 
 A number that is no resource type, pattern type, operation or permission is INVALID_REQUEST. Version 0 has literal
 resources alone.
@@ -6,54 +6,19 @@ resources alone.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from millrace.errors import InvalidRequestError
 from millrace.security.acls import AclFilter, AclOperation, PatternType, PermissionType, ResourceType
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.delete_acls import DeleteAclsFilter
+    from millrace.wire.messages.describe_acls import DescribeAclsRequest
+
 NO_AUTHORIZER = "No Authorizer is configured on the broker: see authorizer.class.name"
 
 
-class FilterAsked(Protocol):
-    """A filter in a request."""
-
-    @property
-    def resource_type_filter(self) -> int:
-        """Returns the protocol's number for the type of the resource."""
-        ...
-
-    @property
-    def resource_name_filter(self) -> str | None:
-        """Returns the resource's name, None for all."""
-        ...
-
-    @property
-    def pattern_type_filter(self) -> int:
-        """Returns the protocol's number for how names match."""
-        ...
-
-    @property
-    def principal_filter(self) -> str | None:
-        """Returns the principal, None for all."""
-        ...
-
-    @property
-    def host_filter(self) -> str | None:
-        """Returns the client's address, None for all."""
-        ...
-
-    @property
-    def operation(self) -> int:
-        """Returns the protocol's number for the operation."""
-        ...
-
-    @property
-    def permission_type(self) -> int:
-        """Returns the protocol's number for whether it is allowed or denied."""
-        ...
-
-
-def filter_of(asked: FilterAsked) -> AclFilter:
+def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """Returns the filter in a request. Raises InvalidRequestError."""
     try:
         wanted = AclFilter(

@@ -15,7 +15,6 @@ from millrace.wire.api import ApiKey
 from millrace.wire.api_messages import Answered, MessageFields
 from millrace.wire.cold import Fields
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_admin import encode_response
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.purgatory import settle
 
@@ -28,7 +27,7 @@ ERROR_CODES = ("error_code", "partition_error_code")
 def answer(services: Services, api: Answered[MessageFields], version: int, fields: MessageFields) -> Parts:
     """Returns the parts of an answer, and counts its errors."""
     count_errors(services, api.key, error_codes(fields))
-    return [beside(lambda: encode_response(api, version, fields))]
+    return [beside(lambda: api.encode_response(version, fields))]
 
 
 def answer_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:

@@ -14,23 +14,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
-from millrace.records.batch import NO_TIMESTAMP
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_offsets import (
-    OffsetToCommit,
-    decode_offset_commit,
-    encode_offset_commit,
-)
 from millrace.wire.messages import OFFSET_COMMIT
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
-from millrace_broker.handlers.answers import answer, count_errors, error_codes
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
         OffsetCommitResponseTopicFields,
     )
 
-LAST_LEGACY_VERSION = 1
 DEFAULT_RETENTION_MS = -1
 GUARD = Guard(ApiKey.OFFSET_COMMIT, AclOperation.READ, ResourceType.GROUP)
 TOPIC_GUARD = Guard(ApiKey.OFFSET_COMMIT, AclOperation.READ, ResourceType.TOPIC)
@@ -51,10 +44,7 @@ TOPIC_GUARD = Guard(ApiKey.OFFSET_COMMIT, AclOperation.READ, ResourceType.TOPIC)
 def handle(services: Services, request: Request) -> Reply:
     """Commits the offsets of the partitions that exist."""
     version = request.version
-    if version <= LAST_LEGACY_VERSION:
-        message: OffsetCommitRequest = decode_offset_commit(version, request.body)
-    else:
-        message = OFFSET_COMMIT.decode_request(version, request.body)
+    message = OFFSET_COMMIT.decode_request(version, request.body)
     errors = _refusals(services, request, message)
     existing = [
         _commit(topic.name, one)
@@ -95,9 +85,6 @@ async def _answer(
         }
         for topic in each(message.topics)
     ]
-    if version <= LAST_LEGACY_VERSION:
-        count_errors(services, ApiKey.OFFSET_COMMIT, error_codes({"topics": answered}))
-        return encode_offset_commit(answered)
     fields: OffsetCommitResponseFields = {"throttle_time": 0, "topics": answered}
     return answer(services, OFFSET_COMMIT, version, fields)
 
@@ -149,13 +136,13 @@ def _refusal(services: Services, request: Request, topic: str, partition: int) -
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _commit(topic: str, one: OffsetCommitRequestPartition | OffsetToCommit) -> Commit:
+def _commit(topic: str, one: OffsetCommitRequestPartition) -> Commit:
     return Commit(
         topic_partition=TopicPartition(topic, one.partition_index),
         offset=one.committed_offset,
         leader_epoch=one.committed_leader_epoch,
         metadata=one.committed_metadata,
-        commit_timestamp_ms=one.commit_timestamp if isinstance(one, OffsetToCommit) else NO_TIMESTAMP,
+        commit_timestamp_ms=one.commit_timestamp,
     )
 
 

@@ -19,13 +19,11 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_offsets import OffsetFetchRequest as LegacyRequest
-from millrace.wire.legacy_offsets import decode_offset_fetch, encode_offset_fetch
 from millrace.wire.messages import OFFSET_FETCH
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Fetched
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
-from millrace_broker.handlers.answers import answer, count_errors, error_codes
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -64,9 +62,9 @@ class _Member(NamedTuple):
 def handle(services: Services, request: Request) -> Reply:
     """Returns the committed offsets of one group or of many."""
     version = request.version
-    if version == 0:
-        return _legacy(services, request, decode_offset_fetch(request.body))
     message = OFFSET_FETCH.decode_request(version, request.body)
+    if version == 0:
+        return _legacy(services, request, message)
     require_stable = message.require_stable
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
         # A group that is named twice is answered once.
@@ -176,9 +174,9 @@ def _partition(one: Fetched) -> OffsetFetchResponsePartitionFields:
     }
 
 
-def _legacy(services: Services, request: Request, message: LegacyRequest) -> Reply:
+def _legacy(services: Services, request: Request, message: OffsetFetchRequest) -> Reply:
     """Handles a request of v0."""
-    every = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics]
+    every = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics or ()]
     if not GUARD.permits(services, request.session, message.group_id):
         return _legacy_parts(services, _failed(every, GUARD.error))
     hidden = _hidden(services, request, every)
@@ -207,8 +205,8 @@ async def _legacy_answer(
 
 
 def _legacy_parts(services: Services, topics: Sequence[OffsetFetchResponseTopicFields]) -> Parts:
-    count_errors(services, ApiKey.OFFSET_FETCH, error_codes({"topics": topics}))
-    return encode_offset_fetch(topics)
+    fields: OffsetFetchResponseFields = {"topics": topics}
+    return answer(services, OFFSET_FETCH, 0, fields)
 
 
 def _from_zookeeper(offsets: ZooKeeperOffsets, group_id: str, wanted: TopicPartition) -> Fetched:

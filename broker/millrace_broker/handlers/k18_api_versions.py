@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.legacy_admin import encode_response
 from millrace.wire.messages import API_VERSIONS
 from millrace_broker.cluster.offered_features import GROUP_VERSION, SUPPORTED, OfferedFeatures
 from millrace_broker.handlers.answers import count_errors
@@ -90,7 +89,7 @@ def _encoded(version: int, code: ErrorCode, served: Ranges, features: _Features 
             fields["supported_features"] = [
                 {"name": name, "min_version": 0, "max_version": level} for name, level in features.own
             ]
-    return encode_response(API_VERSIONS, version, fields)
+    return API_VERSIONS.encode_response(version, fields)
 
 
 def _features(services: Services, version: int) -> OfferedFeatures | None:

@@ -21,7 +21,6 @@ from millrace.turns import later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace.wire.messages import CREATE_TOPICS
 from millrace_broker.cluster.metadata_image import TopicInfo
 from millrace_broker.cluster.topics import check_new_partitions
@@ -46,7 +45,7 @@ FIRST_STRICT_VERSION = 6
 
 def handle(services: Services, request: Request) -> Reply:
     """Creates each topic."""
-    message = decode_request(CREATE_TOPICS, request.version, request.body)
+    message = CREATE_TOPICS.decode_request(request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
     return later(_create(services, request.without_body(), message, mutations))
 
@@ -80,7 +79,7 @@ async def _create(
             results.append(_without_config(topic.name, error.code, str(error)))
     fields: CreateTopicsResponseFields = {"throttle_time": 0, "topics": results}
     count_errors(services, ApiKey.CREATE_TOPICS, error_codes(fields))
-    return mutations.answer([await asyncio.to_thread(encode_response, CREATE_TOPICS, request.version, fields)])
+    return mutations.answer([await asyncio.to_thread(CREATE_TOPICS.encode_response, request.version, fields)])
 
 
 async def _create_topic(

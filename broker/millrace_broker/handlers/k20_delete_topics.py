@@ -19,7 +19,6 @@ from millrace.turns import each, later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import DELETE_TOPICS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
@@ -40,7 +39,7 @@ _Asked = tuple[str | None, UUID | None]  # a topic's name, or its id
 
 def handle(services: Services, request: Request) -> Reply:
     """Deletes each topic."""
-    message = decode_request(DELETE_TOPICS, request.version, request.body)
+    message = DELETE_TOPICS.decode_request(request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         asked: list[_Asked] = [(topic.name, topic.topic_id) for topic in each(message.topics)]
     else:

@@ -14,9 +14,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_markers import decode_write_txn_markers, encode_write_txn_markers
 from millrace.wire.messages import WRITE_TXN_MARKERS
-from millrace_broker.handlers.answers import answer, count_errors, error_codes
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.markers import Marker
@@ -37,10 +36,7 @@ BROKER_GUARD = Guard(ApiKey.WRITE_TXN_MARKERS, AclOperation.CLUSTER_ACTION, Reso
 
 def handle(services: Services, request: Request) -> Reply:
     """Writes all markers, and answers once the in-sync replicas have each of them."""
-    if request.version == 0:
-        message: WriteTxnMarkersRequest = decode_write_txn_markers(request.body)
-    else:
-        message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
+    message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
     permitted = GUARD.permits(services, request.session) or BROKER_GUARD.permits(services, request.session)
     return later(_answer(services, request.version, message, permitted=permitted))
 
@@ -59,9 +55,6 @@ async def _answer(services: Services, version: int, message: WriteTxnMarkersRequ
         for producer_id, errors in each(written.items())
     ]
     fields: WriteTxnMarkersResponseFields = {"markers": markers}
-    if version == 0:
-        count_errors(services, ApiKey.WRITE_TXN_MARKERS, error_codes(fields))
-        return encode_write_txn_markers(markers)
     return answer(services, WRITE_TXN_MARKERS, version, fields)
 
 

@@ -13,26 +13,24 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, MillraceError, SecurityDisabledError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.encoder import Parts
-from millrace.wire.legacy_acls import decode_describe_acls, encode_describe_acls
 from millrace.wire.messages import DESCRIBE_ACLS
-from millrace_broker.handlers.acl_requests import NO_AUTHORIZER, FilterAsked, filter_of
-from millrace_broker.handlers.answers import answer, count_errors
+from millrace_broker.handlers.acl_requests import NO_AUTHORIZER, filter_of
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.describe_acls import DescribeAclsResourceFields, DescribeAclsResponseFields
+    from millrace.wire.messages.describe_acls import (
+        DescribeAclsRequest,
+        DescribeAclsResourceFields,
+        DescribeAclsResponseFields,
+    )
 
 GUARD = Guard(ApiKey.DESCRIBE_ACLS, AclOperation.DESCRIBE, ResourceType.CLUSTER)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Returns the entries that are found, by resource."""
-    asked: FilterAsked
-    if request.version == 0:
-        asked = decode_describe_acls(request.body)
-    else:
-        asked = DESCRIBE_ACLS.decode_request(request.version, request.body)
+    asked = DESCRIBE_ACLS.decode_request(request.version, request.body)
     fields: DescribeAclsResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
@@ -46,17 +44,10 @@ def handle(services: Services, request: Request) -> Reply:
         fields["resources"] = _found(services, asked)
     except MillraceError as error:
         fields |= {"error_code": error.code, "error_message": str(error)}
-    return _answer(services, request.version, fields)
+    return answer(services, DESCRIBE_ACLS, request.version, fields)
 
 
-def _answer(services: Services, version: int, fields: DescribeAclsResponseFields) -> Parts:
-    if version > 0:
-        return answer(services, DESCRIBE_ACLS, version, fields)
-    count_errors(services, ApiKey.DESCRIBE_ACLS, (fields["error_code"],))
-    return encode_describe_acls(fields)
-
-
-def _found(services: Services, asked: FilterAsked) -> list[DescribeAclsResourceFields]:
+def _found(services: Services, asked: DescribeAclsRequest) -> list[DescribeAclsResourceFields]:
     found = services.acls.find(filter_of(asked))
     return [
         {

@@ -9,7 +9,7 @@ SECURITY_DISABLED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, SecurityDisabledError
 from millrace.security.acls import (
@@ -25,7 +25,6 @@ from millrace.security.acls import (
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_acls import decode_create_acls
 from millrace.wire.messages import CREATE_ACLS
 from millrace.zk import paths
 from millrace_broker.handlers.acl_requests import NO_AUTHORIZER
@@ -35,58 +34,14 @@ from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millrace.wire.messages.create_acls import CreateAclsResponseFields
+    from millrace.wire.messages.create_acls import AclCreation, CreateAclsResponseFields
 
 GUARD = Guard(ApiKey.CREATE_ACLS, AclOperation.ALTER, ResourceType.CLUSTER)
-FIRST_VERSION_WITH_SCHEMA = 1
-
-
-class Creation(Protocol):
-    """An entry to create, in a request."""
-
-    @property
-    def resource_type(self) -> int:
-        """Returns the protocol's number for the type of the resource."""
-        ...
-
-    @property
-    def resource_name(self) -> str:
-        """Returns the resource's name, or the beginning of names."""
-        ...
-
-    @property
-    def resource_pattern_type(self) -> int:
-        """Returns the protocol's number for how names match."""
-        ...
-
-    @property
-    def principal(self) -> str:
-        """Returns who it is about, as `User:NAME`."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """Returns the client's address, * for all."""
-        ...
-
-    @property
-    def operation(self) -> int:
-        """Returns the protocol's number for the operation."""
-        ...
-
-    @property
-    def permission_type(self) -> int:
-        """Returns the protocol's number for whether it is allowed or denied."""
-        ...
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Adds each entry, and answers once this broker obeys them."""
-    creations: Sequence[Creation]
-    if request.version == 0:
-        creations = decode_create_acls(request.body).creations
-    else:
-        creations = CREATE_ACLS.decode_request(request.version, request.body).creations
+    creations = CREATE_ACLS.decode_request(request.version, request.body).creations
     try:
         GUARD.check(services, request.session)
         if services.authorizer is None:
@@ -111,10 +66,10 @@ def _answer(services: Services, version: int, outcomes: Sequence[MillraceError |
             for error in each(outcomes)
         ],
     }
-    return answer(services, CREATE_ACLS, max(version, FIRST_VERSION_WITH_SCHEMA), fields)
+    return answer(services, CREATE_ACLS, version, fields)
 
 
-def _binding(asked: Creation) -> AclBinding | MillraceError:
+def _binding(asked: AclCreation) -> AclBinding | MillraceError:
     """Returns the entry, or the error of one that can't be created."""
     try:
         pattern = ResourcePattern(

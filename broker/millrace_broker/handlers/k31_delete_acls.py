@@ -15,11 +15,10 @@ from millrace.security.acls import AclFilter, AclOperation, ResourceType
 from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_acls import decode_delete_acls, encode_delete_acls
 from millrace.wire.messages import DELETE_ACLS
 from millrace_broker.cluster.acl_manager import Deleted
-from millrace_broker.handlers.acl_requests import NO_AUTHORIZER, FilterAsked, filter_of
-from millrace_broker.handlers.answers import answer, count_errors, error_codes
+from millrace_broker.handlers.acl_requests import NO_AUTHORIZER, filter_of
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 
 if TYPE_CHECKING:
@@ -36,11 +35,7 @@ GUARD = Guard(ApiKey.DELETE_ACLS, AclOperation.ALTER, ResourceType.CLUSTER)
 
 def handle(services: Services, request: Request) -> Reply:
     """Deletes what is found, and answers once this broker has forgotten it."""
-    asked: Sequence[FilterAsked]
-    if request.version == 0:
-        asked = decode_delete_acls(request.body).filters
-    else:
-        asked = DELETE_ACLS.decode_request(request.version, request.body).filters
+    asked = DELETE_ACLS.decode_request(request.version, request.body).filters
     try:
         GUARD.check(services, request.session)
         if services.authorizer is None:
@@ -81,10 +76,7 @@ def _matching(deleted: Deleted) -> DeleteAclsMatchingAclFields:
 
 def _answer(services: Services, version: int, results: Sequence[DeleteAclsFilterResultFields]) -> Parts:
     fields: DeleteAclsResponseFields = {"throttle_time": 0, "filter_results": results}
-    if version > 0:
-        return answer(services, DELETE_ACLS, version, fields)
-    count_errors(services, ApiKey.DELETE_ACLS, error_codes(fields))
-    return encode_delete_acls(fields)
+    return answer(services, DELETE_ACLS, version, fields)
 
 
 API = Api(

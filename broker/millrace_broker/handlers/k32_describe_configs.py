@@ -24,7 +24,6 @@ from millrace.wire.describe_configs import (
     encode_describe_configs_response,
 )
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import DESCRIBE_CONFIGS
 from millrace_broker.cluster.config_sources import ConfigEntry
 from millrace_broker.handlers.answers import count_errors
@@ -43,7 +42,7 @@ GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes each resource, and lets other requests have their turn now and then."""
-    message = decode_request(DESCRIBE_CONFIGS, request.version, request.body)
+    message = DESCRIBE_CONFIGS.decode_request(request.version, request.body)
     return later(_answer(services, request.without_body(), message))
 
 

@@ -25,7 +25,6 @@ from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import ALTER_REPLICA_LOG_DIRS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Answer, Api, Guard, Reply, Request, Services
@@ -46,7 +45,7 @@ GUARD = Guard(ApiKey.ALTER_REPLICA_LOG_DIRS, AclOperation.ALTER, ResourceType.CL
 
 def handle(services: Services, request: Request) -> Reply:
     """Begins or drops the move of each partition."""
-    message = decode_request(ALTER_REPLICA_LOG_DIRS, request.version, request.body)
+    message = ALTER_REPLICA_LOG_DIRS.decode_request(request.version, request.body)
     permitted = GUARD.permits(services, request.session)
     directories = services.replicas.logs_by_data_dir()
     codes: defaultdict[str, dict[int, ErrorCode]] = defaultdict(dict)

@@ -20,7 +20,6 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace.wire.messages import DESCRIBE_LOG_DIRS
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
@@ -43,7 +42,7 @@ GUARD = Guard(ApiKey.DESCRIBE_LOG_DIRS, AclOperation.DESCRIBE, ResourceType.CLUS
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes every data folder, with the partitions that are asked for, or all."""
-    message = decode_request(DESCRIBE_LOG_DIRS, request.version, request.body)
+    message = DESCRIBE_LOG_DIRS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
         return later(_answer(services, request.version, [], GUARD.error))
     asked = None
@@ -72,7 +71,7 @@ def _measured(
     version: int, fields: DescribeLogDirsResponseFields, results: Sequence[DescribeLogDirsResultFields]
 ) -> bytes:
     _measure(results)
-    return encode_response(DESCRIBE_LOG_DIRS, version, fields)
+    return DESCRIBE_LOG_DIRS.encode_response(version, fields)
 
 
 def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaultdict[str, Topics]:

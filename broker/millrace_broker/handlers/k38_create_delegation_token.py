@@ -49,7 +49,7 @@ def _asked(principal: Principal, message: CreateDelegationTokenRequest) -> Token
         requester=principal,
         owner=Principal(message.owner_principal_type or "", name) if name else principal,
         renewers=tuple(Principal(one.principal_type, one.principal_name) for one in each(message.renewers)),
-        max_lifetime_ms=message.max_lifetime_ms,
+        max_lifetime_ms=message.max_lifetime,
     )
 
 

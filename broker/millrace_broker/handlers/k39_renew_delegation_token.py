@@ -32,7 +32,7 @@ def handle(services: Services, request: Request) -> Reply:
 async def _answer(
     services: Services, version: int, session: ClientSession, message: RenewDelegationTokenRequest
 ) -> Parts:
-    tokens, wanted_ms = services.tokens, message.renew_period_ms
+    tokens, wanted_ms = services.tokens, message.renew_period
     code, expiry = await expiry_or_error(session, lambda: tokens.renew(session.principal, message.hmac, wanted_ms))
     fields: RenewDelegationTokenResponseFields = {
         "error_code": code,

@@ -32,7 +32,7 @@ def handle(services: Services, request: Request) -> Reply:
 async def _answer(
     services: Services, version: int, session: ClientSession, message: ExpireDelegationTokenRequest
 ) -> Parts:
-    tokens, wanted_ms = services.tokens, message.expiry_time_period_ms
+    tokens, wanted_ms = services.tokens, message.expiry_time_period
     code, expiry = await expiry_or_error(session, lambda: tokens.expire(session.principal, message.hmac, wanted_ms))
     fields: ExpireDelegationTokenResponseFields = {
         "error_code": code,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import beside, each
+from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.describe_transactions import TransactionDescribed, encode_describe_transactions_response
 from millrace.wire.messages import DESCRIBE_TRANSACTIONS
-from millrace_broker.handlers.answers import count_errors
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.storage import by_topic
 from millrace_broker.txns.overview import find_transaction
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_transactions import DescribeTransactionsResponseFields, TransactionStateFields
 
 GUARD = Guard(ApiKey.DESCRIBE_TRANSACTIONS, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 TOPIC_GUARD = Guard(ApiKey.DESCRIBE_TRANSACTIONS, AclOperation.DESCRIBE, ResourceType.TOPIC)
@@ -23,28 +25,41 @@ def handle(services: Services, request: Request) -> Reply:
     """Describes each transactional id."""
     message = DESCRIBE_TRANSACTIONS.decode_request(request.version, request.body)
     described = [_described(services, request, one) for one in each(dict.fromkeys(message.transactional_ids))]
-    count_errors(services, ApiKey.DESCRIBE_TRANSACTIONS, (one.error_code for one in described))
-    return beside(partial(encode_describe_transactions_response, described))
+    fields: DescribeTransactionsResponseFields = {"throttle_time": 0, "transaction_states": described}
+    return answer(services, DESCRIBE_TRANSACTIONS, request.version, fields)
 
 
-def _described(services: Services, request: Request, transactional_id: str) -> TransactionDescribed:
+def _described(services: Services, request: Request, transactional_id: str) -> TransactionStateFields:
     if not GUARD.permits(services, request.session, transactional_id):
-        return TransactionDescribed(GUARD.error, transactional_id)
+        return _failed(transactional_id, GUARD.error)
     found = find_transaction(services.txns, transactional_id)
     if isinstance(found, ErrorCode):
-        return TransactionDescribed(found, transactional_id)
+        return _failed(transactional_id, found)
     kept = found.metadata
     seen = [one for one in sorted(kept.partitions) if TOPIC_GUARD.permits(services, request.session, one.topic)]
-    return TransactionDescribed(
-        ErrorCode.NONE,
-        transactional_id,
-        str(kept.state),
-        kept.timeout_ms,
-        kept.start_timestamp_ms,
-        kept.producer_id,
-        kept.producer_epoch,
-        by_topic(seen),
-    )
+    return {
+        "error_code": ErrorCode.NONE,
+        "transactional_id": transactional_id,
+        "transaction_state": str(kept.state),
+        "transaction_timeout": kept.timeout_ms,
+        "transaction_start_time": kept.start_timestamp_ms,
+        "producer_id": kept.producer_id,
+        "producer_epoch": kept.producer_epoch,
+        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in by_topic(seen).items()],
+    }
+
+
+def _failed(transactional_id: str, error: ErrorCode) -> TransactionStateFields:
+    return {
+        "error_code": error,
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "transaction_timeout": 0,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "topics": (),
+    }
 
 
 API = Api(ApiKey.DESCRIBE_TRANSACTIONS, VersionRange(0, 0), handle, guards=(GUARD, TOPIC_GUARD))

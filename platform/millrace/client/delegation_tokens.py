@@ -75,7 +75,7 @@ class DelegationTokens:
             "renewers": [
                 {"principal_type": one.principal_type, "principal_name": one.principal_name} for one in renewers
             ],
-            "max_lifetime_ms": max_lifetime_ms,
+            "max_lifetime": max_lifetime_ms,
             "owner_principal_type": None if owner is None else owner.principal_type,
             "owner_principal_name": None if owner is None else owner.principal_name,
         }
@@ -95,7 +95,7 @@ class DelegationTokens:
 
     def renew(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Lets a token live on for a period from now, and returns when it expires."""
-        fields: RenewDelegationTokenRequestFields = {"hmac": self.find(token_id).hmac, "renew_period_ms": period_ms}
+        fields: RenewDelegationTokenRequestFields = {"hmac": self.find(token_id).hmac, "renew_period": period_ms}
 
         def action(connection: Connection) -> int:
             answer = connection.request(RENEW_DELEGATION_TOKEN, fields)
@@ -107,7 +107,7 @@ class DelegationTokens:
     def expire(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Ends a token after a period, at once unless one is given, and returns when."""
         secret = self.find(token_id).hmac
-        fields: ExpireDelegationTokenRequestFields = {"hmac": secret, "expiry_time_period_ms": period_ms}
+        fields: ExpireDelegationTokenRequestFields = {"hmac": secret, "expiry_time_period": period_ms}
 
         def action(connection: Connection) -> int:
             answer = connection.request(EXPIRE_DELEGATION_TOKEN, fields)

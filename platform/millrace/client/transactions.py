@@ -10,8 +10,7 @@ from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import Connection
 from millrace.client.metadata import Partition
 from millrace.errors import BrokerError, ErrorCode
-from millrace.wire.api import ApiKey
-from millrace.wire.describe_transactions import decode_describe_transactions_response
+from millrace.wire.cold import milliseconds
 from millrace.wire.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -69,19 +68,16 @@ def _describe(cluster: Cluster, transactional_id: str) -> TransactionDescription
     fields: DescribeTransactionsRequestFields = {"transactional_ids": [transactional_id]}
 
     def action(connection: Connection) -> TransactionDescription:
-        version = connection.version(ApiKey.DESCRIBE_TRANSACTIONS)
-        request = DESCRIBE_TRANSACTIONS.encode_request(version, fields)
-        answer = connection.exchange(ApiKey.DESCRIBE_TRANSACTIONS, version, request)
-        [one] = decode_describe_transactions_response(answer)
+        [one] = connection.request(DESCRIBE_TRANSACTIONS, fields).transaction_states
         check(one.error_code, f"transactional id {transactional_id}")
         return TransactionDescription(
             transactional_id,
-            one.state,
+            one.transaction_state,
             one.producer_id,
             one.producer_epoch,
-            one.timeout_ms,
-            None if one.start_time_ms == NO_START else one.start_time_ms,
-            tuple((topic, index) for topic, indexes in one.topics.items() for index in indexes),
+            milliseconds(one.transaction_timeout),
+            None if one.transaction_start_time == NO_START else one.transaction_start_time,
+            tuple((topic.topic, index) for topic in one.topics for index in topic.partitions),
         )
 
     try:

@@ -6,6 +6,7 @@ Millrace serves these versions, and so does Apache Kafka up to 3.9; from 4.0 on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
@@ -13,14 +14,13 @@ from millrace.client.connection import Connection
 from millrace.client.metadata import Partition
 from millrace.errors import ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
-from millrace.wire.legacy_offsets import (
-    OffsetAnswered,
-    decode_offset_commit_response,
-    decode_offset_fetch_response,
-    encode_offset_commit_request,
-    encode_offset_fetch_request,
-)
+from millrace.wire.api_messages import Called, Message, MessageFields
 from millrace.wire.list_offsets import decode_offsets_before_response, encode_offsets_before_request
+from millrace.wire.messages import OFFSET_COMMIT, OFFSET_FETCH
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.offset_commit import OffsetCommitRequestFields, OffsetCommitRequestTopicFields
+    from millrace.wire.messages.offset_fetch import OffsetFetchRequestFields
 
 
 def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_count: int) -> list[int] | None:
@@ -45,33 +45,44 @@ def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partit
 
     Raises UnsupportedVersionError where the broker does not serve that version.
     """
-    request = encode_offset_commit_request(group_id, offsets)
-    answered = decode_offset_commit_response(_exchange(cluster, ApiKey.OFFSET_COMMIT, request))
-    for one in answered:
-        check(one.error_code, _subject(group_id, one))
+    topics: list[OffsetCommitRequestTopicFields] = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}],
+        }
+        for (topic, partition), offset in offsets.items()
+    ]
+    fields: OffsetCommitRequestFields = {"group_id": group_id, "topics": topics}
+    for topic in _exchange(cluster, OFFSET_COMMIT, fields).topics:
+        for one in topic.partitions:
+            check(one.error_code, _subject(group_id, topic.name, one.partition_index))
 
 
 def fetch_from_zookeeper(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Returns the offsets of those partitions that have one, by OffsetFetch v0; raises UnsupportedVersionError."""
-    request = encode_offset_fetch_request(group_id, partitions)
+    fields: OffsetFetchRequestFields = {
+        "group_id": group_id,
+        "topics": [{"name": topic, "partition_indexes": [partition]} for topic, partition in partitions],
+    }
     found = {}
-    for one in decode_offset_fetch_response(_exchange(cluster, ApiKey.OFFSET_FETCH, request)):
-        if one.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # how this version says that there is none
-            check(one.error_code, _subject(group_id, one))
-            found[one.topic, one.partition_index] = one.offset
+    for topic in _exchange(cluster, OFFSET_FETCH, fields).topics:
+        for one in topic.partitions:
+            if one.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # how this version says that there is none
+                check(one.error_code, _subject(group_id, topic.name, one.partition_index))
+                found[topic.name, one.partition_index] = one.committed_offset
     return found
 
 
-def _exchange(cluster: Cluster, api_key: ApiKey, request: bytes) -> memoryview:
-    def action(connection: Connection) -> memoryview:
-        if not connection.serves(api_key, 0):
+def _exchange(cluster: Cluster, api: Called[MessageFields, Message], fields: MessageFields) -> Message:
+    def action(connection: Connection) -> Message:
+        if not connection.serves(api.key, 0):
             raise UnsupportedVersionError(
-                f"the broker at {connection.address} keeps no offsets in ZooKeeper: {api_key.name} v0 is not served"
+                f"the broker at {connection.address} keeps no offsets in ZooKeeper: {api.key.name} v0 is not served"
             )
-        return connection.exchange(api_key, 0, request)
+        return api.decode_response(0, connection.exchange(api.key, 0, api.encode_request(0, fields)))
 
     return cluster.on_any(action)
 
 
-def _subject(group_id: str, one: OffsetAnswered) -> str:
-    return f"offset of group {group_id} in {one.topic}-{one.partition_index}"
+def _subject(group_id: str, topic: str, partition: int) -> str:
+    return f"offset of group {group_id} in {topic}-{partition}"

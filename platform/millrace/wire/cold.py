@@ -1,6 +1,6 @@
 """Decodes and encodes all messages that are not handled by hand, by `kio`.
 
-The schemas are kio's too, except for those that are declared (`wire.kio_schemas`).
+The schemas are kio's too, except for those that it has not (`wire.kio_schemas`).
 
 A message is built from plain mappings: names are kio's, names that a version does not have are left out, names that are
 not given take the protocol's defaults. Decoded messages are kio's frozen dataclasses; a field that a version lacks has

@@ -1,8 +1,9 @@
-"""Declares messages that `kio` has no schema for, and makes of them what its codecs take.
+"""Declares messages that `kio` has no schema for, and makes classes in the form of kio's of what is declared.
 
     BROKER = Structure("UpdateMetadataBroker", (Field("id", "int32"), Field("rack", "string", 2, is_nullable=True)))
     REQUEST = Structure("UpdateMetadataRequest", (Field("live_brokers", BROKER, is_array=True),))
-    entity_type(REQUEST, 7, is_flexible=True)        a dataclass with the fields that version 7 has
+    fields = fields_of(REQUEST, 7)                         the fields that version 7 has
+    made_type(REQUEST.name, fields, is_flexible=True)      a dataclass, for kio's codecs
 
 A declaration covers all versions of a message. Names and kinds are those of `wire.schema.SchemaField`.
 """
@@ -10,17 +11,22 @@ A declaration covers all versions of a message. Names and kinds are those of `wi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import MISSING
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from millrace.wire.api import VersionRange
+from millrace.wire.schema import SchemaField
 
 NEWEST = 1 << 15
 PYTHON_TYPES: dict[str, type] = {
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "error_code"), int),
+    **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64", "error_code"), int),
+    **dict.fromkeys(("timedelta_i32", "timedelta_i64"), timedelta),
+    **dict.fromkeys(("bytes", "records"), bytes),
     "bool": bool,
-    "bytes": bytes,
+    "datetime_i64": datetime,
     "string": str,
     "uuid": UUID,
 }
@@ -54,30 +60,36 @@ class DeclaredApi(NamedTuple):
     response: Structure
 
 
-def entity_type(structure: Structure, version: int, *, is_flexible: bool) -> Any:
-    """Returns a frozen dataclass in the form of kio's, with the fields that the version has."""
-    fields = [
-        (one.name, _annotation(one, version, is_flexible=is_flexible), _field(one))
-        for one in structure.fields
-        if one.first <= version <= one.last
-    ]
-    namespace = {"__flexible__": is_flexible, "__version__": version}
-    return dataclasses.make_dataclass(
-        structure.name, fields, namespace=namespace, frozen=True, slots=True, kw_only=True
-    )
+def fields_of(structure: Structure, version: int) -> tuple[SchemaField, ...]:
+    """Returns the fields that a version has."""
+    return tuple(_schema_field(one, version) for one in structure.fields if one.first <= version <= one.last)
 
 
-def _annotation(one: Field, version: int, *, is_flexible: bool) -> Any:
-    kind = one.kind
-    inner = entity_type(kind, version, is_flexible=is_flexible) if isinstance(kind, Structure) else PYTHON_TYPES[kind]
-    if one.is_array:
-        array = tuple[inner, ...]  # type: ignore[valid-type]
-        return array | None if one.is_nullable else array
-    return inner | None if one.is_nullable or kind == "uuid" else inner  # kio reads an id of zeros as None
+def _schema_field(one: Field, version: int) -> SchemaField:
+    is_nullable = one.is_nullable or one.kind == "uuid"  # kio reads an id of zeros as None
+    if isinstance(one.kind, Structure):
+        kind, fields, struct = "struct", fields_of(one.kind, version), one.kind.name
+    else:
+        kind, fields, struct = one.kind, (), ""
+    return SchemaField(one.name, kind, one.is_array, is_nullable, one.tag, fields, struct, one.default)
 
 
-def _field(one: Field) -> Any:
-    metadata: dict[str, object] = {} if isinstance(one.kind, Structure) else {"kafka_type": one.kind}
+def made_type(name: str, fields: Sequence[SchemaField], *, is_flexible: bool) -> Any:
+    """Returns a frozen dataclass in the form of kio's."""
+    made = [(one.name, _annotation(one, is_flexible=is_flexible), _dataclass_field(one)) for one in fields]
+    namespace = {"__flexible__": is_flexible}
+    return dataclasses.make_dataclass(name, made, namespace=namespace, frozen=True, slots=True, kw_only=True)
+
+
+def _annotation(one: SchemaField, *, is_flexible: bool) -> Any:
+    is_struct = one.kind == "struct"
+    inner = made_type(one.struct, one.fields, is_flexible=is_flexible) if is_struct else PYTHON_TYPES[one.kind]
+    whole: Any = tuple[inner, ...] if one.is_array else inner  # type: ignore[valid-type]
+    return whole | None if one.is_nullable else whole
+
+
+def _dataclass_field(one: SchemaField) -> Any:
+    metadata: dict[str, object] = {} if one.kind == "struct" else {"kafka_type": one.kind}
     if one.tag is not None:
         metadata["tag"] = one.tag
     return dataclasses.field(default=one.default, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Fetch requests, versions 0 to 18; those before v4 are decoded by hand, as kio has no schema for them.
+"""Fetch requests, versions 0 to 18.
 
 Followers write v17 by hand: what one that catches up spends on a request of kio's is as much as it spends on the batch.
 
@@ -17,16 +17,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from millrace.config import MAX_INT
-from millrace.errors import MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET
 from millrace.turns import each
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.cold import milliseconds
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
-from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT32, Encoder
-from millrace.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, NO_SESSION
+from millrace.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS
 from millrace.wire.messages import FETCH
 
 if TYPE_CHECKING:
@@ -37,8 +34,6 @@ REPLICA_COMPARISON = -2  # a tool that compares replicas reads followers, too
 FINAL_EPOCH = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FOLLOWERS_VERSION = 17
-FIRST_VERSION_OF_KIO = 4
-FIRST_VERSION_WITH_MAX_BYTES = 3
 HEAD = struct.Struct(">iiibii")  # wait, least and most bytes, isolation level, session, its epoch
 PARTITION = struct.Struct(">iiqiqib")  # index, epoch, offset, fetched epoch, start, most bytes, no tagged fields
 REPLICA_STATE = struct.Struct(">iqb")
@@ -122,9 +117,7 @@ def _write_topics(write: Encoder, partitions: Iterable[tuple[PartitionKey, bytes
 
 
 def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
-    """Returns the request in `body`; raises MalformedRequestError for other bytes."""
-    if version < FIRST_VERSION_OF_KIO:
-        return _decode_old(version, body)
+    """Returns the request in `body`; raises MalformedRequestError where the bytes are none."""
     message = FETCH.decode_request(version, body)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: dict[PartitionKey, Wanted] = {}
@@ -159,16 +152,3 @@ def _forgotten(message: MessageOfKio, *, by_id: bool) -> list[PartitionKey]:
         for topic in each(message.forgotten_topics_data)
         for index in each(topic.partitions)
     ]
-
-
-def _decode_old(version: int, body: memoryview | bytes) -> FetchRequest:
-    read = Decoder(body, error=MalformedRequestError)
-    replica_id, max_wait_ms, min_bytes = read.int32(), read.int32(), read.int32()
-    max_bytes = read.int32() if version >= FIRST_VERSION_WITH_MAX_BYTES else MAX_INT
-    wanted: dict[PartitionKey, Wanted] = {}
-    for _ in each(range(read.array_length())):
-        name = read.string()
-        for _ in each(range(read.array_length())):
-            key = PartitionKey(name, read.int32())
-            wanted[key] = Wanted(read.int64(), read.int32())
-    return FetchRequest(replica_id, max_wait_ms, min_bytes, max_bytes, 0, NO_SESSION, FINAL_EPOCH, wanted, [])

@@ -1,32 +1,40 @@
-"""The schemas of the messages: kio's, or those that are declared in `wire.controller_apis` and `wire.token_apis`.
+"""The schemas of the messages: kio's, and where it has none those of `wire.older_versions` and `wire.controller_apis`.
 
-    fields of a version    schema(ApiKey.HEARTBEAT, 4, Direction.REQUEST)
-    the class of kio's     entity_type(ApiKey.HEARTBEAT, 4, Direction.REQUEST)
+    the fields of a version         schema(ApiKey.HEARTBEAT, 4, Direction.REQUEST)
+    a class in the form of kio's    entity_type(ApiKey.HEARTBEAT, 4, Direction.REQUEST)
 
-What is declared becomes a class in the form of kio's, so that one path decodes and encodes them all (`wire.cold`).
+So one path decodes and encodes all messages (`wire.cold`). Times that may be -1, for none, kio can't read: they are
+numbers here.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from millrace.extras import hidden
-from millrace.wire import declaration
 from millrace.wire.api import ApiKey, VersionRange, is_flexible
 from millrace.wire.controller_apis import CONTROLLER_APIS
+from millrace.wire.declaration import fields_of, made_type
+from millrace.wire.older_versions import OLDER_VERSIONS, Instead, Older
 from millrace.wire.schema import SchemaField
-from millrace.wire.token_apis import TOKEN_APIS
 
 with hidden("hypothesis"):  # where it is installed, kio makes strategies of its types: a quarter of a broker's start
     from kio.index import load_payload_module
     from kio.schema.index import api_key_map, schema_name_map
     from kio.static.constants import EntityType
 
-DECLARED_APIS = {**CONTROLLER_APIS, **TOKEN_APIS}
+TIMES = {"datetime_i64", "timedelta_i64"}
+WITH_TIMES_THAT_MAY_BE_NONE = {
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+}
 
 
 class Direction(Enum):
@@ -39,32 +47,64 @@ class Direction(Enum):
 @cache
 def entity_type(api_key: int, version: int, direction: Direction) -> Any:
     """Returns the class of a message, a frozen dataclass."""
-    declared = DECLARED_APIS.get(api_key)
-    if declared is not None:
-        structure = declared.request if direction is Direction.REQUEST else declared.response
-        return declaration.entity_type(structure, version, is_flexible=is_flexible(api_key, version))
-    module = load_payload_module(api_key, version, direction.value)
-    return getattr(module, f"{_camel_case(api_key_map[api_key])}{direction.name.capitalize()}")
+    if _is_of_kio(api_key, version):
+        return _kio_type(api_key, version, direction)
+    name = f"{api_names()[api_key]}{direction.name.capitalize()}"
+    flexible, fields = schema(api_key, version, direction)
+    return made_type(name, fields, is_flexible=flexible)
 
 
+@cache
 def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tuple[SchemaField, ...]]:
     """Returns (whether the version is flexible, the fields in their order on the wire)."""
-    entity = entity_type(api_key, version, direction)
-    return entity.__flexible__, _schema(entity)
+    if api_key in CONTROLLER_APIS:
+        declared = CONTROLLER_APIS[api_key]
+        structure = declared.request if direction is Direction.REQUEST else declared.response
+        return is_flexible(api_key, version), fields_of(structure, version)
+    older = OLDER_VERSIONS.get((api_key, version), Older(version))
+    fields = _schema(_kio_type(api_key, older.like, direction))
+    if api_key in WITH_TIMES_THAT_MAY_BE_NONE:
+        fields = _with_numbers(fields)
+    return is_flexible(api_key, version), _changed("", fields, older.instead)
 
 
 def schema_versions(api_key: int) -> VersionRange:
     """Returns the versions that there is a schema for."""
-    if api_key in DECLARED_APIS:
-        return DECLARED_APIS[api_key].versions
-    versions = schema_name_map[api_key_map[api_key]]
+    if api_key in CONTROLLER_APIS:
+        return CONTROLLER_APIS[api_key].versions
+    versions = {*schema_name_map[api_key_map[api_key]], *(version for key, version in OLDER_VERSIONS if key == api_key)}
     return VersionRange(min(versions), max(versions))
 
 
 def api_names() -> dict[int, str]:
     """Returns the name of every API of the protocol, served or not, by its key."""
-    declared = {key: ApiKey(key).name for key in DECLARED_APIS}
+    declared = {key: ApiKey(key).name for key in CONTROLLER_APIS}
     return {key: _camel_case(name) for key, name in {**api_key_map, **declared}.items()}
+
+
+def _is_of_kio(api_key: int, version: int) -> bool:
+    is_made = api_key in CONTROLLER_APIS or api_key in WITH_TIMES_THAT_MAY_BE_NONE
+    return not is_made and (api_key, version) not in OLDER_VERSIONS
+
+
+def _kio_type(api_key: int, version: int, direction: Direction) -> Any:
+    module = load_payload_module(api_key, version, direction.value)
+    return getattr(module, f"{_camel_case(api_key_map[api_key])}{direction.name.capitalize()}")
+
+
+def _with_numbers(fields: Iterable[SchemaField]) -> tuple[SchemaField, ...]:
+    return tuple(
+        one._replace(kind="int64" if one.kind in TIMES else one.kind, fields=_with_numbers(one.fields))
+        for one in fields
+    )
+
+
+def _changed(structure: str, fields: Iterable[SchemaField], instead: Instead) -> tuple[SchemaField, ...]:
+    changed: list[SchemaField] = []
+    for one in fields:
+        kept = one._replace(fields=_changed(one.struct, one.fields, instead))
+        changed += instead.get(f"{structure}.{one.name}", instead.get(one.name, (kept,)))
+    return tuple(changed)
 
 
 def _camel_case(name: str) -> str:

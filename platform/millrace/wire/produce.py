@@ -8,9 +8,9 @@ answer     v0   topics [name, partitions [index, error, base offset]]
            v9   flexible                    v10  + tagged: current leader, its address (KIP-951)
            v13  topic id for name
 
-kio's decoder is native and the faster one for small requests, but it copies the records, and has no schema for v0 to
-v2. Decoded by hand, a request of 1 MB takes an eighth of the time, and one of 100 B three times as long. Both decoders
-use the same names, so a handler reads their requests alike. Most requests never come here: see `produce_one`.
+kio's decoder is native and the faster one for small requests, but it copies the records. Decoded by hand, a request of
+1 MB takes an eighth of the time, and one of 100 B three times as long. Both decoders use the same names, so a handler
+reads their requests alike. Most requests never come here: see `produce_one`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -42,7 +42,7 @@ PARTITION_BEFORE_V5 = struct.Struct(">ihqq")
 PARTITION_BEFORE_V2 = struct.Struct(">ihq")
 CURRENT_LEADER_TAG = 0
 RECORD_ERRORS_MAX = 1000
-FIRST_VERSION_OF_KIO = 3
+FIRST_VERSION_WITH_TRANSACTIONS = 3
 FIRST_VERSION_WITH_LOG_START = 5
 COPIED_BYTES_MAX = 32 << 10
 MANY_PARTITIONS = 500
@@ -110,8 +110,6 @@ def decode_produce_request(version: int, body: memoryview | bytes) -> AnyProduce
 @cache
 def produce_decoder(version: int) -> Callable[[memoryview | bytes], AnyProduceRequest]:
     """Returns `decode_produce_request` for one version."""
-    if version < FIRST_VERSION_OF_KIO:
-        return partial(decode_without_copying, version)
     copying: Callable[[memoryview | bytes], RequestOfKio] = decoder(ApiKey.PRODUCE, version, Direction.REQUEST)
 
     def decode(body: memoryview | bytes) -> AnyProduceRequest:
@@ -123,7 +121,7 @@ def produce_decoder(version: int) -> Callable[[memoryview | bytes], AnyProduceRe
 def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceRequest:
     """Returns the same, decoded by hand, with records that are views of the request."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
-    transactional_id = read.nullable_string() if version >= 3 else None
+    transactional_id = read.nullable_string() if version >= FIRST_VERSION_WITH_TRANSACTIONS else None
     acks, timeout_ms = read.int16(), read.int32()
     topics = [_topic_to_produce(read, version) for _ in range(read.array_length())]
     read.tagged_fields()
@@ -137,7 +135,7 @@ def has_many_partitions(version: int, body: memoryview) -> bool:
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     partitions = 0
     try:
-        if version >= FIRST_VERSION_OF_KIO:
+        if version >= FIRST_VERSION_WITH_TRANSACTIONS:
             read.nullable_string()
         read.skip(ACKS_AND_TIMEOUT_BYTES)
         topics = read.array_length()

@@ -45,10 +45,10 @@ class SchemaField(NamedTuple):
 
     name: str
     kind: str
-    is_array: bool
-    is_nullable: bool
-    tag: int | None
-    fields: tuple[SchemaField, ...]
+    is_array: bool = False
+    is_nullable: bool = False
+    tag: int | None = None
+    fields: tuple[SchemaField, ...] = ()
     struct: str = ""
     default: object = MISSING  # MISSING where the protocol has none
 

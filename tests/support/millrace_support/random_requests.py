@@ -7,22 +7,19 @@ Most values are those that a client would send (`random_words`), the others are 
 frames are damaged: flips, cuts, insertions, repetitions, the tail of another request, false lengths, overlong varints,
 another header.
 
-A version that kio has no schema for is described by its differences from a later one. Structures of flexible versions
-may end with tagged fields that no schema has (`UnknownTags`), which a broker skips.
+Structures of flexible versions may end with tagged fields that no schema has (`UnknownTags`), which a broker skips.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from functools import cache
 from random import Random
 from typing import NamedTuple
 
 from millrace.wire.api import ApiKey, VersionRange, is_flexible
 from millrace.wire.encoder import unsigned_varint
-from millrace.wire.kio_schemas import Direction
-from millrace.wire.kio_schemas import schema as kio_schema
+from millrace.wire.kio_schemas import Direction, schema
 from millrace.wire.schema import SchemaField
 from millrace_support.random_words import Words
 
@@ -45,70 +42,6 @@ class Length(NamedTuple):
     position: int
     size_bytes: int
     is_varint: bool
-
-
-class _Old(NamedTuple):
-    """A version described by a later one: the fields that it lacks, and those that it has after a certain field."""
-
-    version: int
-    lacks: frozenset[str] = frozenset()
-    after: str = ""
-    added: tuple[SchemaField, ...] = ()
-
-
-def _integer(name: str, kind: str) -> SchemaField:
-    return SchemaField(name, kind, is_array=False, is_nullable=False, tag=None, fields=())
-
-
-_NO_TRANSACTION = _Old(3, frozenset({"transactional_id"}))
-_NO_LIMITS = _Old(4, frozenset({"max_bytes", "isolation_level"}))
-_NO_EPOCH = _Old(2, frozenset({"current_leader_epoch"}))
-_ZOOKEEPER_COMMIT = _Old(2, frozenset({"retention_time", "generation_id_or_member_epoch", "member_id"}))
-_TIMED_COMMIT = _Old(2, frozenset({"retention_time"}), "committed_offset", (_integer("commit_timestamp", "int64"),))
-OLD_VERSIONS = {
-    (ApiKey.PRODUCE, 0): _NO_TRANSACTION,
-    (ApiKey.PRODUCE, 1): _NO_TRANSACTION,
-    (ApiKey.PRODUCE, 2): _NO_TRANSACTION,
-    (ApiKey.FETCH, 0): _NO_LIMITS,
-    (ApiKey.FETCH, 1): _NO_LIMITS,
-    (ApiKey.FETCH, 2): _NO_LIMITS,
-    (ApiKey.FETCH, 3): _Old(4, frozenset({"isolation_level"})),
-    (ApiKey.LIST_OFFSETS, 0): _Old(1, after="timestamp", added=(_integer("max_num_offsets", "int32"),)),
-    (ApiKey.OFFSET_COMMIT, 0): _ZOOKEEPER_COMMIT,
-    (ApiKey.OFFSET_COMMIT, 1): _TIMED_COMMIT,
-    (ApiKey.OFFSET_FETCH, 0): _Old(1),
-    (ApiKey.CREATE_TOPICS, 0): _Old(2, frozenset({"validate_only"})),
-    (ApiKey.CREATE_TOPICS, 1): _Old(2),
-    (ApiKey.DELETE_TOPICS, 0): _Old(1),
-    (ApiKey.OFFSET_FOR_LEADER_EPOCH, 0): _NO_EPOCH,
-    (ApiKey.OFFSET_FOR_LEADER_EPOCH, 1): _NO_EPOCH,
-    (ApiKey.WRITE_TXN_MARKERS, 0): _Old(1),
-    (ApiKey.DESCRIBE_ACLS, 0): _Old(1, frozenset({"pattern_type_filter"})),
-    (ApiKey.CREATE_ACLS, 0): _Old(1, frozenset({"resource_pattern_type"})),
-    (ApiKey.DELETE_ACLS, 0): _Old(1, frozenset({"pattern_type_filter"})),
-    (ApiKey.DESCRIBE_CONFIGS, 0): _Old(1, frozenset({"include_synonyms"})),
-    (ApiKey.ALTER_REPLICA_LOG_DIRS, 0): _Old(1),
-    (ApiKey.DESCRIBE_LOG_DIRS, 0): _Old(1),
-}
-
-
-@cache
-def schema(api_key: ApiKey, version: int) -> tuple[bool, tuple[SchemaField, ...]]:
-    """Returns (whether it is flexible, the fields) of any version of a request."""
-    old = OLD_VERSIONS.get((api_key, version))
-    if old is None:
-        return kio_schema(api_key, version, Direction.REQUEST)
-    _, fields = kio_schema(api_key, old.version, Direction.REQUEST)
-    return is_flexible(api_key, version), _as_old(fields, old)
-
-
-def _as_old(fields: Sequence[SchemaField], old: _Old) -> tuple[SchemaField, ...]:
-    kept: list[SchemaField] = []
-    for one in fields:
-        if one.name not in old.lacks:
-            kept.append(one._replace(fields=_as_old(one.fields, old)))
-            kept += old.added if one.name == old.after else ()
-    return tuple(kept)
 
 
 class UnknownTags:
@@ -236,7 +169,7 @@ class RequestFuzzer:
     ) -> tuple[bytearray, list[Length]]:
         """Returns an undamaged request, and the places of its lengths."""
         tags = unknown_tags or self._some_tags
-        compact, fields = schema(api_key, version)
+        compact, fields = schema(api_key, version, Direction.REQUEST)
         header = _Message(self._random, self._words, tags, is_flexible=False)
         header.out += struct.pack(">hhi", api_key, version, self._random.randrange(1 << 31))
         header.string(self._words.text(self._random, "client_id", "", is_nullable=True))

@@ -7,7 +7,6 @@ coordinator of transactions and log, on a disk in memory and a clock that stands
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,7 @@ from millrace_support.broker_with_followers import until
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.transaction_home import EVENTS, MINUTE_MS, OFFSETS, STATES, Home
 
-FIRST_VERSION_OF_BATCHES, FIRST_VERSION_WITH_TOPIC_IDS, FIRST_VERSION_OF_KIO = 3, 13, 3
+FIRST_VERSION_OF_BATCHES, FIRST_VERSION_WITH_TOPIC_IDS = 3, 13
 TRANSACTIONAL_ID = "t"
 IDEMPOTENT_IDS = (7000, 8000)
 FIRST_SEQUENCE = MAX_INT - 4  # sequences begin again at 0 on the way
@@ -77,8 +76,6 @@ class Sender:
         """Returns the body of a request, which has a transactional id where a batch is of the transaction."""
         name = TRANSACTIONAL_ID if any(sent.producer == 0 for *_, sent in wanted.partitions) else None
         partitions = [(topic, index, self._records(version, sent, now_ms)) for topic, index, sent in wanted.partitions]
-        if version < FIRST_VERSION_OF_KIO:
-            return old_request(wanted.acks, partitions)
         uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         topics = [
             {
@@ -129,15 +126,6 @@ def _damaged(records: bytes, damage: str) -> bytes:
         case "empty":
             spoiled.clear()
     return bytes(spoiled)
-
-
-def old_request(acks: int, partitions: Sequence[tuple[str, int, bytes]]) -> bytes:
-    """Returns the body of a request of v0 to v2."""
-    body = struct.pack(">hii", acks, 60_000, len(partitions))
-    for topic, index, records in partitions:
-        name = topic.encode()
-        body += struct.pack(f">h{len(name)}siii", len(name), name, 1, index, len(records)) + records
-    return body
 
 
 class ProducingBroker:

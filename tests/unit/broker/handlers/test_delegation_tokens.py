@@ -39,7 +39,7 @@ class Asking:
         named = {"principal_type": "User", "principal_name": ""}
         fields = {
             "renewers": [{**named, "principal_type": one.type, "principal_name": one.name} for one in renewers],
-            "max_lifetime_ms": life_ms,
+            "max_lifetime": life_ms,
         }
         if version == 3:
             fields |= {
@@ -49,11 +49,11 @@ class Asking:
         return await self.ask(ApiKey.CREATE_DELEGATION_TOKEN, version, who, fields)
 
     async def renew(self, who, hmac, period_ms=-1, version=2):
-        fields = {"hmac": hmac, "renew_period_ms": period_ms}
+        fields = {"hmac": hmac, "renew_period": period_ms}
         return await self.ask(ApiKey.RENEW_DELEGATION_TOKEN, version, who, fields)
 
     async def expire(self, who, hmac, period_ms=-1, version=2):
-        fields = {"hmac": hmac, "expiry_time_period_ms": period_ms}
+        fields = {"hmac": hmac, "expiry_time_period": period_ms}
         return await self.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, version, who, fields)
 
     async def describe(self, who, owners=None, version=3):

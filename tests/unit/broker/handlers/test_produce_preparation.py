@@ -18,7 +18,7 @@ from millrace_broker.handlers.produce_preparation import AT_ONCE_BYTES, LONG_BYT
 from millrace_broker.replication.produced import FIRST_VERSION_OF_BATCHES
 from millrace_broker.security.client_session import ClientSession
 from millrace_support.lying_batches import BATCH_LIES, Draft, Parts
-from millrace_support.requests_together import ProducingBroker, old_request
+from millrace_support.requests_together import ProducingBroker
 from millrace_support.transaction_home import EVENTS
 from millrace_support.until import until
 
@@ -222,7 +222,11 @@ def message_set(sent, version, codec=Codec.NONE):
 
 
 def ask_old(made, version, *sets, acks=-1):
-    bodies = [old_request(acks, [(EVENTS.topic, 0, one)]) for one in sets]
+    asked = [{"name": EVENTS.topic, "partition_data": [{"index": 0, "records": one}]} for one in sets]
+    bodies = [
+        encode(ApiKey.PRODUCE, version, Direction.REQUEST, {"acks": acks, "timeout": 60_000, "topic_data": [one]})
+        for one in asked
+    ]
     return ask(made, ClientSession(), *bodies, version=version)
 
 

@@ -5,7 +5,7 @@ import pytest
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
-from millrace.wire.produce import FIRST_VERSION_OF_KIO, MANY_PARTITIONS, has_many_partitions
+from millrace.wire.produce import MANY_PARTITIONS, has_many_partitions
 
 SHAPES = {
     "one": ([1], False),
@@ -29,7 +29,7 @@ def request(version, counts):
     return encode(ApiKey.PRODUCE, version, Direction.REQUEST, fields)
 
 
-@pytest.mark.parametrize("version", range(FIRST_VERSION_OF_KIO, 14))
+@pytest.mark.parametrize("version", range(14))
 @pytest.mark.parametrize(("counts", "are_many"), SHAPES.values(), ids=SHAPES)
 def test_partitions_are_counted(version, counts, are_many):
     assert has_many_partitions(version, memoryview(request(version, counts))) == are_many
@@ -37,5 +37,5 @@ def test_partitions_are_counted(version, counts, are_many):
 
 @pytest.mark.parametrize("version", [2, 3, 9, 13])
 def test_bytes_that_end_early_are_not_many(version):
-    body = request(max(version, FIRST_VERSION_OF_KIO), [3, 3])
+    body = request(version, [3, 3])
     assert not any(has_many_partitions(version, memoryview(body)[:end]) for end in range(len(body)))
