@@ -13,8 +13,8 @@ from millrace.times import SECOND_MS
 from millrace.turns import beside, each
 from millrace.wire.api import ApiKey
 from millrace.wire.api_messages import Answered, MessageFields
-from millrace.wire.cold import Fields
 from millrace.wire.encoder import Parts
+from millrace.wire.schema_writer import Fields
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.purgatory import settle
 

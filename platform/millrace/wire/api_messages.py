@@ -14,7 +14,8 @@ from typing import Generic, Never, TypeAlias, TypeVar
 
 from millrace.turns import beside
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, Fields, decoder, encode, encode_request
+from millrace.wire.cold import Direction, decoder, encode, encode_request
+from millrace.wire.schema_writer import Fields
 
 Request_co = TypeVar("Request_co", covariant=True)
 Response_co = TypeVar("Response_co", covariant=True)

@@ -1,6 +1,4 @@
-"""Decodes and encodes all messages that are not handled by hand, by `kio`.
-
-The schemas are kio's too, except for those that it has not (`wire.kio_schemas`).
+"""Decodes all messages that are not handled by hand, by `kio`, and encodes them by their schemas.
 
 A message is built from plain mappings: names are kio's, names that a version does not have are left out, names that are
 not given take the protocol's defaults. Decoded messages are kio's frozen dataclasses; a field that a version lacks has
@@ -12,10 +10,9 @@ the protocol's default there too (`wire.absent_fields`). So one handler serves a
 from __future__ import annotations
 
 import dataclasses
-import io
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -25,18 +22,15 @@ from millrace.extras import hidden
 from millrace.wire.absent_fields import ABSENT_FIELDS
 from millrace.wire.api import ApiKey
 from millrace.wire.decoder import MAX_ELEMENTS
-from millrace.wire.encoder import shortened
 from millrace.wire.kio_schemas import Direction as Direction  # noqa: PLC0414  # its callers take it from here
 from millrace.wire.kio_schemas import entity_type, inner_type, schema
 from millrace.wire.schema import Walk, walker
+from millrace.wire.schema_writer import Fields, writer
 
 with hidden("hypothesis"):
-    from kio.schema.errors import ErrorCode
-    from kio.serial import entity_reader, entity_writer
+    from kio.serial import entity_reader
     from kio.serial.errors import SerialError
 
-Fields = Mapping[str, Any]
-Convert = Callable[[Any], Any]
 Read = Callable[[Any, int], tuple[Any, int]]
 
 
@@ -66,10 +60,7 @@ def decoder(
 
 def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> bytes:
     """Returns the bytes of a message without its header."""
-    entity = entity_type(api_key, version, direction)
-    buffer = io.BytesIO()
-    entity_writer(entity)(buffer, _build(entity, fields))
-    return buffer.getvalue()
+    return _writer(api_key, version, direction)(fields)
 
 
 def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
@@ -78,16 +69,14 @@ def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
         return encode(api_key, version, Direction.REQUEST, fields)
     except UnicodeEncodeError as error:
         raise InvalidRequestError(f"{error.object!r} is no text in UTF-8") from error
-    except (struct.error, OverflowError, SerialError) as error:
+    except struct.error as error:
         raise InvalidRequestError(f"{ApiKey(api_key).name}: a value does not fit its field: {error}") from error
 
 
 def warm(api_key: int, version: int) -> None:
     """Makes the codecs of an API ahead of its first request, which would wait some milliseconds for them."""
     _reader(api_key, version, Direction.REQUEST)
-    entity = entity_type(api_key, version, Direction.RESPONSE)
-    entity_writer(entity)
-    _converters(entity)
+    _writer(api_key, version, Direction.RESPONSE)
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -103,6 +92,12 @@ def _reader(api_key: int, version: int, direction: Direction) -> tuple[Walk, Rea
     return walker(fields, is_flexible=is_flexible), entity_reader(entity)
 
 
+@cache
+def _writer(api_key: int, version: int, direction: Direction) -> Callable[[Fields], bytes]:
+    is_flexible, fields = schema(api_key, version, direction)
+    return writer(fields, is_flexible=is_flexible)
+
+
 def _add_absent_fields(entity: Any, absent_fields: Mapping[str, Mapping[str, object]]) -> None:
     """Gives the fields that a version lacks to the class: its objects have slots for the others alone."""
     for name, value in absent_fields.get(entity.__name__, {}).items():
@@ -112,32 +107,3 @@ def _add_absent_fields(entity: Any, absent_fields: Mapping[str, Mapping[str, obj
         inner, _ = inner_type(field.type)
         if dataclasses.is_dataclass(inner):
             _add_absent_fields(inner, absent_fields)
-
-
-def _build(entity: Any, values: Fields) -> Any:
-    return entity(**{name: convert(values[name]) for name, convert in _converters(entity) if name in values})
-
-
-@cache
-def _converters(entity: Any) -> tuple[tuple[str, Convert], ...]:
-    return tuple((field.name, _converter(field)) for field in dataclasses.fields(entity))
-
-
-def _converter(field: dataclasses.Field[Any]) -> Convert:
-    inner, repeated = inner_type(field.type)
-    kafka_type = field.metadata.get("kafka_type", "")
-    if dataclasses.is_dataclass(inner):
-        convert: Convert = lambda value: None if value is None else _build(inner, value)  # noqa: E731
-    elif field.name == "error_message":
-        convert = shortened
-    elif kafka_type == "error_code":
-        convert = ErrorCode
-    elif kafka_type.startswith("timedelta"):
-        convert = lambda value: timedelta(milliseconds=value)  # noqa: E731
-    else:
-        convert = lambda value: value  # noqa: E731
-    return (lambda values: _each(convert, values)) if repeated else convert
-
-
-def _each(convert: Convert, values: Sequence[Any] | None) -> tuple[Any, ...] | None:
-    return None if values is None else tuple(map(convert, values))

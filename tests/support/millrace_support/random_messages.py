@@ -5,16 +5,29 @@ fields = random_fields(random, schema(ApiKey.LEADER_AND_ISR, 7, Direction.REQUES
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from random import Random
 from uuid import UUID
 
 from millrace.error_codes import ErrorCode
 from millrace.wire.schema import SchemaField
 
-BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32, "timedelta_i64": 41}
 TEXTS = ("", "t", "a topic", "é" * 40, "\U0001f600", "x" * 249, "y" * 200)
 MAX_ELEMENTS = 3
+MAKERS: Mapping[str, Callable[[Random], object]] = {
+    "bool": lambda random: random.random() < 0.5,
+    "string": lambda random: random.choice(TEXTS),
+    "bytes": lambda random: random.randbytes(random.choice((0, 1, 200))),
+    "records": lambda random: random.randbytes(random.choice((0, 1, 200))),
+    "uuid": lambda random: UUID(int=random.getrandbits(128) | 1),
+    "error_code": lambda random: int(random.choice(list(ErrorCode))),
+    "float64": Random.random,
+    "datetime_i64": lambda random: datetime.fromtimestamp(random.getrandbits(31), UTC),
+    "uint16": lambda random: random.getrandbits(16),
+    "uint32": lambda random: random.getrandbits(32),
+}
 
 
 def random_fields(random: Random, fields: Sequence[SchemaField]) -> dict[str, object]:
@@ -38,14 +51,8 @@ def _random_field(random: Random, one: SchemaField) -> object:
 def _random_value(random: Random, one: SchemaField) -> object:
     if one.kind == "struct":
         return random_fields(random, one.fields)
-    if one.kind == "bool":
-        return random.random() < 0.5
-    if one.kind == "string":
-        return random.choice(TEXTS)
-    if one.kind == "uuid":
-        return UUID(int=random.getrandbits(128) | 1)
-    if one.kind == "error_code":
-        return int(random.choice(list(ErrorCode)))
+    if one.kind in MAKERS:
+        return MAKERS[one.kind](random)
     limit = 1 << (BITS[one.kind] - 1)
     return random.choice((-1, 0, 1, -limit, limit - 1, random.randrange(-limit, limit)))
 
