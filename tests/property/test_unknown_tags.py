@@ -15,8 +15,6 @@ from millrace.wire.encoder import unsigned_varint
 from millrace.wire.fetch_request import decode_fetch_request
 from millrace.wire.header import MAX_TAGGED_FIELDS, encode_request_header, read_request_header
 from millrace.wire.kio_schemas import schema
-from millrace.wire.list_offsets import decode_list_offsets_request
-from millrace.wire.offset_for_leader_epoch import decode_epoch_request
 from millrace.wire.produce import decode_without_copying
 from millrace_broker.handlers.registry import APIS
 from millrace_support.random_requests import RequestFuzzer, UnknownTags
@@ -32,8 +30,6 @@ FLEXIBLE = [
 BY_HAND = {
     ApiKey.PRODUCE: decode_without_copying,
     ApiKey.FETCH: decode_fetch_request,
-    ApiKey.LIST_OFFSETS: decode_list_offsets_request,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: decode_epoch_request,
 }
 NONE = UnknownTags(Random(0), 0.0)
 ROUNDS = 30

@@ -12,8 +12,6 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Encoder
 from millrace.wire.fetch_request import PartitionKey, Wanted, decode_fetch_request
-from millrace.wire.list_offsets import OffsetWanted, decode_list_offsets_request
-from millrace.wire.offset_for_leader_epoch import EpochWanted, decode_epoch_request
 from millrace.wire.produce import decode_produce_request, decode_without_copying
 
 NAMES = st.text(max_size=10)
@@ -25,8 +23,6 @@ TOPICS = st.tuples(NAMES, IDS)
 DECODERS = {
     ApiKey.PRODUCE: (decode_produce_request, range(14)),
     ApiKey.FETCH: (decode_fetch_request, range(19)),
-    ApiKey.LIST_OFFSETS: (decode_list_offsets_request, range(12)),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (decode_epoch_request, range(5)),
 }
 CASES = [(decoder, version) for decoder, versions in DECODERS.values() for version in versions]
 CASES += [(decode_without_copying, version) for version in range(3, 14)]
@@ -109,24 +105,6 @@ def test_fetch_requests_before_batches(version, name, index, offset, size):
     request = decode_fetch_request(version, b"".join(out.parts))
     assert request[:4] == (-1, 100, 1, 5000 if version == 3 else 2**31 - 1)
     assert request.wanted == {PartitionKey(name, index): Wanted(offset, size)}
-
-
-@given(st.integers(1, 11), NAMES, INT32, INT64, INT32)
-def test_list_offsets_requests(version, name, index, timestamp, epoch):
-    partition = {"partition_index": index, "timestamp": timestamp, "current_leader_epoch": epoch}
-    fields = {"replica_id": -1, "isolation_level": 1, "topics": [{"name": name, "partitions": [partition]}],
-              "timeout": 100}  # fmt: skip
-    request = decode_list_offsets_request(version, encode(ApiKey.LIST_OFFSETS, version, Direction.REQUEST, fields))
-    assert request.isolation_level == (1 if version >= 2 else 0)
-    assert request.topics == [(name, [OffsetWanted(index, timestamp, 1, epoch if version >= 4 else -1)])]
-
-
-@given(st.integers(2, 4), NAMES, INT32, INT32, INT32)
-def test_epoch_requests(version, name, index, current, epoch):
-    partition = {"partition": index, "current_leader_epoch": current, "leader_epoch": epoch}
-    fields = {"replica_id": -1, "topics": [{"topic": name, "partitions": [partition]}]}
-    body = encode(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, Direction.REQUEST, fields)
-    assert decode_epoch_request(version, body) == [(name, [EpochWanted(index, current, epoch)])]
 
 
 @settings(max_examples=300)

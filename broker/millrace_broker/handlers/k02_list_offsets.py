@@ -24,6 +24,7 @@ Only the leader answers, but for a tool that compares replicas (replica id -2), 
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
@@ -31,19 +32,22 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON
-from millrace.wire.list_offsets import (
-    ListOffsetsRequest,
-    OffsetListed,
-    OffsetWanted,
-    decode_list_offsets_request,
-    encode_list_offsets_response,
-)
-from millrace_broker.handlers.answers import count_errors
+from millrace.wire.messages import LIST_OFFSETS
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import any_replica, isolation_of, led_partition
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation, Replica
 from millrace_broker.storage import TopicPartition
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsPartitionResponseFields,
+        ListOffsetsRequest,
+        ListOffsetsResponseFields,
+        ListOffsetsTopicResponseFields,
+    )
 
 LATEST = -1
 EARLIEST = -2
@@ -60,56 +64,66 @@ GUARD = Guard(ApiKey.LIST_OFFSETS, AclOperation.DESCRIBE, ResourceType.TOPIC)
 
 def handle(services: Services, request: Request) -> Reply:
     """Looks up each partition's offset."""
-    message = decode_list_offsets_request(request.version, request.body)
-    named = Counter((name, one.partition_index) for name, wanted in message.topics for one in each(wanted))
-    topics: list[tuple[str, list[OffsetListed]]] = []
-    for name, wanted in message.topics:
-        listed: list[OffsetListed] = []
-        is_denied = not GUARD.permits(services, request.session, name)
-        for one in each(wanted):
-            key = TopicPartition(name, one.partition_index)
+    message = LIST_OFFSETS.decode_request(request.version, request.body)
+    named = Counter((topic.name, one.partition_index) for topic in message.topics for one in each(topic.partitions))
+    topics: list[ListOffsetsTopicResponseFields] = []
+    for topic in message.topics:
+        listed: list[ListOffsetsPartitionResponseFields] = []
+        is_denied = not GUARD.permits(services, request.session, topic.name)
+        for one in each(topic.partitions):
+            key = TopicPartition(topic.name, one.partition_index)
             if is_denied:
-                listed.append(OffsetListed(key.partition, GUARD.error))
+                listed.append(_failed(key, GUARD.error))
             elif named[key] > 1:
-                listed.append(OffsetListed(key.partition, ErrorCode.INVALID_REQUEST))
+                listed.append(_failed(key, ErrorCode.INVALID_REQUEST))
             elif request.version == 0:
                 listed.append(_list_before(services, message, key, one))
             else:
                 listed.append(_list(services, request.version, message, key, one))
-        topics.append((name, listed))
-    count_errors(services, ApiKey.LIST_OFFSETS, (one.error_code for _, listed in topics for one in listed))
-    return encode_list_offsets_response(request.version, topics)
+        topics.append({"name": topic.name, "partitions": listed})
+    fields: ListOffsetsResponseFields = {"throttle_time": 0, "topics": topics}
+    return answer(services, LIST_OFFSETS, request.version, fields)
+
+
+def _failed(key: TopicPartition, code: int) -> ListOffsetsPartitionResponseFields:
+    return {"partition_index": key.partition, "error_code": code}
 
 
 def _list(
-    services: Services, version: int, message: ListOffsetsRequest, key: TopicPartition, wanted: OffsetWanted
-) -> OffsetListed:
+    services: Services, version: int, message: ListOffsetsRequest, key: TopicPartition, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponseFields:
     if wanted.timestamp < 0 and version < FIRST_VERSION.get(wanted.timestamp, version + 1):
-        return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
+        return _failed(key, ErrorCode.UNSUPPORTED_VERSION)
     isolation = isolation_of(message.replica_id, message.isolation_level)
     try:
         replica = _asked(services, key, message.replica_id, wanted.current_leader_epoch)
-        found = look_up(replica, wanted.timestamp, isolation)
+        found = timestamp, offset, epoch = look_up(replica, wanted.timestamp, isolation)
         is_behind = isinstance(replica, Partition) and replica.is_behind_its_epoch
         if is_behind and _may_be_above(wanted.timestamp, found, isolation):
-            return OffsetListed(key.partition, NOT_YET if version >= FIRST_VERSION_WITH_NOT_YET else NO_LEADER_YET)
-        return OffsetListed(key.partition, 0, *found)
+            return _failed(key, NOT_YET if version >= FIRST_VERSION_WITH_NOT_YET else NO_LEADER_YET)
     except MillraceError as error:
-        return OffsetListed(key.partition, error.code)
+        return _failed(key, error.code)
+    return {
+        "partition_index": key.partition,
+        "error_code": 0,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": epoch,
+    }
 
 
 def _list_before(
-    services: Services, message: ListOffsetsRequest, key: TopicPartition, wanted: OffsetWanted
-) -> OffsetListed:
+    services: Services, message: ListOffsetsRequest, key: TopicPartition, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponseFields:
     if wanted.timestamp < EARLIEST:
-        return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
+        return _failed(key, ErrorCode.UNSUPPORTED_VERSION)
     try:
         replica = _asked(services, key, message.replica_id, NO_LEADER_EPOCH)
         end = replica.high_watermark if message.replica_id == CONSUMER else None
-        offsets = replica.log.offsets_before(wanted.timestamp, wanted.max_count, up_to_offset=end)
+        offsets = replica.log.offsets_before(wanted.timestamp, wanted.max_num_offsets, up_to_offset=end)
     except MillraceError as error:
-        return OffsetListed(key.partition, error.code)
-    return OffsetListed(key.partition, 0, offsets=offsets)
+        return _failed(key, error.code)
+    return {"partition_index": key.partition, "error_code": 0, "old_style_offsets": offsets}
 
 
 def _asked(services: Services, key: TopicPartition, replica_id: int, current_leader_epoch: int) -> Replica:

@@ -7,15 +7,24 @@ After a change of leaders a consumer asks this to learn whether the records that
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millrace.errors import MillraceError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.offset_for_leader_epoch import EpochEnd, EpochWanted, decode_epoch_request, encode_epoch_response
-from millrace_broker.handlers.answers import count_errors
+from millrace.wire.messages import OFFSET_FOR_LEADER_EPOCH
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import led_partition
 from millrace_broker.storage import TopicPartition
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.offset_for_leader_epoch import (
+        EpochEndOffsetFields,
+        OffsetForLeaderEpochResponseFields,
+        OffsetForLeaderPartition,
+    )
 
 GUARD = Guard(ApiKey.OFFSET_FOR_LEADER_EPOCH, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_silent=True)
 TOPIC_GUARD = Guard(ApiKey.OFFSET_FOR_LEADER_EPOCH, AclOperation.DESCRIBE, ResourceType.TOPIC)
@@ -23,28 +32,35 @@ TOPIC_GUARD = Guard(ApiKey.OFFSET_FOR_LEADER_EPOCH, AclOperation.DESCRIBE, Resou
 
 def handle(services: Services, request: Request) -> Reply:
     """Looks up the end offset of each partition's epoch."""
-    topics = decode_epoch_request(request.version, request.body)
+    message = OFFSET_FOR_LEADER_EPOCH.decode_request(request.version, request.body)
     is_broker = GUARD.permits(services, request.session)
-    ends = [
-        (
-            name,
-            [_end(services, name, one) for one in each(wanted)]
-            if is_broker or TOPIC_GUARD.permits(services, request.session, name)
-            else [EpochEnd(one.partition_index, TOPIC_GUARD.error) for one in each(wanted)],
-        )
-        for name, wanted in topics
-    ]
-    count_errors(services, ApiKey.OFFSET_FOR_LEADER_EPOCH, (end.error_code for _, found in ends for end in found))
-    return encode_epoch_response(request.version, ends)
+    fields: OffsetForLeaderEpochResponseFields = {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_end(services, topic.topic, one) for one in each(topic.partitions)]
+                if is_broker or TOPIC_GUARD.permits(services, request.session, topic.topic)
+                else [_failed(one, TOPIC_GUARD.error) for one in each(topic.partitions)],
+            }
+            for topic in each(message.topics)
+        ],
+    }
+    return answer(services, OFFSET_FOR_LEADER_EPOCH, request.version, fields)
 
 
-def _end(services: Services, topic: str, wanted: EpochWanted) -> EpochEnd:
+def _end(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffsetFields:
     try:
-        key = TopicPartition(topic, wanted.partition_index)
+        key = TopicPartition(topic, wanted.partition)
         partition = led_partition(services, key, wanted.current_leader_epoch)
     except MillraceError as error:
-        return EpochEnd(wanted.partition_index, error.code)
-    return EpochEnd(wanted.partition_index, 0, *partition.end_of_epoch(wanted.leader_epoch))
+        return _failed(wanted, error.code)
+    epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
+    return {"error_code": 0, "partition": wanted.partition, "leader_epoch": epoch, "end_offset": end_offset}
+
+
+def _failed(wanted: OffsetForLeaderPartition, code: int) -> EpochEndOffsetFields:
+    return {"error_code": code, "partition": wanted.partition}
 
 
 API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(0, 4), handle, guards=(GUARD, TOPIC_GUARD))

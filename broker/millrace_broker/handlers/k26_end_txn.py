@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.end_txn import encode_end_txn_response
 from millrace.wire.messages import END_TXN
-from millrace_broker.handlers.answers import count_errors
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
 from millrace_broker.txns.transaction import End
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.end_txn import EndTxnResponseFields
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +62,13 @@ def _answer(services: Services, version: int, result: Result) -> Parts:
     error, producer = result
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    count_errors(services, ApiKey.END_TXN, (error,))
-    return [encode_end_txn_response(version, error, *producer)]
+    fields: EndTxnResponseFields = {
+        "throttle_time": 0,
+        "error_code": error,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+    }
+    return answer(services, END_TXN, version, fields)
 
 
 API = Api(ApiKey.END_TXN, VersionRange(0, 5), handle, guards=(GUARD,))

@@ -12,13 +12,14 @@ from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.metadata import Partition
-from millrace.errors import ErrorCode, UnsupportedVersionError
+from millrace.errors import ErrorCode, MalformedRequestError, UnsupportedVersionError
 from millrace.wire.api import ApiKey
 from millrace.wire.api_messages import Called, Message, MessageFields
-from millrace.wire.list_offsets import decode_offsets_before_response, encode_offsets_before_request
-from millrace.wire.messages import OFFSET_COMMIT, OFFSET_FETCH
+from millrace.wire.fetch_request import CONSUMER
+from millrace.wire.messages import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 
 if TYPE_CHECKING:
+    from millrace.wire.messages.list_offsets import ListOffsetsPartitionFields, ListOffsetsRequestFields
     from millrace.wire.messages.offset_commit import OffsetCommitRequestFields, OffsetCommitRequestTopicFields
     from millrace.wire.messages.offset_fetch import OffsetFetchRequestFields
 
@@ -28,14 +29,22 @@ def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_
 
     None where the broker does not serve that version.
     """
-    request = encode_offsets_before_request(topic, partition, time, max_count)
+    wanted: ListOffsetsPartitionFields = {
+        "partition_index": partition,
+        "timestamp": time,
+        "max_num_offsets": max_count,
+    }
+    fields: ListOffsetsRequestFields = {"replica_id": CONSUMER, "topics": [{"name": topic, "partitions": [wanted]}]}
+    request = LIST_OFFSETS.encode_request(0, fields)
 
     def action(connection: Connection) -> list[int] | None:
         if not connection.serves(ApiKey.LIST_OFFSETS, 0):
             return None
-        answer = decode_offsets_before_response(connection.exchange(ApiKey.LIST_OFFSETS, 0, request))
-        check(answer.error_code, f"offsets of {topic}-{partition}")
-        return list(answer.offsets)
+        answer = LIST_OFFSETS.decode_response(0, connection.exchange(ApiKey.LIST_OFFSETS, 0, request))
+        for one in (one for named in answer.topics for one in named.partitions):
+            check(one.error_code, f"offsets of {topic}-{partition}")
+            return list(one.old_style_offsets)
+        raise MalformedRequestError("LIST_OFFSETS v0 answer has no partition")
 
     return cluster.on_leader(topic, partition, action)
 

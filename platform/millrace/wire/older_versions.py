@@ -34,7 +34,7 @@ def _without(*names: str) -> Instead:
 LIST_OFFSETS_V0 = {
     "ListOffsetsPartition.timestamp": (SchemaField("timestamp", "int64"), SchemaField("max_num_offsets", "int32")),
     "ListOffsetsPartitionResponse.timestamp": (),
-    "offset": (SchemaField("old_style_offsets", "int64", is_array=True),),
+    "offset": (SchemaField("old_style_offsets", "int64", is_array=True, default=()),),
 }
 OFFSET_COMMIT_V1 = {
     "retention_time": (),

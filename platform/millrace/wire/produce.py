@@ -8,9 +8,10 @@ answer     v0   topics [name, partitions [index, error, base offset]]
            v9   flexible                    v10  + tagged: current leader, its address (KIP-951)
            v13  topic id for name
 
-kio's decoder is native and the faster one for small requests, but it copies the records. Decoded by hand, a request of
-1 MB takes an eighth of the time, and one of 100 B three times as long. Both decoders use the same names, so a handler
-reads their requests alike. Most requests never come here: see `produce_one`.
+kio's decoder is native and the faster one for small requests, but it copies the records: one of 100 B takes it 3 µs,
+and 7 by hand, one of 1 MB 66 µs, and 7 by hand. Both decoders use the same names, so a handler reads their requests
+alike. The answer for one partition takes 5 µs by hand, and 8 from the schema. Most requests never come here: see
+`produce_one`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError
@@ -18,16 +19,19 @@ from millrace.wire.api import ApiKey
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.fetch_request import PartitionKey, Wanted, decode_fetch_request
 from millrace.wire.header import RequestHeader
-from millrace.wire.list_offsets import (
-    OffsetListed,
-    OffsetWanted,
-    decode_list_offsets_request,
-    encode_list_offsets_response,
-)
+from millrace.wire.messages import LIST_OFFSETS
 from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessions
-from millrace_broker.storage import Log
+from millrace_broker.storage import Log, TopicPartition
 from millrace_support.scripted_broker import answer_frame
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsPartitionResponseFields,
+        ListOffsetsResponseFields,
+        ListOffsetsTopicResponseFields,
+    )
 
 LATEST = -1
 
@@ -84,12 +88,17 @@ class LedLog:
         except MillraceError as error:
             return failed(index, error.code)
 
-    def listed(self, wanted: OffsetWanted) -> OffsetListed:
+    def listed(self, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponseFields:
         """Returns the answer to a request for the log's start or end."""
         code = self.checked(wanted.current_leader_epoch)
         log = self.log
         offset = log.log_end_offset if wanted.timestamp == LATEST else log.log_start_offset
-        return OffsetListed(wanted.partition_index, code, -1, -1 if code else offset, self.leader_epoch)
+        return {
+            "partition_index": wanted.partition_index,
+            "error_code": code,
+            "offset": -1 if code else offset,
+            "leader_epoch": self.leader_epoch,
+        }
 
 
 class LeadingBroker:
@@ -130,14 +139,19 @@ class LeadingBroker:
         return failed(key.partition, ErrorCode.UNKNOWN_TOPIC_ID) if led is None else led.fetched(wanted)
 
     def _list_offsets(self, version: int, message: memoryview) -> bytes:
-        request = decode_list_offsets_request(version, message)
+        request = LIST_OFFSETS.decode_request(version, message)
         by_name = {one.log.topic_partition: one for one in self.led.values()}
-        topics = [
-            (name, [by_name[name, one.partition_index].listed(one) for one in wanted])  # type: ignore[index]
-            for name, wanted in request.topics
+        topics: list[ListOffsetsTopicResponseFields] = [
+            {
+                "name": topic.name,
+                "partitions": [
+                    by_name[TopicPartition(topic.name, one.partition_index)].listed(one) for one in topic.partitions
+                ],
+            }
+            for topic in request.topics
         ]
-        parts = encode_list_offsets_response(version, topics)
-        return b"".join(bytes(part) for part in parts if isinstance(part, bytes | memoryview))
+        fields: ListOffsetsResponseFields = {"throttle_time": 0, "topics": topics}
+        return LIST_OFFSETS.encode_response(version, fields)
 
 
 def failed(index: int, code: int) -> PartitionFetched:

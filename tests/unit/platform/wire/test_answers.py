@@ -7,7 +7,6 @@ import pytest
 from millrace.wire import metadata as m
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
-from millrace.wire.end_txn import encode_end_txn_response
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.leader import LeaderHint, NodeEndpoint
 from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
@@ -41,14 +40,6 @@ def test_fetch(version):
     assert partition.records == b"abc"
     if version >= 5:
         assert partition.log_start_offset == 2
-
-
-@pytest.mark.parametrize("version", range(6))
-def test_end_txn(version):
-    answer = decode(ApiKey.END_TXN, version, Direction.RESPONSE, encode_end_txn_response(version, 51, 2**40, 7))
-    assert answer.error_code == 51
-    if version >= 5:
-        assert (answer.producer_id, answer.producer_epoch) == (2**40, 7)
 
 
 @pytest.mark.parametrize("version", range(14))
