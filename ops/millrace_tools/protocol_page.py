@@ -58,8 +58,8 @@ those that look for times, and those for all topics where there are many, are ha
 between which all others are served. One of a connection's long requests is handled at a time.
 
 The dearest request of each API has arrays as long as that, "wide" in the outermost arrays and "deep" in the inner ones.
-Beside it another client sent Produce, Metadata and Fetch, one at a time (`millrace bench stalls`, on two cores that
-others used, too). A request that is refused is answered as long as one that is carried out.
+Beside it another client sent Produce, Metadata and Fetch, one at a time (`millrace bench stalls`, on two cores with
+nothing else at work). A request that is refused is answered as long as one that is carried out.
 
 | API | dearest request | it takes, ms | the other client's p99.9, ms | its longest wait, ms |
 |---|---|---:|---:|---:|
