@@ -25,6 +25,21 @@ def faults(log: str) -> list[str]:
     return [entry for entry in _entries(log) if _is_fault(entry)]
 
 
+def whole_entries(log: str) -> str:
+    """Returns a log that may still be written, without its last entry if that ends within a traceback.
+
+    The lines of a traceback are indented, but for the last one, which says what was raised.
+    """
+    lines = log.splitlines(keepends=True)
+    for number in range(len(lines) - 1, -1, -1):
+        if lines[number].lstrip().startswith(TRACEBACK):
+            begins = (one for one in range(number, -1, -1) if _beginning(lines[one].rstrip("\n")) is not None)
+            return "".join(lines[: next(begins, number)])
+        if not lines[number].startswith(" "):
+            break
+    return log
+
+
 def _is_fault(entry: str) -> bool:
     level = LEVEL.search(entry.partition("\n")[0])
     return TRACEBACK in entry or (level is not None and level[1] in FAULTY)

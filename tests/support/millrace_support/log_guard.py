@@ -29,7 +29,7 @@ from typing import IO
 import pytest
 
 from millrace.testing.broker import BrokerProcess
-from millrace_support.log_faults import TRACEBACK, faults
+from millrace_support.log_faults import TRACEBACK, faults, whole_entries
 
 Start = Callable[[Sequence[str], IO[bytes]], Popen[bytes]]
 
@@ -53,13 +53,14 @@ class Tail:
         self._descriptor = descriptor
         self._taken = 0
 
-    def take(self) -> str:
-        """Returns the whole lines that have been added."""
+    def take(self, *, is_last: bool) -> str:
+        """Returns the whole lines that have been added; a traceback comes whole, unless this is the last time."""
         size = os.fstat(self._descriptor).st_size
         added = os.pread(self._descriptor, size - self._taken, self._taken)
-        lines = added[: added.rfind(b"\n") + 1]
-        self._taken += len(lines)
-        return lines.decode(errors="replace")
+        lines = added[: added.rfind(b"\n") + 1].decode(errors="surrogateescape")
+        taken = (lines if is_last else whole_entries(lines)).encode(errors="surrogateescape")
+        self._taken += len(taken)
+        return taken.decode(errors="replace")
 
     def close(self) -> None:
         """Closes the file."""
@@ -98,7 +99,7 @@ class LogGuard(logging.Handler):
         try:
             yield
         finally:
-            self._look_into(path, logs)
+            self._look_into(path, logs, is_last=True)
             del self._folders[path]
             for log in logs.values():
                 log.close()
@@ -118,19 +119,19 @@ class LogGuard(logging.Handler):
         """Reads what the logs have had since the last look; `check` does it, too."""
         for file, tail in list(self._files.items()):
             is_last = file.closed
-            self._faults += faults(tail.take())
+            self._faults += faults(tail.take(is_last=is_last))
             if is_last:
                 tail.close()
                 del self._files[file]
         for path, logs in self._folders.items():
-            self._look_into(path, logs)
+            self._look_into(path, logs, is_last=False)
 
-    def _look_into(self, path: Path, logs: dict[int, Tail]) -> None:
+    def _look_into(self, path: Path, logs: dict[int, Tail], *, is_last: bool) -> None:
         for one in path.glob("*.log"):
             if (inode := one.stat().st_ino) not in logs:
                 logs[inode] = Tail(os.open(one, os.O_RDONLY))
         for log in logs.values():
-            self._faults += faults(log.take())
+            self._faults += faults(log.take(is_last=is_last))
 
 
 GUARD = LogGuard()

@@ -7,7 +7,7 @@ import pytest
 
 from millrace_broker.log_lines.json_lines import JsonLineFormatter
 from millrace_broker.log_lines.text import LineFormatter
-from millrace_support.log_faults import faults
+from millrace_support.log_faults import faults, whole_entries
 
 FORMATTERS = pytest.mark.parametrize("formatter", [LineFormatter(), JsonLineFormatter()], ids=["text", "json"])
 
@@ -59,3 +59,27 @@ def test_other_processes_have_faults_too(log):
 @pytest.mark.parametrize("log", ["", "listening 127.0.0.1:9092\n", "    a line of what was told before\n", "{\n"])
 def test_what_is_no_event_is_no_fault(log):
     assert faults(log) == []
+
+
+TOLD = "2026-11-28 22:34:57 +0000 - dagster.daemon - ERROR - a tick\n"
+FAILED = [
+    TOLD,
+    "Traceback (most recent call last):\n",
+    '  File "tick.py", line 1\n',
+    "    tick()\n",
+    "ValueError: no\n",
+]
+
+
+@pytest.mark.parametrize("before", ["", "2026-11-28 22:34:56 +0000 - dagster - INFO - it runs\n"])
+@pytest.mark.parametrize("count", range(6))
+def test_a_traceback_that_is_still_written_is_left_with_its_entry(before, count):
+    log = before + "".join(FAILED[:count])
+    is_unfinished = 1 < count < len(FAILED)
+    assert whole_entries(log) == (before if is_unfinished else log)
+
+
+def test_a_traceback_without_an_entry_is_left_alone():
+    log = "a warning\n"
+    assert whole_entries(log + "".join(FAILED[1:3])) == log
+    assert whole_entries(log + "".join(FAILED[1:])) == log + "".join(FAILED[1:])
