@@ -112,7 +112,7 @@ def _beside_peer(peer: Peer | None, effort: Effort, place: Path) -> list[Figure]
 
 
 class _Measure:
-    """The figures of TLS, logins and quotas."""
+    """Measures TLS, logins and quotas, and returns their figures."""
 
     def __init__(self, comparison: Comparison[Subject], effort: Effort, authority_file: str) -> None:
         self._comparison = comparison

@@ -136,9 +136,8 @@ class FollowerLogs:
         try:
             await asyncio.wrap_future(self._logs.in_lane(all_followed[0].log, work))
         except Exception as error:  # the partitions are fetched again, or are offline
-            logger.log(
-                logging.ERROR if is_unforeseen(error) else logging.DEBUG, "a log can't be changed", exc_info=True
-            )
+            if is_unforeseen(error):
+                logger.exception("a log can't be changed")
             failure = error
         for followed, high_watermark in zip(all_followed, watermarks, strict=True):
             followed.let_go()

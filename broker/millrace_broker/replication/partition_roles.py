@@ -1,6 +1,6 @@
 """Makes this broker the leader or a follower of partitions, or neither, and tells the coordinators.
 
-    LeaderAndIsr, StopReplica, or the image of a standalone broker
+    LeaderAndIsr, StopReplica, or the metadata image of a standalone broker
         → the tables of `roles`            what each partition becomes, or its error
         → logs made, or later deleted      on a worker thread; requests are answered meanwhile
         → `ReplicaManager`                 leads, follows, stops

@@ -58,7 +58,7 @@ Partitions = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member reads and owns. User data are for its own assignor, no other understands them."""
+    """The topics that a member reads and the partitions that it owns; only its assignor understands the user data."""
 
     version: int
     topic_names: frozenset[str]
