@@ -48,9 +48,9 @@ from millrace.wire.produce import (
     AnyTopicToProduce,
     PartitionProduced,
     TopicProduced,
+    decode_produce_request,
     encode_produce_response,
     has_many_partitions,
-    produce_decoder,
 )
 from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
 from millrace_broker.handlers import produce_in_transaction
@@ -107,7 +107,6 @@ class _Turn:
         self._connection = id(session.authenticator or session)  # held by `_client` while a request waits
         self._waits = services.produced_in_order.is_busy(self._connection)
         self._read_one = one_produce_reader(client.version)
-        self.decode = produce_decoder(client.version)
 
     def take(self, body: memoryview) -> _Taken:
         """Takes one request, and returns its acks, its timeout in milliseconds and its partitions. Raises WireError."""
@@ -117,7 +116,7 @@ class _Turn:
             found = self._places.get(place) or self._found(place)
             if found is not None and (found[1].offer_plain(acks, records) or self._offer_one(found[1], acks, records)):
                 return acks, timeout_ms, found
-        message = self.decode(body)
+        message = decode_produce_request(self._version, body)
         return message.acks, milliseconds(message.timeout), self._take_message(message, body)
 
     def _offer_one(self, appends: Appends, acks: int, records: Buffer) -> bool:
@@ -163,7 +162,7 @@ class _Turn:
     async def _handle_later(self, body: bytes, verification: Verification | None) -> Reply:
         """Handles a request once its turn has come, its records are prepared and its coordinator has answered."""
         before = _Turn(self._services, self._client)
-        message = before.decode(memoryview(body))
+        message = decode_produce_request(self._version, body)
         steps = [steps for steps, _ in before.preparations(message)]
         prepared = await prepared_in_thread(self._services.workers, steps)
         turn = _Turn(self._services, self._client)
@@ -208,6 +207,7 @@ class _Turn:
             name, topic_id, refusal = self._named(topic)
             places: list[Appends] = []
             for one in topic.partition_data:
+                pause()
                 appends, outcome = self._appends(name, one.index), next(outcomes, None)
                 refused = refusal or (refusals.get(appends.key) if refusals else None)
                 if refused is None:
@@ -256,7 +256,6 @@ class _Turn:
         return name or "", topic_id, None if name else UnknownTopicIdError(f"no topic has id {topic_id}")
 
     def _appends(self, name: str, partition: int) -> Appends:
-        pause()
         key = tuple.__new__(TopicPartition, (name, partition))  # as the class does, at half the cost
         appends = self._partitions.get(key)
         if appends is None:

@@ -125,16 +125,19 @@ class Appends:
 
     def append(self, replicas: ReplicaManager) -> None:
         """Appends the batches, and sets `outcomes`."""
-        if isinstance(self._partition, MillraceError):
+        partition = self._partition
+        if isinstance(partition, MillraceError):
             self.outcomes = iter(self._offered)
             return
         batches = self._offered if self._are_batches else [one for one in self._offered if not _is_settled(one)]
-        placed = iter(replicas.append_all(self._partition, batches))
+        placed = iter(replicas.append_all(partition, batches))
         self.outcomes = (
             placed if self._are_batches else iter([one if _is_settled(one) else next(placed) for one in self._offered])
         )
-        self.log_start_offset = self._partition.log.log_start_offset
-        self.owes_sync = self._partition.log.owes_sync()
+        log = partition.log
+        self.log_start_offset = log.log_start_offset
+        # What is committed owes no sync; to ask the log costs more, and nearly always all is committed.
+        self.owes_sync = partition.high_watermark < log.log_end_offset and log.owes_sync()
 
     def waits(self, acks: int) -> bool:
         """Returns whether an append may have to wait before it is answered."""

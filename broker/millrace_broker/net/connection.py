@@ -30,7 +30,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from millrace.addresses import PLAINTEXT
 from millrace.clock import Clock
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_line = 0  # requests whose reply has not left
         self._together: Slot | None = None
         self._awaits_turn = False  # the first request of the backlog, until all earlier ones are answered
-        self._has_turn, self._is_turn_over, self._turn_ends_s = False, False, 0.0
+        self._is_turn_over, self._turn_ends_s = False, 0.0
         self._long_bytes = 0  # of a request that is handled in turns
         self._socket_full = False
         self.is_reading, self._is_muted = True, False
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Handles every whole request that has arrived, then sends all replies that are ready at once."""
         arrived = self.last_active = self._now_s()
-        self._has_turn, self._turn_ends_s = True, arrived + TURN_S
+        self._turn_ends_s = arrived + TURN_S
         try:
             for frame in self._frames.received(nbytes):
                 if self._together is None and self._is_blocked:  # what waits to be handled together does not block
@@ -185,7 +185,6 @@ class Connection(asyncio.BufferedProtocol):
             self._work_off_backlog()
         else:
             self._send_ready()
-        self._has_turn = False
 
     def mute(self, throttle_ms: int | None = None) -> None:
         """Handles no further requests for so many milliseconds, or until `unmute`; answers leave meanwhile."""
@@ -261,9 +260,16 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_blocked(self) -> bool:
-        is_long = self._in_line >= MAX_PENDING_REPLIES or self._pending_bytes >= MAX_PENDING_BYTES
-        awaits_turn = self._awaits_turn or self._is_turn_over or self._long_bytes > 0
-        return self._socket_full or self._is_muted or self._outgoing.is_busy or is_long or awaits_turn
+        return (
+            self._socket_full
+            or self._is_muted
+            or self._outgoing.is_busy
+            or self._in_line >= MAX_PENDING_REPLIES
+            or self._pending_bytes >= MAX_PENDING_BYTES
+            or self._awaits_turn
+            or self._is_turn_over
+            or self._long_bytes > 0
+        )
 
     def _end_mute(self) -> None:
         if self._unmuting is not None:
@@ -286,22 +292,19 @@ class Connection(asyncio.BufferedProtocol):
         header = read_request_header(frame)
         api_key, version, _, client_id, body_position, size_bytes = header
         slot, body = self._together, frame[body_position:]
-        is_other = slot is None or slot.version != version or slot.api_key != api_key
-        if is_other or size_bytes > LONG_BYTES:
+        if slot is None or slot.version != version or slot.api_key != api_key or slot.leaves_out(size_bytes, body):
+            if slot is not None:
+                self._handle_together()
             api = served(self._owner.services.apis, header)
+            if api.in_turn and any(earlier.parts is None for earlier in self._pending):
+                self._hold_until_its_turn(frame, arrived)
+                return
             is_long = api.is_long if size_bytes <= LONG_BYTES else takes_long(api, version, body)
-            if is_other or is_long:
-                if slot is not None:
-                    self._handle_together()
-                if api.in_turn and any(earlier.parts is None for earlier in self._pending):
-                    self._hold_until_its_turn(frame, arrived)
-                    return
-                slot = self._together = Slot(api, api_key, version, arrived, is_long=is_long)
-        assert slot is not None
+            slot = self._together = Slot(api, api_key, version, arrived, is_long=is_long)
         slot.headers.append(header)
         slot.bytes_in += size_bytes
         slot.requests.append(tuple.__new__(Request, (version, client_id, body, self.session)))
-        if slot.is_long or slot.api.handle_all is None or len(slot.headers) >= MAX_TOGETHER:
+        if slot.is_alone or len(slot.headers) >= MAX_TOGETHER:
             self._handle_together()
 
     def _hold_until_its_turn(self, frame: memoryview, arrived: float) -> None:
@@ -314,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         if slot is None:
             return
         started = self._now_s()
-        answers = self._answers(slot)
+        answers = [self._handle_alone(slot)] if slot.is_alone else self._call(slot.api, slot.requests)
         handled = slot.answered = self._now_s()
         slot.times = tuple.__new__(RequestTimes, (slot.arrived, started, handled))
         slot.count = self._owner.metrics.handled(
@@ -330,14 +333,12 @@ class Connection(asyncio.BufferedProtocol):
         self._is_turn_over = False
         self._work_off_backlog()
 
-    def _answers(self, slot: Slot) -> Sequence[Reply | WireError]:
-        if not slot.is_long:
-            answers = self._call(slot.api, slot.requests)
-            if isinstance(answers[0], InTurns):  # of a request that is handled alone
-                return [self._begin(slot, answers[0].work)]
-            return cast("Sequence[Reply | WireError]", answers)
-        kept = slot.requests[0]._replace(body=memoryview(bytes(slot.requests[0].body)))
-        return [self._begin(slot, lambda: self._handled(slot.api, kept))]
+    def _handle_alone(self, slot: Slot) -> Reply:
+        if slot.is_long:
+            kept = slot.requests[0]._replace(body=memoryview(bytes(slot.requests[0].body)))
+            return self._begin(slot, lambda: self._handled(slot.api, kept))
+        (reply,) = self._call(slot.api, slot.requests)
+        return self._begin(slot, reply.work) if isinstance(reply, InTurns) else reply
 
     def _begin(self, slot: Slot, work: Callable[[], Reply]) -> Reply:
         """Begins what takes long of a request, and goes on with those behind it once that is done."""
@@ -345,15 +346,14 @@ class Connection(asyncio.BufferedProtocol):
         return self._owner.long_requests.begin(work, self._long_request_is_handled)
 
     def _handled(self, api: Api, request: Request) -> Reply:
-        (answer,) = self._call(api, [request])
-        assert not isinstance(answer, WireError), "only requests that are handled together are answered by an error"
-        return answer.work() if isinstance(answer, InTurns) else answer
+        (reply,) = self._call(api, [request])
+        return reply.work() if isinstance(reply, InTurns) else reply
 
     def _long_request_is_handled(self) -> None:
         self._long_bytes = 0
         self._work_off_backlog()
 
-    def _call(self, api: Api, requests: list[Request]) -> Sequence[Reply | InTurns | WireError]:
+    def _call(self, api: Api, requests: list[Request]) -> Sequence[Any]:
         services = self._owner.services
         try:
             return [api.handle(services, requests[0])] if api.handle_all is None else api.handle_all(services, requests)
@@ -440,9 +440,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
 
     def _work_off_backlog(self) -> None:
-        is_within_turn, self._has_turn = self._has_turn, True
-        if self._backlog and not is_within_turn:
-            self._turn_ends_s = self._now_s() + TURN_S
+        if self._backlog and (now := self._now_s()) > self._turn_ends_s:
+            self._turn_ends_s = now + TURN_S
         try:
             while self._backlog and not self._is_blocked:
                 arrived, frame = self._backlog.popleft()
@@ -453,27 +452,24 @@ class Connection(asyncio.BufferedProtocol):
         except WireError as error:
             self._refuse(error)
         self._send_ready()
-        self._has_turn = is_within_turn
 
     def _update_reading(self) -> None:
         if self._transport.is_closing():
             return
-        self._take_memory()
+        self._needs_memory = False
+        if growth_bytes := self._frames.growth_bytes:
+            self._needs_memory = not self._memory.may_grow(self, growth_bytes)
+            if not self._needs_memory:
+                self._frames.grow()
+        self._account()
         is_reading = not (self._draining or self._backlog or self._needs_memory or self._is_blocked)
         if is_reading != self.is_reading:
             self.is_reading = is_reading
             self._transport.resume_reading() if is_reading else self._transport.pause_reading()
 
-    def _take_memory(self) -> None:
-        growth_bytes = self._frames.growth_bytes
-        self._needs_memory = growth_bytes > 0 and not self._memory.may_grow(self, growth_bytes)
-        if growth_bytes and not self._needs_memory:
-            self._frames.grow()
-        self._account()
-
     def _account(self) -> None:
-        waiting_bytes = self._backlog_bytes + self._long_bytes
-        held = self._frames.held_bytes + waiting_bytes + self._transport.get_write_buffer_size()
+        unsent = self._transport.get_write_buffer_size()
+        held = self._frames.held_bytes + self._backlog_bytes + self._long_bytes + unsent
         if held != self._held_bytes:
             self._held_bytes = held
             self._memory.hold(self, held)

@@ -22,14 +22,14 @@ class Slot:
     """A place in line, of one request or of several of one kind that arrived together and are handled together."""
 
     __slots__ = (
-        "answered", "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "is_long",
-        "parts",
-        "reply_bytes", "requests", "times", "version",
+        "answered", "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers",
+        "is_alone", "is_long", "parts", "reply_bytes", "requests", "times", "version",
     )  # fmt: skip
 
     def __init__(self, api: Api, api_key: int, version: int, arrived: float, *, is_long: bool) -> None:
         self.api = api
         self.is_long = is_long  # its only request has turns of its own
+        self.is_alone = is_long or api.handle_all is None
         self.api_key = api_key
         self.version = version
         self.arrived = arrived
@@ -43,6 +43,10 @@ class Slot:
         self.reply_bytes: list[int] = []  # of each request's reply; 0 for one that wants none
         self.future: Waited | None = None  # of replies that come later
         self.parts: Parts | None = None  # the frames of all replies; None until they are there
+
+    def leaves_out(self, size_bytes: int, body: memoryview) -> bool:
+        """Returns whether another request of its kind is not handled together with those that are here."""
+        return size_bytes > LONG_BYTES and takes_long(self.api, self.version, body)
 
     def take_replies(self, answers: Sequence[Reply | WireError]) -> int | None:
         """Makes frames of the answers, which become the slot's `parts`, and returns how many bytes they are.

@@ -7,7 +7,8 @@
     messages.c       message sets of v0 and v1 → records       │
     record_check.c   whether bytes are the records of a batch  │
     valid_batch.c    whether a leader has nothing to object to  │
-    columns.c        records → buffers of Arrow columns        ├ know no Python
+    request_header.c  the header of a request                  ├ know no Python
+    columns.c        records → buffers of Arrow columns        │
     json_text.c      the grammar of plain JSON                 │
     json_types.c     values of JSON → values of columns        │
     json_columns.c   plain objects → buffers of Arrow columns  ┘
@@ -25,7 +26,7 @@ from __future__ import annotations
 import importlib
 import os
 
-VERSION = 6
+VERSION = 7
 NO_KERNEL = "MILLRACE_NO_KERNEL"
 
 

@@ -70,3 +70,7 @@ class RecordCheck:
 # The same of records that lie in one piece between two positions: record count, base timestamp; no rule for keys and
 # times. Returns the largest timestamp.
 def check_records(data: Octets, begin: int, end: int, record_count: int, base_timestamp: int, /) -> int: ...
+
+# API key, API version, correlation id, client id, where the body begins, the frame's size; None for a header that is
+# left to Python. The second argument has each API's first flexible version, 255 for none.
+def request_header(frame: Octets, first_flexible: bytes, /) -> tuple[int, int, int, str | None, int, int] | None: ...

@@ -19,7 +19,7 @@ DIRECTORY = Path(__file__).parent
 SOURCES = (
     *("columns.c", "batches.c", "crc32.c", "crc32c.c", "messages.c", "objects.c", "pymemory.c", "module.c"),
     *("json_text.c", "json_types.c", "json_columns.c", "json_objects.c"),
-    *("record_check.c", "record_check_object.c", "valid_batch.c"),
+    *("record_check.c", "record_check_object.c", "valid_batch.c", "request_header.c"),
 )
 # Python's stable interface since 3.11, the first with buffers: one build serves every later version.
 LIMITED_API = "0x030B0000"

@@ -8,9 +8,10 @@
 #include "valid_batch.h"
 #include "pymemory.h"
 #include "record_check_object.h"
+#include "request_header.h"
 
 /* Raised with every change that Python sees, here and in __init__.py: an older build is then not taken. */
-enum { KERNEL_VERSION = 6 };
+enum { KERNEL_VERSION = 7 };
 
 /* One item of the list that a call decodes. */
 typedef struct {
@@ -279,12 +280,47 @@ static PyObject *check_records_python(PyObject *module, PyObject *const *args, P
     return check_records(PyModule_GetState(module), args, count);
 }
 
+static PyObject *request_header_tuple(const request_header_t *header, size_t size) {
+    PyObject *client_id = header->client_id_bytes < 0
+                              ? Py_NewRef(Py_None)
+                              : PyUnicode_DecodeUTF8(header->client_id, header->client_id_bytes, NULL);
+    if (client_id == NULL) {
+        PyErr_Clear(); /* Python says why it is refused */
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(iiiNnn)", header->api_key, header->api_version, (int)header->correlation_id, client_id,
+                         (Py_ssize_t)header->body_position, (Py_ssize_t)size);
+}
+
+/* None for a header that is left to Python. */
+static PyObject *request_header(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    Py_buffer frame, first_flexible;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "request_header takes a frame, and the first flexible version of each API");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &frame, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(args[1], &first_flexible, PyBUF_SIMPLE) < 0) {
+        PyBuffer_Release(&frame);
+        return NULL;
+    }
+    request_header_t header;
+    flexible_t apis = {first_flexible.buf, (size_t)first_flexible.len};
+    bool is_plain = read_request_header(frame.buf, (size_t)frame.len, apis, &header);
+    PyObject *fields = is_plain ? request_header_tuple(&header, (size_t)frame.len) : Py_NewRef(Py_None);
+    PyBuffer_Release(&first_flexible);
+    PyBuffer_Release(&frame);
+    return fields;
+}
+
 static PyMethodDef methods[] = {
     {"decode_batches", decode_batches, METH_VARARGS, NULL},
     {"decode_message_sets", decode_message_sets, METH_VARARGS, NULL},
     {"read_records", read_records, METH_VARARGS, NULL},
     {"write_records", write_records, METH_O, NULL},
     {"read_json", read_json, METH_VARARGS, NULL},
+    {"request_header", (PyCFunction)(void (*)(void))request_header, METH_FASTCALL, NULL},
     {"check_records", (PyCFunction)(void (*)(void))check_records_python, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

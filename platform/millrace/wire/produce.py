@@ -150,11 +150,13 @@ def has_many_partitions(version: int, body: memoryview) -> bool:
 
 
 def _has_one_topic_of_few(version: int, body: memoryview) -> bool:
-    """Returns whether it is as nearly all are: without a transaction, of one topic, and of less than 127 partitions."""
+    """Returns whether it is as nearly all are: of one topic, and of less than 127 partitions."""
     try:
-        name_bytes = UUID_BYTES if version >= FIRST_VERSION_WITH_TOPIC_IDS else body[NAME_AT]
-        has_one = not body[0] and body[TOPICS_AT] == ONE_ELEMENT and name_bytes <= MAX_ONE_BYTE
-        return has_one and body[NAME_AT + name_bytes] <= MAX_ONE_BYTE
+        start = body[0]  # one more than the bytes of the transactional id; 0 for none
+        at = start - 1 if start else 0
+        name_bytes = UUID_BYTES if version >= FIRST_VERSION_WITH_TOPIC_IDS else body[at + NAME_AT]
+        has_one = start <= MAX_ONE_BYTE and body[at + TOPICS_AT] == ONE_ELEMENT and name_bytes <= MAX_ONE_BYTE
+        return has_one and body[at + NAME_AT + name_bytes] <= MAX_ONE_BYTE
     except IndexError:
         return False
 

@@ -8,9 +8,11 @@ program, so that it can run with a kernel compiled for AddressSanitizer.
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -20,7 +22,7 @@ from crc32c import crc32c as packaged_crc32c
 
 from millrace import kernel
 from millrace.config import MAX_LONG
-from millrace.errors import RecordError, SetupError
+from millrace.errors import MalformedRequestError, RecordError, SetupError
 from millrace.records.arrow import COMPILED, MAX_OFFSET, PLAIN, BlockDecoders, decode_to_arrow
 from millrace.records.batch import BatchHeader, walk
 from millrace.records.checksum import crc32c
@@ -33,6 +35,7 @@ from millrace.records.record import (
     records_of,
 )
 from millrace.records.record_check import MIN_LONG, PlainRecordCheck, RecordCheck, RecordRules, Refused
+from millrace.wire.header import FIRST_FLEXIBLE, read_any_request_header
 from millrace_support.hostile_json import FIELDS, HostileJson
 from millrace_support.hostile_records import HostileRecords
 
@@ -122,6 +125,17 @@ def compare_crc(buffer: bytes, chance: Random) -> None:
         raise DisagreementError(f"CRC-32C, taken on from {value:#010x}, of {rest.hex()}")
 
 
+def compare_request_header(frame: bytes, chance: Random) -> None:
+    """Compares the header of a request whose bytes are nearly as a client sends them; raises DisagreementError."""
+    start = struct.pack(">hhih", chance.randrange(-1, 100), chance.randrange(20), 5, chance.randrange(-2, 9))
+    begun = memoryview(start + frame)[: chance.randrange(60)]
+    compiled, plain = kernel.native.request_header(begun, FIRST_FLEXIBLE), None
+    with suppress(MalformedRequestError):
+        plain = read_any_request_header(begun)
+    if compiled not in {None, plain}:
+        raise DisagreementError(f"{compiled} and {plain} of {begun.hex()}")
+
+
 def _records(decode: Callable[[BatchHeader, bytes], Iterable[Record]], header: BatchHeader, body: bytes) -> list[Any]:
     try:
         return list(decode(header, body))
@@ -158,6 +172,7 @@ def fuzz(rounds: int, seed: int) -> Counter[str]:
         buffer = hostile.buffer()
         ends[compare(buffer, from_offset, until_offset)] += 1
         compare_crc(buffer, chance)
+        compare_request_header(buffer, chance)
         compare_records(hostile.batch())
         compare_checks(hostile.batch(), chance)
         ends[PLAIN_JSON] += compare_json(hostile_json.values(JSON_VALUES))

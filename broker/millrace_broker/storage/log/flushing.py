@@ -38,8 +38,8 @@ class Flushing:
     """
 
     __slots__ = (
-        "_clock", "_epochs", "_flush_messages", "_fs", "_lane", "_last_flush_ms", "_producers", "_segments",
-        "commit_limit", "commits_synced", "lock", "recovery_point",
+        "_clock", "_epochs", "_fs", "_lane", "_last_flush_ms", "_producers", "_segments",
+        "commit_limit", "commits_synced", "flush_messages", "lock", "recovery_point",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
@@ -63,7 +63,7 @@ class Flushing:
         self._epochs = epochs
         self._lane = lane
         self._last_flush_ms = clock.monotonic_ms()
-        self._flush_messages = self.commit_limit = flush_messages
+        self.flush_messages = self.commit_limit = flush_messages
         self.commits_synced = False
 
     @property
@@ -81,7 +81,7 @@ class Flushing:
 
         Raises StorageError without a lane.
         """
-        self._flush_messages = flush_messages
+        self.flush_messages = flush_messages
         self._set_commit_limit()
 
     def commit_synced(self, *, commits_synced: bool) -> None:
@@ -90,12 +90,12 @@ class Flushing:
         self._set_commit_limit()
 
     def _set_commit_limit(self) -> None:
-        self.commit_limit = 1 if self.commits_synced else self._flush_messages
+        self.commit_limit = 1 if self.commits_synced else self.flush_messages
         self.put_if_owed()
 
     def owes(self, offset: int) -> bool:
         """Returns whether an append up to `offset` has to wait for a sync before it is acknowledged."""
-        return self._are_too_many(offset, self._flush_messages)
+        return self._are_too_many(offset, self.flush_messages)
 
     @property
     def committable_offset(self) -> int:

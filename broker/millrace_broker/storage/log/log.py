@@ -196,7 +196,8 @@ class Log:
 
     def owes_sync(self, offset: int | None = None) -> bool:
         """Returns whether an append up to `offset`, by default the newest, waits for a sync to be acknowledged."""
-        return self._flushing.owes(self._segments.end_offset if offset is None else offset)
+        flushing, end = self._flushing, self._segments.end_offset if offset is None else offset
+        return end - flushing.recovery_point >= flushing.flush_messages and flushing.owes(end)
 
     @property
     def is_offline(self) -> bool:
