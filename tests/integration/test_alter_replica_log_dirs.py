@@ -180,6 +180,18 @@ def test_a_move_under_way_is_shown_and_dropped_when_asked_back(slow):
     assert read_all(slow, "t", 3000)[-1] == b"002999"
 
 
+@pytest.mark.broker_errors(r"is offline: .*Not a directory|was to be moved to")
+def test_a_folder_that_takes_no_copy_is_told(tmp_path):
+    """The disk of the target has gone: the answer is Kafka's, and the log is served where it was."""
+    with running(tmp_path) as folders:
+        fill(folders, "t", 100)
+        target = folders.other("t")
+        target.rename(tmp_path / "gone")
+        target.write_bytes(b"no folder")
+        assert folders.place(target, "t") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert read_all(folders, "t", 100)[-1] == b"000099"
+
+
 def test_another_rate_lets_a_move_end(slow):
     fill(slow, "t", 1500)
     target = slow.other("t")

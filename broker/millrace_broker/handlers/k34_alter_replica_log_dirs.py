@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs, versions 0 to 2 (KIP-113); v2 flexible.
 
-The answer says that a move has begun, or was dropped, and from then on a start knows; DescribeLogDirs shows how far it
-is. The rules are Kafka's:
+The answer says that a move has begun, or was dropped, and from then on a start knows; where the disk refuses that,
+nothing is moved and the answer is KAFKA_STORAGE_ERROR. DescribeLogDirs shows how far a move is. The rules are Kafka's:
 
     the partition is in the folder            a move that is under way is dropped
     it is being moved to the folder           the move goes on
@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -29,7 +29,7 @@ from millrace.wire.messages import ALTER_REPLICA_LOG_DIRS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Answer, Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
-from millrace_broker.storage import TopicPartition
+from millrace_broker.storage import LogCopy, TopicPartition
 from millrace_broker.storage.filenames import MAX_NAME_BYTES, future_dir_name
 
 if TYPE_CHECKING:
@@ -42,19 +42,37 @@ logger = logging.getLogger(__name__)
 
 GUARD = Guard(ApiKey.ALTER_REPLICA_LOG_DIRS, AclOperation.ALTER, ResourceType.CLUSTER)
 
+_Codes = defaultdict[str, dict[int, ErrorCode]]  # by topic and partition
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Begins or drops the move of each partition."""
     message = ALTER_REPLICA_LOG_DIRS.decode_request(request.version, request.body)
     permitted = GUARD.permits(services, request.session)
     directories = services.replicas.logs_by_data_dir()
-    codes: defaultdict[str, dict[int, ErrorCode]] = defaultdict(dict)
+    codes: _Codes = defaultdict(dict)
+    copies: list[LogCopy] = []
     for wanted in each(message.dirs):
         for topic in each(wanted.topics):
             for index in each(topic.partitions):
                 key = TopicPartition(topic.name, index)
-                code = _place(services, directories, wanted.path, key) if permitted else GUARD.error
+                code = _place(services, directories, wanted.path, key, copies) if permitted else GUARD.error
                 codes[topic.name][index] = code
+    if services.log_dirs.is_settled:
+        return _answer(services, request.version, codes)
+    return later(_settled(services, request.version, codes, copies))
+
+
+async def _settled(services: Services, version: int, codes: _Codes, copies: Iterable[LogCopy]) -> Answer:
+    await services.log_dirs.settle()
+    for copy in copies:
+        if copy.refusal is not None:
+            topic, partition = copy.topic_partition
+            codes[topic][partition] = copy.refusal.code
+    return _answer(services, version, codes)
+
+
+def _answer(services: Services, version: int, codes: _Codes) -> Answer:
     results: list[AlterReplicaLogDirTopicResultFields] = [
         {
             "topic_name": name,
@@ -63,13 +81,6 @@ def handle(services: Services, request: Request) -> Reply:
         for name, partitions in each(codes.items())
     ]
     fields: AlterReplicaLogDirsResponseFields = {"throttle_time": 0, "results": results}
-    if services.log_dirs.is_settled:
-        return answer(services, ALTER_REPLICA_LOG_DIRS, request.version, fields)
-    return later(_settled(services, request.version, fields))
-
-
-async def _settled(services: Services, version: int, fields: AlterReplicaLogDirsResponseFields) -> Answer:
-    await services.log_dirs.settle()
     return answer(services, ALTER_REPLICA_LOG_DIRS, version, fields)
 
 
@@ -78,7 +89,9 @@ def _place(
     directories: Mapping[str, Container[TopicPartition] | None],
     path: str,
     topic_partition: TopicPartition,
+    copies: list[LogCopy],
 ) -> ErrorCode:
+    """Begins or drops one move, and adds the copies of which the disk has to learn to `copies`."""
     wanted = os.path.normpath(path)
     if len(future_dir_name(topic_partition, UUID(int=0))) > MAX_NAME_BYTES:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -94,9 +107,9 @@ def _place(
             known = is_known(services, topic_partition)
             return ErrorCode.REPLICA_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_partition in logs:
-            services.log_dirs.drop(topic_partition)
+            copies += services.log_dirs.drop(topic_partition)
         else:
-            services.log_dirs.move(topic_partition, wanted)
+            copies += services.log_dirs.move(topic_partition, wanted)
     except MillraceError as error:
         logger.warning("%s is not moved to %s: %s", topic_partition, wanted, error)
         return error.code

@@ -52,19 +52,20 @@ class LogDirMover:
         """Makes this folder the preferred log dir of a partition whose log does not exist yet."""
         self._logs.dirs.prefer(topic_partition, path)
 
-    def move(self, topic_partition: TopicPartition, path: str) -> None:
+    def move(self, topic_partition: TopicPartition, path: str) -> list[LogCopy]:
         """Begins to move the log of a partition to another folder, unless it is on its way there.
 
-        Raises StorageError.
+        Returns the copies of which the disk learns by `settle`. Raises StorageError.
         """
         copy = self.copies().get(topic_partition)
         if copy is not None and copy.parent == path:
-            return
-        self.drop(topic_partition)
+            return [copy]
+        dropped = self.drop(topic_partition)
         copy = self._logs.moves.begin(topic_partition, path)
         task = asyncio.get_running_loop().create_task(self._move(topic_partition, copy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return [*dropped, copy]
 
     def elected(self, topic_partition: TopicPartition) -> None:
         """Starts the move of a log again, if the broker's last stop interrupted it; the partition is led now."""
@@ -81,9 +82,13 @@ class LogDirMover:
     def resigned(self, topic_partition: TopicPartition) -> None:
         """Does nothing: the move goes on when another broker leads, and what is cut off the log leaves the copy."""
 
-    def drop(self, topic_partition: TopicPartition) -> None:
-        """Ends the move of a log, which stays where it is. Raises StorageError where the move is as good as done."""
-        self._logs.moves.drop(topic_partition)
+    def drop(self, topic_partition: TopicPartition) -> list[LogCopy]:
+        """Ends the move of a log, which stays where it is, and returns the copies that go by `settle`.
+
+        Raises StorageError where the move is as good as done.
+        """
+        copy = self._logs.moves.drop(topic_partition)
+        return [] if copy is None else [copy]
 
     @property
     def is_settled(self) -> bool:
@@ -91,8 +96,10 @@ class LogDirMover:
         return self._logs.moves.is_settled
 
     async def settle(self) -> None:
-        """Returns once the disk has what was begun and dropped."""
+        """Returns once the disk has what was begun and dropped, or has refused it; such a move ends (`refusal`)."""
         await asyncio.to_thread(self._logs.moves.settle)
+        for copy in [copy for copy in self.copies().values() if copy.refusal is not None]:
+            self._logs.moves.give_up(copy)
 
     async def close(self) -> None:
         """Interrupts all moves, and returns when no thread is at work any more; the next start begins them again."""

@@ -78,6 +78,8 @@ class LogCopy:
         self._stopping = Event()
         self.has_folder = False
         """Whether the folder was made, so that a start finds the move that was interrupted."""
+        self.refusal: StorageError | None = None
+        """Why the disk did not take the folder of the copy, or did not let it go."""
         self.is_in_last_step = False
         """Whether it is being put in the log's place, and can't be dropped any more."""
 
@@ -141,10 +143,15 @@ class LogCopy:
 
         Raises StorageError, or CompactionStoppedError.
         """
-        if not self.has_folder:
+        if self.has_folder:
+            return
+        try:
             with self._writing(self.directory):
                 self._fs.mkdir(self.directory)
-            self.has_folder = True
+        except StorageError as error:
+            self.refusal = error
+            raise
+        self.has_folder = True
 
     def _copy(self, segment: LogSegment, limit: int, pay: Pay) -> int:
         """Copies up to `limit` bytes of a segment, with its other files where it is complete; returns how many."""

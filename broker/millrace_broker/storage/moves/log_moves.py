@@ -115,8 +115,8 @@ class LogMoves:
         self._dirs.of_log(old.directory).log_count -= 1
         moved.take_over(old)
 
-    def drop(self, topic_partition: TopicPartition) -> None:
-        """Ends a move, if there is one; its files go by `rename_dropped` and `remove_deleted`.
+    def drop(self, topic_partition: TopicPartition) -> LogCopy | None:
+        """Ends a move, if there is one, and returns its copy; the files go by `rename_dropped` and `remove_deleted`.
 
         Raises StorageError where the copy is just being put in the log's place.
         """
@@ -125,6 +125,7 @@ class LogMoves:
             if copy.is_in_last_step:
                 raise StorageError(f"{topic_partition} is just being put in place in {copy.parent}; try again")
             self.give_up(copy)
+        return copy
 
     def give_up(self, copy: LogCopy) -> None:
         """Ends a move that has failed, or is not wanted any more; the log stays where it is."""
@@ -140,7 +141,7 @@ class LogMoves:
         return not self._dropped and all(copy.has_folder for copy in self._copies.values())
 
     def settle(self) -> None:
-        """Renames what was dropped, and makes the folders of what was begun; a move itself meets what fails."""
+        """Renames what was dropped, and makes the folders of what was begun; what fails is the copy's `refusal`."""
         self.rename_dropped()
         for copy in tuple(self._copies.values()):
             with suppress(StorageError, CompactionStoppedError):
@@ -159,7 +160,8 @@ class LogMoves:
                         target = self._dirs.by_path(copy.parent)
                         renamed = drop_copy(self._fs, copy.topic_partition, target, copy.directory)
                         self._deleted.add(renamed, delay_ms)
-                except StorageError:
+                except StorageError as error:
+                    copy.refusal = error
                     logger.exception("the copy of %s is left for the next start", copy.topic_partition)
 
     def _complete(self, log: Log, copy: LogCopy, target: DataDir, segments: SegmentSequence) -> None:

@@ -232,3 +232,29 @@ def test_the_last_step_of_a_move_keeps_nobody_but_the_partitions_producers(monke
         appended(moved, 1, epoch=1)
 
     played(scenario)
+
+
+@pytest.mark.parametrize("operation", ["mkdir", "rename"])
+def test_a_move_that_the_disk_refuses_ends_and_says_why(operation):
+    async def scenario(broker):
+        await broker.follow(ME, 1)
+        log = broker.replicas.replica(T0).log
+        appended(log, 3, epoch=1)
+        async with broker.mover._turn:  # so that nothing is copied
+            if operation == "rename":
+                copies = broker.mover.move(T0, "/more")
+                await broker.mover.settle()
+                assert broker.mover.copies() == {T0: copies[0]}
+                broker.logs._fs.fail(operation)
+                assert broker.mover.drop(T0) == copies
+            else:
+                broker.logs._fs.fail(operation)
+                copies = broker.mover.move(T0, "/more")
+            await broker.mover.settle()
+        await until(lambda: not broker.mover._tasks)
+        assert [type(copy.refusal) for copy in copies] == [StorageError]
+        assert broker.mover.copies() == {}
+        assert broker.replicas.replica(T0).log is log
+        appended(log, 1, epoch=1)
+
+    played(scenario)
