@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millrace_broker")
 
 SERVICE = "millrace-broker"
+THREAD_TURN_S = 0.000_5  # for so long at most a worker at work keeps the event loop waiting; the interpreter's is 5 ms
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until a signal stops the broker and returns the exit status."""
     to_stderr = output.write_to(sys.stderr)
     _raise_file_limit()
+    sys.setswitchinterval(THREAD_TURN_S)
     manager = ServiceManager.taken_from(os.environ, os.getpid())
     try:
         options = parse_options(sys.argv[1:] if arguments is None else arguments)

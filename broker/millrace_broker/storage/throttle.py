@@ -2,8 +2,8 @@
 
 Threads of one interpreter take turns, so background work keeps other threads waiting by its turns, not by the disk. Two
 things keep these short. After each portion, of some dozen KiB or of `BREAK_ITEMS` records, the worker waits at least
-`BREAK_S`. And while `short_turns` lasts, a thread that asks for its turn gets it after `TURN_S`, not after the
-interpreter's 5 ms.
+`BREAK_S`. And while `short_turns` lasts, a thread that asks for its turn gets it after `TURN_S`, not after what
+the process has else.
 """
 
 from __future__ import annotations
