@@ -11,7 +11,7 @@ from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
-from millrace_broker.handlers.answers import error_codes
+from millrace_broker.handlers.responses import error_codes
 from millrace_support.raw import RawConnection
 
 BATCH = encode_batch([NewRecord(b"value")])

@@ -1,7 +1,7 @@
 """Any sequence of events leaves a classic group whole: one generation, a leader among its members, nobody forgotten.
 
 Members behave as they like: with old ids, in wrong generations, twice. Time passes, stores end well or not, the broker
-restarts. In the end time runs on until nothing is to happen, and by then every request has had exactly one answer.
+restarts. In the end time runs on until nothing is to happen, and by then every request has had exactly one response.
 """
 
 from itertools import count
@@ -14,7 +14,7 @@ from millrace.errors import ErrorCode
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.state import State
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
+from millrace_broker.groups.group import CancelTimer, Committer, Respond, SetTimer, StoreRecords
 from millrace_broker.groups.records import read_group_value
 from millrace_broker.properties.group_config import GroupConfig
 
@@ -53,7 +53,7 @@ class Groups(RuleBasedStateMachine):
     def perform(self, effects):
         for place, effect in enumerate(effects):
             match effect:
-                case Answer(ticket, result):
+                case Respond(ticket, result):
                     assert ticket in self.open, "answered twice, or never asked"
                     self.open.remove(ticket)
                     if isinstance(result, JoinResult):
@@ -63,7 +63,7 @@ class Groups(RuleBasedStateMachine):
                     self.timers[timer] = self.now_ms + delay_ms
                 case CancelTimer(timer):
                     self.timers.pop(timer, None)
-                case Store():
+                case StoreRecords():
                     assert place == len(effects) - 1
                     self.stores.append(effect)
 

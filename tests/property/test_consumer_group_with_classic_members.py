@@ -19,7 +19,7 @@ from millrace_broker.groups.consumer.events import Heartbeat, Refusal, Timer, Ti
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value
 from millrace_broker.groups.events import Join, JoinProtocol, Sync
-from millrace_broker.groups.group import Answer, Store
+from millrace_broker.groups.group import Respond, StoreRecords
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 PARTITIONS = 5
@@ -36,12 +36,12 @@ class Coordinator:
         self.group = ConsumerGroup("g", HOME)
 
     def perform(self, effects):
-        """Do what the group asks; the last answer."""
+        """Do what the group asks; the last response."""
         answer = None
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, Respond):
                 answer = effect.result
-            elif isinstance(effect, Store):
+            elif isinstance(effect, StoreRecords):
                 self.log += effect.records
                 answer = self.perform(self.group.stored(effect.outcome, ErrorCode.NONE, 0)) or answer
         return answer

@@ -52,7 +52,7 @@ def test_a_session_tells_all_that_changes_and_nothing_else(steps):
         assert set(context.wanted) == set(held) == wants
         if held:
             assert list(context.wanted) == list(held)
-        answer = context.answer(read(ends, gives, context.wanted), 0)
+        answer = context.respond(read(ends, gives, context.wanted), 0)
         told = {key: one.high_watermark for key, one in answer.fetched}
         expected = {key for key in held if epoch == 0 or key in gives or known.get(key) != ends[key]}
         assert answer.error_code == 0

@@ -31,7 +31,7 @@ def exchanged(table, session, asked):
         request.session_id, request.session_epoch, wanted, request.forgotten, uses_topic_ids=True, now_ms=0
     )
     fetched = [(key, PartitionFetched(key.partition, 0, 0, 0, 0, b"")) for key in context.wanted]
-    return context, context.answer(fetched, 0)
+    return context, context.respond(fetched, 0)
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -46,7 +46,7 @@ from millrace_broker.admin.guard import Answered, Asked, Guard, Refused, judge
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.kafka_names.renaming import KafkaNames
 from millrace_broker.admin.maintenance_request import Action, MaintenanceRequest, read_request, selected_topics
-from millrace_broker.admin.stray_requests import Answer, StrayRequests
+from millrace_broker.admin.stray_requests import Response, StrayRequests
 from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
 
 with hidden("ssl", even_if_loaded=True):  # aiohttp would read all certificates: a ninth of a broker's start
@@ -65,7 +65,7 @@ UNENCRYPTED = (
 OWN_NAMES, KAFKA_NAMES = "millrace", "kafka"
 UNAUTHORIZED = 401
 STILL_STARTING = "the broker is still starting"
-STARTING = Answer(503, {"error": STILL_STARTING})
+STARTING = Response(503, {"error": STILL_STARTING})
 Report = RetentionReport | CompactionReport | VerifyReport
 
 
@@ -218,7 +218,7 @@ class AdminEndpoint:
         )
 
     async def _describe_strays(self, request: web.Request) -> web.Response:
-        return _answer(STARTING if self._strays is None else await self._strays.describe(request.query))
+        return _response(STARTING if self._strays is None else await self._strays.describe(request.query))
 
     async def _show_console(self, request: web.Request) -> web.Response:
         if self._console is None:
@@ -227,10 +227,10 @@ class AdminEndpoint:
 
     async def _change_strays(self, request: web.Request) -> web.Response:
         if self._strays is None:
-            return _answer(STARTING)
+            return _response(STARTING)
         adopts = request.match_info["action"] == "adopt"
         work = self._strays.adopt if adopts else self._strays.skip_producer_ids
-        return _answer(await work(await request.read()))
+        return _response(await work(await request.read()))
 
 
 def _without_details(answer: web.StreamResponse) -> web.Response:
@@ -242,7 +242,7 @@ def _collected(collectors: Iterable[Collector]) -> Iterator[Family | None]:
     return chain.from_iterable(one.collect() for one in collectors)
 
 
-def _answer(answer: Answer) -> web.Response:
+def _response(answer: Response) -> web.Response:
     return web.json_response(answer.fields, status=answer.status)
 
 

@@ -27,7 +27,7 @@ from millrace_broker.storage import LogManager
 TOPIC = "topic"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What the endpoint answers: the status of HTTP, and the fields of the JSON object in the body."""
 
     status: int
@@ -63,15 +63,15 @@ class StrayRequests:
         self._producer_ids = producer_ids
         self._internal_topics = internal_topics
 
-    async def describe(self, query: Mapping[str, str]) -> Answer:
+    async def describe(self, query: Mapping[str, str]) -> Response:
         """Returns the stray logs, of the topic that the query names, else of all."""
         unknown = sorted(query.keys() - {TOPIC})
         if unknown:
-            return Answer(400, {"error": f"{unknown[0]}: unknown field, expected {TOPIC}"})
+            return Response(400, {"error": f"{unknown[0]}: unknown field, expected {TOPIC}"})
         image = self._metadata.image
         topics = {query[TOPIC]} if TOPIC in query else None
         known = image.topics.values() if topics is None else [image.topics[one] for one in topics & image.topics.keys()]
-        return Answer(
+        return Response(
             200,
             {
                 "broker_id": self._broker_id,
@@ -86,7 +86,7 @@ class StrayRequests:
             },
         )
 
-    async def adopt(self, body: bytes) -> Answer:
+    async def adopt(self, body: bytes) -> Response:
         """Adds a topic as the body says, and answers once all its partitions have leaders."""
 
         async def work() -> Mapping[str, object]:
@@ -100,9 +100,9 @@ class StrayRequests:
                 "partitions": len(topic.partitions),
             }
 
-        return await _answered(work)
+        return await _response(work)
 
-    async def skip_producer_ids(self, body: bytes) -> Answer:
+    async def skip_producer_ids(self, body: bytes) -> Response:
         """Gives only producer ids from a number on."""
 
         async def work() -> Mapping[str, object]:
@@ -110,15 +110,15 @@ class StrayRequests:
             await self._producer_ids.skip_to(first)
             return {"first_free_producer_id": first}
 
-        return await _answered(work)
+        return await _response(work)
 
 
-async def _answered(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Answer:
+async def _response(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Response:
     """Returns what the work returns, or the sentence of its error with the status that is the error's."""
     try:
-        return Answer(200, await work())
+        return Response(200, await work())
     except MillraceError as error:
-        return Answer(_status(error), {"error": str(error)})
+        return Response(_status(error), {"error": str(error)})
 
 
 def _status(error: MillraceError) -> int:

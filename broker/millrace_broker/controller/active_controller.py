@@ -18,7 +18,7 @@ from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, 
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import controller_codec, paths
 from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal, judge
-from millrace_broker.controller.broker_answers import Answer, answered_roles, deleted_replicas
+from millrace_broker.controller.broker_responses import BrokerResponse, deleted_replicas, roles_in
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
 from millrace_broker.controller.control_requests import ControlRequest, ControlRequests
 from millrace_broker.controller.controller_store import ControllerStore, Notification, WrittenState
@@ -207,12 +207,12 @@ class ActiveController:
         self._store.remove(one.path for one in notifications)
         self._send()
 
-    def answered(self, answer: Answer) -> None:
-        """Takes the answer of a broker: replicas that have failed or are back, and replicas that are deleted."""
-        broker = self.cluster.brokers.get(answer.broker)
-        if broker is None or broker.epoch != answer.broker_epoch:
+    def answered(self, response: BrokerResponse) -> None:
+        """Takes the response of a broker: replicas that have failed or are back, and replicas that are deleted."""
+        broker = self.cluster.brokers.get(response.broker)
+        if broker is None or broker.epoch != response.broker_epoch:
             return
-        roles = answered_roles(answer)
+        roles = roles_in(response)
         failed = self.cluster.failed_replicas.setdefault(broker.id, set())
         newly_failed, recovered = roles.failed - failed, roles.taken & failed
         failed |= roles.failed
@@ -224,7 +224,7 @@ class ActiveController:
             logger.warning("broker %d serves %d replicas again that it could not serve", broker.id, len(recovered))
             self._requests.tell_metadata(self.cluster.brokers, recovered)
             self._leaders.elect_leaders(recovered)
-        self._deletions.deleted(broker.id, deleted_replicas(answer))
+        self._deletions.deleted(broker.id, deleted_replicas(response))
         self._send()
 
     def alter_partitions(

@@ -18,7 +18,7 @@ from millrace.addresses import PLAINTEXT, Address
 from millrace.client.connection import Connection
 from millrace.errors import BrokerUnreachableError, is_unforeseen
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from millrace_broker.controller.broker_answers import Answer, role_outcomes, stop_outcomes
+from millrace_broker.controller.broker_responses import BrokerResponse, role_outcomes, stop_outcomes
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import (
     ControlRequest,
@@ -30,7 +30,7 @@ from millrace_broker.controller.control_requests import (
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
-OnAnswer = Callable[[Answer], None]
+OnResponse = Callable[[BrokerResponse], None]
 
 
 class Connect(Protocol):
@@ -46,19 +46,19 @@ class BrokerChannels:
 
     Args:
         connect: makes the connections.
-        on_answer: called with each answer, in the thread of the broker's channel.
+        on_response: called with each response, in the thread of the broker's channel.
         listener: the one by which brokers reach each other.
     """
 
-    def __init__(self, connect: Connect, on_answer: OnAnswer, listener: str = PLAINTEXT) -> None:
+    def __init__(self, connect: Connect, on_response: OnResponse, listener: str = PLAINTEXT) -> None:
         self._connect = connect
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._listener = listener
         self._channels: dict[int, _Channel] = {}
 
     def open(self, broker: LiveBroker) -> None:
         """Begins to send to a broker that has come."""
-        self._channels[broker.id] = _Channel(broker, self._listener, self._connect, self._on_answer)
+        self._channels[broker.id] = _Channel(broker, self._listener, self._connect, self._on_response)
 
     def close(self, broker: int) -> None:
         """Sends nothing more to a broker that has gone; a request under way may still reach it."""
@@ -74,11 +74,11 @@ class BrokerChannels:
 class _Channel:
     """The channel to one incarnation of a broker."""
 
-    def __init__(self, broker: LiveBroker, listener: str, connect: Connect, on_answer: OnAnswer) -> None:
+    def __init__(self, broker: LiveBroker, listener: str, connect: Connect, on_response: OnResponse) -> None:
         self._broker = broker
         self._listener = listener
         self._connect = connect
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._connection: Connection | None = None
         self._waiting: deque[ControlRequest] = deque()
         self._changed = threading.Condition()
@@ -98,9 +98,9 @@ class _Channel:
 
     def _run(self) -> None:
         while (request := self._next()) is not None:
-            answer = self._answer_to(request)
-            if answer is not None:
-                self._on_answer(answer)
+            response = self._response_to(request)
+            if response is not None:
+                self._on_response(response)
         self._disconnect()
 
     def _next(self) -> ControlRequest | None:
@@ -109,7 +109,7 @@ class _Channel:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             return None if self._is_closed else self._waiting.popleft()
 
-    def _answer_to(self, request: ControlRequest) -> Answer | None:
+    def _response_to(self, request: ControlRequest) -> BrokerResponse | None:
         """Sends a request until it is answered, whatever fails; None when the channel is closed before."""
         was_logged = False
         while not self._is_closed:
@@ -126,18 +126,20 @@ class _Channel:
                     self._changed.wait_for(lambda: self._is_closed, RETRY_PAUSE_S)
         return None
 
-    def _exchange(self, request: ControlRequest) -> Answer:
+    def _exchange(self, request: ControlRequest) -> BrokerResponse:
         connection = self._connected()
         broker, epoch = self._broker.id, self._broker.epoch
         match request:
             case LeaderAndIsrRequest(roles):
                 taken = connection.request(LEADER_AND_ISR, roles)
-                return Answer(broker, epoch, request, taken.error_code, role_outcomes(request, taken))
+                return BrokerResponse(broker, epoch, request, taken.error_code, role_outcomes(request, taken))
             case UpdateMetadataRequest(metadata):
-                return Answer(broker, epoch, request, connection.request(UPDATE_METADATA, metadata).error_code, {})
+                return BrokerResponse(
+                    broker, epoch, request, connection.request(UPDATE_METADATA, metadata).error_code, {}
+                )
             case StopReplicaRequest(stops):
                 stopped = connection.request(STOP_REPLICA, stops)
-                return Answer(broker, epoch, request, stopped.error_code, stop_outcomes(stopped))
+                return BrokerResponse(broker, epoch, request, stopped.error_code, stop_outcomes(stopped))
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -1,7 +1,7 @@
 """Makes this broker the controller when no other is, and does what the controller does, on one thread.
 
     /controller is free          the role is claimed, and an ActiveController starts by reading everything
-    an event                     a change in ZooKeeper, a request, an answer of a broker: one at a time, in their order
+    an event                     a change in ZooKeeper, a request, a response of a broker: one at a time, in their order
     another holds the claim      the ActiveController ends; its requests that are still to be sent are dropped
     ZooKeeper fails in an event  it is not known what was written: the role is given up, and claimed again after a pause
 
@@ -25,8 +25,8 @@ from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
 from millrace_broker.controller.active_controller import ActiveController, Channels, ControllerConfig, Role
 from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal
-from millrace_broker.controller.broker_answers import Answer
-from millrace_broker.controller.broker_channels import BrokerChannels, Connect, OnAnswer
+from millrace_broker.controller.broker_channels import BrokerChannels, Connect, OnResponse
+from millrace_broker.controller.broker_responses import BrokerResponse
 from millrace_broker.controller.cluster_counts import ClusterCounts, count_cluster
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr
 from millrace_broker.controller.controller_store import ControllerStore
@@ -81,7 +81,7 @@ class Controller:
         self.elections = ElectionCounts()
         """What this broker has elected, whenever it was the controller."""
         self._is_stopped = threading.Event()
-        self._stopping = threading.Lock()  # after a stop no request waits for an answer
+        self._stopping = threading.Lock()  # after a stop no request waits for a response
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     @property
@@ -152,29 +152,29 @@ class Controller:
 
     def _asked(self, ask: Callable[[ActiveController], T]) -> Future[T]:
         """Does what a request asks for; the future fails with NotControllerError where this is not the controller."""
-        answer: Future[T] = Future()
+        response: Future[T] = Future()
 
         def event() -> None:
-            if not answer.set_running_or_notify_cancel():
+            if not response.set_running_or_notify_cancel():
                 return  # the connection that has asked is gone
             if self._active is None:
-                answer.set_exception(NotControllerError(f"broker {self._broker_id} is not the controller"))
+                response.set_exception(NotControllerError(f"broker {self._broker_id} is not the controller"))
                 return
             try:
                 result = ask(self._active)
             except BaseException as error:
-                answer.set_exception(error)
+                response.set_exception(error)
                 raise
-            answer.set_result(result)
+            response.set_result(result)
 
         with self._stopping:
             if self._is_stopped.is_set():
-                answer.set_exception(self._stops())
-                return answer
-            self._unanswered.add(answer)
+                response.set_exception(self._stops())
+                return response
+            self._unanswered.add(response)
             self._events.put(event)
-        answer.add_done_callback(self._unanswered.discard)
-        return answer
+        response.add_done_callback(self._unanswered.discard)
+        return response
 
     def _stops(self) -> NotControllerError:
         return NotControllerError(f"broker {self._broker_id} stops")
@@ -183,9 +183,9 @@ class Controller:
         while (event := self._next_event()) is not None and not self._is_stopped.is_set():
             self._do(event)
         self._give_up()
-        for answer in list(self._unanswered):
-            if answer.set_running_or_notify_cancel():
-                answer.set_exception(self._stops())
+        for response in list(self._unanswered):
+            if response.set_running_or_notify_cancel():
+                response.set_exception(self._stops())
 
     def _next_event(self) -> Event | None:
         """Returns the next event, or the check of the leaders' balance when it is due; None at the end."""
@@ -220,8 +220,8 @@ class Controller:
     def _pause(self) -> None:
         self._is_stopped.wait(RETRY_PAUSE_S)
 
-    def _new_channels(self, on_answer: OnAnswer) -> Channels:
-        return BrokerChannels(self._connect, on_answer, self._config.inter_broker_listener)
+    def _new_channels(self, on_response: OnResponse) -> Channels:
+        return BrokerChannels(self._connect, on_response, self._config.inter_broker_listener)
 
     def _claim_role(self) -> None:
         """Becomes the controller if no other broker is; the watch tells when the role is free again."""
@@ -232,7 +232,7 @@ class Controller:
         if claim is None:
             return
         logger.info("broker %d is the controller in epoch %d", self._broker_id, claim.epoch)
-        channels = self._new_channels(self._take_answers_of(claim))
+        channels = self._new_channels(self._take_responses_of(claim))
         self._claim = claim
         store = ControllerStore(self._session, claim)
         self._active = ActiveController(
@@ -241,17 +241,19 @@ class Controller:
         self._rebalance_at_s = self._clock.monotonic_s() + (self._config.rebalance_interval_s or 0.0)
         self._active.start()
 
-    def _take_answers_of(self, claim: ControllerClaim) -> OnAnswer:
-        def take(answer: Answer) -> None:
-            self._events.put(lambda: self._take(claim, answer))
+    def _take_responses_of(self, claim: ControllerClaim) -> OnResponse:
+        def take(response: BrokerResponse) -> None:
+            self._events.put(lambda: self._take(claim, response))
 
         return take
 
-    def _take(self, claim: ControllerClaim, answer: Answer) -> None:
-        if answer.error_code != ErrorCode.NONE:
-            logger.warning("broker %d refuses %s: %d", answer.broker, type(answer.request).__name__, answer.error_code)
+    def _take(self, claim: ControllerClaim, response: BrokerResponse) -> None:
+        if response.error_code != ErrorCode.NONE:
+            logger.warning(
+                "broker %d refuses %s: %d", response.broker, type(response.request).__name__, response.error_code
+            )
         if self._active is not None and self._claim is claim:
-            self._active.answered(answer)
+            self._active.answered(response)
 
     def _read(self, changed: frozenset[str]) -> None:
         """Reads again the parts of the cluster's state to which changed paths belong."""

@@ -12,7 +12,7 @@
 
 A handler's request goes to the group that `GroupCoordinator.shard(group_id)` holds, and the effects that come back to
 `Shard.perform`. Decisions know neither sockets nor time: the current time is an argument, a timer is an effect, and a
-request that waits for its answer is an opaque ticket.
+request that waits for its response is an opaque ticket.
 
 A further type of group consists of
 

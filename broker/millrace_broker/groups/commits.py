@@ -88,31 +88,31 @@ def commit_in_transaction(
 
 
 def refused(asked: Sequence[Commit], error: ErrorCode) -> asyncio.Future[Errors]:
-    """Returns the answer where nothing is committed."""
-    answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
-    answer.set_result({one.topic_partition: error for one in asked})
-    return answer
+    """Returns the response where nothing is committed."""
+    response: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+    response.set_result({one.topic_partition: error for one in asked})
+    return response
 
 
 def _commit(
     coordinator: GroupCoordinator, group_id: str, committer: Committer, commits: Sequence[Commit], append: Append
 ) -> asyncio.Future[Errors]:
-    answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+    response: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
     shard = coordinator.shard(group_id)
     error = _check_commit(shard, group_id, committer)
     limit = coordinator.config.offset_metadata_max_bytes
     accepted = [one for one in commits if len(one.metadata or "") <= limit and fits(one.metadata or "")]
     errors = {one.topic_partition: error or ErrorCode.OFFSET_METADATA_TOO_LARGE for one in commits}
     if error or not accepted:
-        answer.set_result(errors)
-        return answer
+        response.set_result(errors)
+        return response
 
     def replicated(error: ErrorCode) -> None:
-        if not answer.done():
-            answer.set_result(errors | {one.topic_partition: error for one in accepted})
+        if not response.done():
+            response.set_result(errors | {one.topic_partition: error for one in accepted})
 
     append(shard, accepted, replicated)
-    return answer
+    return response
 
 
 def _check_commit(shard: Shard, group_id: str, committer: Committer) -> ErrorCode:
@@ -181,24 +181,24 @@ def delete(
     Raises:
         GroupError: as in `commit`.
     """
-    answer: asyncio.Future[tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]]
-    answer = asyncio.get_running_loop().create_future()
+    response: asyncio.Future[tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]]
+    response = asyncio.get_running_loop().create_future()
     shard = coordinator.shard(group_id)
     group = shard.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
     if not group_id:
         error = ErrorCode.INVALID_GROUP_ID
     if group is None or error:
-        answer.set_result((error, {}))
-        return answer
+        response.set_result((error, {}))
+        return response
     subscribed = {one for one in asked if group.is_subscribed(one.topic)}
     errors = {one: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if one in subscribed else ErrorCode.NONE for one in asked}
     keys = [OffsetKey(group_id, *one) for one in asked if one not in subscribed]
     kept = [key for key in keys if shard.offsets.get(key) is not None or shard.offsets.is_pending(key)]
 
     def replicated(error: ErrorCode) -> None:
-        if not answer.done():
-            answer.set_result((error, errors))
+        if not response.done():
+            response.set_result((error, errors))
 
     shard.forget(kept, None, replicated)
-    return answer
+    return response

@@ -15,14 +15,14 @@ NO_GENERATION = -1
 
 
 class Ticket(Protocol):
-    """The request that waits for an answer, in the broker a future. A group only hands it back."""
+    """The request that waits for a response, in the broker a future. A group only hands it back."""
 
     def done(self) -> bool:
         """Returns whether the request was answered, or its client is gone."""
         ...
 
     def set_result(self, result: Any, /) -> None:
-        """Sends the answer."""
+        """Sends the response."""
         ...
 
 
@@ -59,7 +59,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to JoinGroup. Only the leader is told the members."""
+    """The response to JoinGroup. Only the leader is told the members."""
 
     error: ErrorCode
     member_id: str
@@ -84,7 +84,7 @@ class Sync(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to SyncGroup."""
+    """The response to SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None

@@ -2,14 +2,14 @@
 
 A group knows neither sockets nor time. The shard calls a method of `Group` and performs the effects that come back:
 
-    Answer       complete the request that holds the ticket
-    SetTimer     call `timer_expired` with this timer after a delay
-    CancelTimer  forget a timer, if it is set
-    Store        append records; `stored` is called with the outcome once the in-sync replicas have them, or fail to
-    Succession   another group takes this one's place, or none does
+    Respond       complete the request that holds the ticket
+    SetTimer      call `timer_expired` with this timer after a delay
+    CancelTimer   forget a timer, if it is set
+    StoreRecords  append records; `stored` is called with the outcome once the in-sync replicas have them or fail to
+    Succession    another group takes this one's place, or none does
 
-`Store` and `Succession` come last among the effects of one event. Checks return the protocol's error code, NONE where
-nothing is in the way. `now_ms` is the wall clock's.
+`StoreRecords` and `Succession` come last among the effects of one event. Checks return the protocol's error code, NONE
+where nothing is in the way. `now_ms` is the wall clock's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace_broker.groups.events import Join, Leaving, Sync, Ticket
 from millrace_broker.groups.records import CommittedOffset, Record
 
 
-class Answer(NamedTuple):
+class Respond(NamedTuple):
     """The result of the request that holds the ticket."""
 
     ticket: Ticket
@@ -43,7 +43,7 @@ class CancelTimer(NamedTuple):
     timer: Hashable
 
 
-class Store(NamedTuple):
+class StoreRecords(NamedTuple):
     """Records to append. The group gets `outcome` back and knows by it what they were for.
 
     `is_rebalance` says that they begin a new generation or epoch.
@@ -61,7 +61,7 @@ class Succession(NamedTuple):
     effects: Effects = []  # noqa: RUF012  # never changed
 
 
-Effect = Answer | SetTimer | CancelTimer | Store | Succession
+Effect = Respond | SetTimer | CancelTimer | StoreRecords | Succession
 Effects = list[Effect]
 
 
@@ -165,7 +165,7 @@ class Group(Protocol):
         ...
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
-        """Goes on after a `Store` of this group, which has succeeded or failed."""
+        """Goes on after a `StoreRecords` of this group, which has succeeded or failed."""
         ...
 
     def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:

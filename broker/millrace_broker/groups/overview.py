@@ -43,18 +43,18 @@ def delete_group(coordinator: GroupCoordinator, group_id: str) -> asyncio.Future
     Raises:
         GroupError: the group is led elsewhere or still being loaded.
     """
-    answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    response: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     shard = coordinator.shard(group_id)
     group = shard.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
     if group is None or error:
-        answer.set_result(error)
-        return answer
+        response.set_result(error)
+        return response
 
     def replicated(error: ErrorCode) -> None:
-        if not answer.done():
-            answer.set_result(error)
+        if not response.done():
+            response.set_result(error)
 
     keys = dict.fromkeys([*shard.offsets.keys_of(group_id), *shard.transactional.keys_of(group_id)])
     shard.forget(list(keys), group, replicated)
-    return answer
+    return response

@@ -24,7 +24,7 @@ from millrace.records.compression import Codec
 from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, decode_batch, encode_batch
 from millrace_broker.groups import records
-from millrace_broker.groups.group import Answer, CancelTimer, Effects, Group, SetTimer, Store, Succession
+from millrace_broker.groups.group import CancelTimer, Effects, Group, Respond, SetTimer, StoreRecords, Succession
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
 from millrace_broker.groups.transactional_offsets import TransactionalOffsets
@@ -90,14 +90,14 @@ class Shard:
         """Performs the effects that a group returns, and those that follow from them."""
         for effect in effects:
             match effect:
-                case Answer(ticket, result):
+                case Respond(ticket, result):
                     if not ticket.done():  # a client that is gone has cancelled it
                         ticket.set_result(result)
                 case SetTimer():
                     self._set_timer(group, effect)
                 case CancelTimer(timer):
                     self._cancel_timer((group.group_id, timer))
-                case Store():
+                case StoreRecords():
                     self._store(group, effect)
                 case Succession(successor, then):
                     self._succeed(group, successor, then)
@@ -109,7 +109,7 @@ class Shard:
             self.groups[successor.group_id] = successor
             self.perform(successor, then)
 
-    def _store(self, group: Group, store: Store) -> None:
+    def _store(self, group: Group, store: StoreRecords) -> None:
         def stored(error: ErrorCode) -> None:
             if store.is_rebalance and not error:
                 self._counts.rebalances[group.type] += 1

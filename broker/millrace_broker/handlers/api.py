@@ -1,23 +1,24 @@
 """The arguments and the results of handlers.
 
 A handler runs on the event loop's thread, as soon as its request is read, and must not keep views of the request's
-bytes. It returns the parts of the answer; or a future of them where the answer has to wait; or None where the protocol
-has no answer (Produce with acks=0). Where a handler itself has found that a quota is exceeded, it returns the parts
-with their throttle time. A WireError that it raises closes the connection.
+bytes. It returns the parts of the response; or a future of them where the response has to wait; or None where the
+protocol has no response (Produce with acks=0). Where a handler itself has found that a quota is exceeded, it returns
+the parts with their throttle time. A WireError that it raises closes the connection.
 
 Each API lists the rights that its clients need (`guards`), and its handler checks these very guards before it does
 anything. A broker with an authorizer does not start with an API that names none: an empty tuple says that everyone may
 call it.
 
-A request of an API that is `in_turn` is handled once all requests before it on its connection have their answers, since
-others see what it does: a leader whose answer waits behind its own long poll would learn of its assignment last.
+A request of an API that is `in_turn` is handled once all requests before it on its connection have their responses,
+since others see what it does: a leader whose response waits behind its own long poll would learn of its assignment
+last.
 
 A request with many entries, or of an API that `is_long`, is handled in turns (`millrace.turns`), as is what a handler
 returns as `InTurns`. It pauses where it checks a right, and where it says so by `pause`, `each` and `beside`. Others
 are served meanwhile, so what they see must be whole there.
 
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
-returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection. One
+returns the responses of `handle` in the order of the requests; a WireError in the last place ends the connection. One
 that `has_many` entries, by its version and its bytes, is handled alone, by `handle`, in turns.
 """
 
@@ -75,18 +76,18 @@ if TYPE_CHECKING:
 
 
 class Throttled(NamedTuple):
-    """An answer, and for how long the client is throttled by what its handler has found."""
+    """A response, and for how long the client is throttled by what its handler has found."""
 
     parts: Parts
     throttle_ms: int
 
 
-Answer = Parts | Throttled | None
+Response = Parts | Throttled | None
 Later = (
-    asyncio.Future[Parts] | asyncio.Future[Parts | None] | asyncio.Future[Parts | Throttled] | asyncio.Future[Answer]
+    asyncio.Future[Parts] | asyncio.Future[Parts | None] | asyncio.Future[Parts | Throttled] | asyncio.Future[Response]
 )
-Reply = Answer | Later
-Answers = list[Reply | WireError]
+Reply = Response | Later
+Responses = list[Reply | WireError]
 
 
 class InTurns(NamedTuple):
@@ -107,7 +108,7 @@ class Request(NamedTuple):
     session: ClientSession = ClientSession()
 
     def without_body(self) -> Request:
-        """Returns what a handler may keep of the request while its answer waits."""
+        """Returns what a handler may keep of the request while its response waits."""
         return self._replace(body=NO_BODY)
 
 
@@ -125,7 +126,7 @@ class Guard(NamedTuple):
     """An operation that the client of an API needs to be allowed to do.
 
     With `is_silent` a denial is not written to the audit log: another guard may permit the request, or what is denied
-    is only left out of the answer.
+    is only left out of the response.
     """
 
     api: ApiKey
@@ -171,7 +172,7 @@ class Api(NamedTuple):
     versions: VersionRange
     handle: Callable[[Services, Request], Reply | InTurns]
     refuses: str = ""
-    handle_all: Callable[[Services, Sequence[Request]], Answers] | None = None
+    handle_all: Callable[[Services, Sequence[Request]], Responses] | None = None
     guards: tuple[Guard, ...] | None = None
     in_turn: bool = False
     is_long: bool = False

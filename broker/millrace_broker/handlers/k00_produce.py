@@ -1,21 +1,21 @@
 """Produce, versions 0 to 13.
 
-    v0-v2  message sets of format v0 and v1, which become batches; v2 adds the log append time to the answer
+    v0-v2  message sets of format v0 and v1, which become batches; v2 adds the log append time to the response
     v3-v8  one batch for each partition; v5 adds log start offset, v7 takes zstd, v8 adds record errors and a message
     v9     flexible
-    v10    the answer names the leader (KIP-951)
+    v10    the response names the leader (KIP-951)
     v13    topics by id (KIP-516)
 
-acks=0 has no answer: an error closes the connection, which tells the producer; what came with it is appended all the
+acks=0 has no response: an error closes the connection, which tells the producer; what came with it is appended all the
 same. acks=1 is answered once the leader has the records, and has synced them where the topic demands that; acks=all
 once the high watermark covers them, too (`replication.delayed_produce`), which with one replica is at once.
 acks=all is refused while fewer replicas are in sync than the effective min ISR.
-A batch that an idempotent producer repeats gets the same answer as the first time. Batches of a transaction are taken
+A batch that an idempotent producer repeats gets the same response as the first time. Batches of a transaction are taken
 in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_in_transaction`).
 Where the transaction's coordinator has to be asked, the request waits, and those of the transactional id behind it.
 So does a request whose records take long to check, and those of its connection (`handlers.produce_preparation`).
 Batches that come without a transactional id are refused, as nothing would ever end their transaction.
-The answer for a batch that the log refuses has the log start offset; for one that does not reach the log it has -1.
+The response for a batch that the log refuses has the log start offset; for one that does not reach the log it has -1.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ from millrace.wire.produce import (
 )
 from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
 from millrace_broker.handlers import produce_in_transaction
-from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Answer, Answers, Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Response, Responses, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint
 from millrace_broker.handlers.produce_appends import GUARD, Appends
 from millrace_broker.handlers.produce_in_transaction import Refusals, refusals_of
@@ -66,6 +65,7 @@ from millrace_broker.handlers.produce_preparation import (
     prepared_here,
     prepared_in_thread,
 )
+from millrace_broker.handlers.responses import count_errors
 from millrace_broker.replication.delayed_produce import Appended, when_all_have
 from millrace_broker.security.client_session import ClientSession
 from millrace_broker.storage import AppendOutcome, TopicPartition
@@ -74,7 +74,7 @@ from millrace_broker.txns.verification import Verification
 FIRST_VERSION_WITH_LEADERS = 10
 NO_REFUSALS: Refusals = {}
 TRANSACTION_GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
-KAFKAS_SENTENCES = {  # Kafka's answer has no message then, and its clients say these
+KAFKAS_SENTENCES = {  # Kafka's response has no message then, and its clients say these
     ErrorCode.MESSAGE_TOO_LARGE: "The request included a message larger than the max message size the server will "
     "accept.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
@@ -83,12 +83,12 @@ KAFKAS_SENTENCES = {  # Kafka's answer has no message then, and its clients say 
 
 _Offered = list[tuple[str, UUID, list[Appends]]]  # a request's partitions, by topic
 _OfferedOne = tuple[ProducePlace, Appends]  # the only partition of a request
-_Later = asyncio.Future[Answer]  # the answer to a request that waits before it is handled
+_Later = asyncio.Future[Response]  # the response to a request that waits before it is handled
 _Taken = tuple[int, int, _Offered | _OfferedOne | _Later]  # acks, timeout in ms, partitions
 
 
 class _Client(NamedTuple):
-    """What the answers to requests depend on: their version, and the session in which they came."""
+    """What the responses to requests depend on: their version, and the session in which they came."""
 
     version: int
     session: ClientSession
@@ -171,9 +171,9 @@ class _Turn:
             refusals = refusals_of(await refusals.errors())
         offered = turn.offer(message, prepared, refusals)  # the guards hold until the append: nothing is waited for
         turn.append()
-        return _answer_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
+        return _respond_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
 
-    async def _handle_in_turns(self, message: AnyProduceRequest, key: Hashable) -> Answer:
+    async def _handle_in_turns(self, message: AnyProduceRequest, key: Hashable) -> Response:
         """Handles a request of many partitions, behind which its connection waits, once those before it are handled."""
         await self._services.produced_in_order.until_idle(key)
         prepared = prepared_here([steps for steps, _ in each(self.preparations(message))])
@@ -186,7 +186,7 @@ class _Turn:
             turn.append()
         acks, timeout_ms = message.acks, milliseconds(message.timeout)
         del message, prepared  # what is freed at once, with all the rest, would be twice as much
-        reply = _answer_several(self._services, self._client, acks, timeout_ms, offered)
+        reply = _respond_several(self._services, self._client, acks, timeout_ms, offered)
         return await reply if isinstance(reply, asyncio.Future) else reply
 
     def preparations(self, message: AnyProduceRequest) -> Iterator[tuple[Preparation, int]]:
@@ -265,19 +265,19 @@ class _Turn:
 
 def handle(services: Services, request: Request) -> Reply:
     """Appends each partition's batches; a failure of one does not affect the others."""
-    (answer,) = handle_all(services, (request,))
-    if isinstance(answer, WireError):
-        raise answer
-    return answer
+    (response,) = handle_all(services, (request,))
+    if isinstance(response, WireError):
+        raise response
+    return response
 
 
-def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
-    """Appends the batches of all requests, those of a partition together, and returns the answers in their order."""
+def handle_all(services: Services, requests: Sequence[Request]) -> Responses:
+    """Appends the batches of all requests, those of a partition together, and returns the responses in their order."""
     first = requests[0]
     client = tuple.__new__(_Client, (first.version, first.session))  # as the class does, at half the cost
     turn = _Turn(services, client)
     offered: list[_Taken] = []
-    answers: Answers = []
+    responses: Responses = []
     end: WireError | None = None
     for request in requests:
         try:
@@ -288,14 +288,14 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
     turn.append()
     try:
         for acks, timeout_ms, places in offered:
-            answers.append(_answer(services, client, acks, timeout_ms, places))
+            responses.append(_respond(services, client, acks, timeout_ms, places))
     except WireError as error:
         end = error
-    return answers if end is None else [*answers, end]
+    return responses if end is None else [*responses, end]
 
 
-async def _whole(handling: asyncio.Task[Reply]) -> Answer:
-    """Returns the answer of a request that waits first to be handled, and then for the replicas.
+async def _whole(handling: asyncio.Task[Reply]) -> Response:
+    """Returns the response of a request that waits first to be handled, and then for the replicas.
 
     It is handled even if its connection has gone by then.
     """
@@ -303,24 +303,24 @@ async def _whole(handling: asyncio.Task[Reply]) -> Answer:
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
-def _answer(
+def _respond(
     services: Services,
     client: _Client,
     acks: int,
     timeout_ms: int,
     offered: _Offered | _OfferedOne | _Later,
 ) -> Reply:
-    """Returns the answer once all batches are appended.
+    """Returns the response once all batches are appended.
 
-    Raises WireError where one failed and acks=0 allows no answer.
+    Raises WireError where one failed and acks=0 allows no response.
     """
     if not isinstance(offered, tuple):
         if isinstance(offered, asyncio.Future):
             return offered
-        return _answer_several(services, client, acks, timeout_ms, offered)
+        return _respond_several(services, client, acks, timeout_ms, offered)
     place, appends = offered
     if (appends.owes_sync or appends.commits_later) and appends.waits(acks):
-        return _answer_several(services, client, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
+        return _respond_several(services, client, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
     outcome = next(appends.outcomes)
     if not isinstance(outcome, MillraceError):
         first_offset, _, log_append_time_ms, _ = outcome
@@ -329,7 +329,7 @@ def _answer(
     return _encoded(services, client, acks, [failed])
 
 
-def _answer_several(services: Services, client: _Client, acks: int, timeout_ms: int, offered: _Offered) -> Reply:
+def _respond_several(services: Services, client: _Client, acks: int, timeout_ms: int, offered: _Offered) -> Reply:
     appended: dict[TopicPartition, Appended] = {}
     produced: list[TopicProduced] = []
     for name, topic_id, partitions in each(offered):
@@ -342,17 +342,17 @@ def _answer_several(services: Services, client: _Client, acks: int, timeout_ms: 
                 appended[appends.key] = appends.to_wait_for(outcome, acks)
     if not appended:
         return _encoded(services, client, acks, produced)
-    later = partial(_answer_replicated, services, client, produced)
+    later = partial(_respond_replicated, services, client, produced)
     return when_all_have(services.replicas, appended, timeout_ms, later)
 
 
-def _answer_replicated(
+def _respond_replicated(
     services: Services,
     client: _Client,
     produced: list[TopicProduced],
     failed: Mapping[TopicPartition, ErrorCode],
 ) -> Parts:
-    """Returns the answer to appends, some of which the in-sync replicas failed to get; these keep their offsets."""
+    """Returns the response to appends, some of which the in-sync replicas failed to get; these keep their offsets."""
     if failed:
         count_errors(services, ApiKey.PRODUCE, failed.values())
         produced = [

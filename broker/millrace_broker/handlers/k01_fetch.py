@@ -6,17 +6,17 @@
     v9     leader epoch fencing      v11    rack, preferred read replica (KIP-392)
     v12    flexible, diverging epochs
     v13    topics by id              v15    replica state in a tagged field
-    v16    the answer names the leader (KIP-951)                         v17, v18  tagged fields of followers
+    v16    the response names the leader (KIP-951)                         v17, v18  tagged fields of followers
 
 A replica, which gives its broker's id, may read up to the log end. Its fetch offset is where its log ends: the leader
 notes that once for each request (`ReplicaManager.fetched`), after leader epoch and topic id were checked, and where the
-answer has neither OFFSET_OUT_OF_RANGE nor a diverging epoch. In a session a replica's fetch reads what has changed, and
-waits for changes (`fetch_sessions`).
+response has neither OFFSET_OUT_OF_RANGE nor a diverging epoch. In a session a replica's fetch reads what has changed,
+and waits for changes (`fetch_sessions`).
 
 A consumer that exceeds a quota is answered without partitions, and is throttled. What it may fetch at once is cut to
 its quota for all windows.
 
-An answer below min bytes waits in the purgatory for max wait, unless a read failed or diverged: a replica's waits for
+A response below min bytes waits in the purgatory for max wait, unless a read failed or diverged: a replica's waits for
 appends, a consumer's for the high watermark or the last stable offset. A replica is not told at once that the high
 watermark has moved (KAFKA-9952). A replica that is throttled (`replication_quota`) and not in sync gets no records, and
 waits.
@@ -26,7 +26,7 @@ where a leader sends it. A follower refuses a consumer that names neither its ra
 metadata and take the follower for the leader. Kafka's kafka-replica-verification, whose replica id is -2, reads as
 a consumer does, from any follower.
 
-Partitions that the cluster does not have stand behind the others in the answer, with their error, and do not end the
+Partitions that the cluster does not have stand behind the others in the response, with their error, and do not end the
 wait for the others. From v3 on the first batch is returned whole even above the byte limits (KIP-74).
 """
 
@@ -57,9 +57,9 @@ from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
 from millrace_broker.cluster.metadata_image import reachable
-from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services, Throttled
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
+from millrace_broker.handlers.responses import count_errors
 from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
 from millrace_broker.quotas.limits import Client
 from millrace_broker.replication.down_conversion import (
@@ -108,14 +108,14 @@ class _Target(NamedTuple):
 def handle(services: Services, request: Request) -> Reply | InTurns:
     """Reads the records that there are, or waits for more; in turns where a session has many partitions."""
     fetch = _Fetch(services, request)
-    return InTurns(lambda: _answered(fetch)) if fetch.has_many else _answered(fetch)
+    return InTurns(lambda: _first_reply(fetch)) if fetch.has_many else _first_reply(fetch)
 
 
-def _answered(fetch: _Fetch) -> Reply:
+def _first_reply(fetch: _Fetch) -> Reply:
     fetch.resolve_all()
     read = fetch.read_at_first()
     if fetch.is_enough(read) or fetch.max_wait_ms <= 0 or not fetch.may_get_more:
-        return fetch.answer(read)
+        return fetch.respond(read)
     return fetch.wait(read)
 
 
@@ -175,7 +175,7 @@ class _Fetch:
         return bool(self.targets) or (self._context.is_told_of_changes and not self._unknown)
 
     def is_enough(self, read: _Read) -> bool:
-        """Returns whether the answer has to wait no longer."""
+        """Returns whether the response has to wait no longer."""
         return read.is_urgent or read.size_bytes >= self.min_bytes
 
     def read_at_first(self) -> _Read:
@@ -211,24 +211,24 @@ class _Fetch:
         return _Read(fetched + self._unknown, size_bytes, is_urgent, again)
 
     def _has_more(self, target: _Target, fetched: PartitionFetched) -> bool:
-        """Returns whether a partition has records of which none is in the answer, as it is full or throttled."""
+        """Returns whether a partition has records of which none is in the response, as it is full or throttled."""
         partition = self._services.replicas.partitions[target.topic_partition]
         return not len(fetched.records) and partition.log.log_end_offset > target.wanted.fetch_offset
 
-    def answer(self, read: _Read) -> Parts | Throttled | asyncio.Future[Parts | Throttled]:
+    def respond(self, read: _Read) -> Parts | Throttled | asyncio.Future[Parts | Throttled]:
         """Returns the message's parts; a worker converts the records for a client that knows only older formats."""
         if self._client is not None and (throttle_ms := self._throttle_ms(self._client, read)):
             empty = self._context.throttled()
             return Throttled(self._encode(empty.fetched, empty.error_code, empty.session_id), throttle_ms)
         if read.size_bytes:
             self._count(read)
-        answer = self._context.answer(read.fetched, self._now_ms(), read.again)
+        response = self._context.respond(read.fetched, self._now_ms(), read.again)
         if self._version < FIRST_VERSION_WITH_ZSTD:
-            fetched = [(key, self._for_old_client(key, one)) for key, one in each(answer.fetched)]
+            fetched = [(key, self._for_old_client(key, one)) for key, one in each(response.fetched)]
             if self._version < FIRST_VERSION_OF_BATCHES and read.size_bytes:
                 return later(self._convert(fetched))
-            return self._encode(fetched, answer.error_code, answer.session_id)
-        return self._encode(answer.fetched, answer.error_code, answer.session_id)
+            return self._encode(fetched, response.error_code, response.session_id)
+        return self._encode(response.fetched, response.error_code, response.session_id)
 
     def _throttle_ms(self, client: Client, read: _Read) -> int:
         clock = self._services.clock
@@ -271,7 +271,7 @@ class _Fetch:
     def complete(self) -> None:
         """Sends the records that were waited for."""
         if self._context.is_told_of_changes and not self.has_many:
-            settle(self._reply, lambda: self.answer(self._last_read))
+            settle(self._reply, lambda: self.respond(self._last_read))
         else:
             self.expire()
 
@@ -296,13 +296,13 @@ class _Fetch:
         if self._client is not None:
             self._started_s += self._services.clock.monotonic_s()  # the time in the purgatory does not count
         if self.has_many:
-            settle(self._reply, lambda: self._later(self._answer_in_turns()))
+            settle(self._reply, lambda: self._later(self._respond_in_turns()))
         else:
-            settle(self._reply, lambda: self.answer(self._read_now()))
+            settle(self._reply, lambda: self.respond(self._read_now()))
 
-    async def _answer_in_turns(self) -> Parts | Throttled:
-        answer = self.answer(self.read())
-        return await answer if isinstance(answer, asyncio.Future) else answer
+    async def _respond_in_turns(self) -> Parts | Throttled:
+        response = self.respond(self.read())
+        return await response if isinstance(response, asyncio.Future) else response
 
     def _read_now(self) -> _Read:
         if self._context.is_told_of_changes and not self._take_changes() and not self._last_read.size_bytes:

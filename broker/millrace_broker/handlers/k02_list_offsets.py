@@ -33,9 +33,9 @@ from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON
 from millrace.wire.messages import LIST_OFFSETS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import any_replica, isolation_of, led_partition
+from millrace_broker.handlers.responses import respond
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation, Replica
 from millrace_broker.storage import TopicPartition
@@ -82,7 +82,7 @@ def handle(services: Services, request: Request) -> Reply:
                 listed.append(_list(services, request.version, message, key, one))
         topics.append({"name": topic.name, "partitions": listed})
     fields: ListOffsetsResponseFields = {"throttle_time": 0, "topics": topics}
-    return answer(services, LIST_OFFSETS, request.version, fields)
+    return respond(services, LIST_OFFSETS, request.version, fields)
 
 
 def _failed(key: TopicPartition, code: int) -> ListOffsetsPartitionResponseFields:
@@ -133,7 +133,7 @@ def _asked(services: Services, key: TopicPartition, replica_id: int, current_lea
 
 
 def _may_be_above(timestamp: int, found: tuple[int, int, int], isolation: Isolation) -> bool:
-    """Returns whether a consumer may have seen another answer from the last leader."""
+    """Returns whether a consumer may have seen another response from the last leader."""
     if isolation is Isolation.LOG_END or timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED):
         return False
     return timestamp == LATEST or found == NONE

@@ -8,9 +8,10 @@
 A client is told the addresses of the listener that it uses, and of no broker without it. Where the leader of a
 partition has no such listener, the error is LISTENER_NOT_FOUND (before v6 LEADER_NOT_AVAILABLE).
 
-An unknown topic that is asked for by name is created before the answer where it may be (auto.create.topics.enable), so
-the client need not ask again. Kafka's internal topics are created by their coordinators, never here. A topic that the
-client may not describe looks the same whether it exists or not, and its id is zero. Among all topics it is left out.
+An unknown topic that is asked for by name is created before the response where it may be (auto.create.topics.enable),
+so the client need not ask again. Kafka's internal topics are created by their coordinators, never here. A topic that
+the client may not describe looks the same whether it exists or not, and its id is zero. Among all topics it is left
+out.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ from millrace.wire.metadata import (
 )
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
 from millrace_broker.handlers.mutations import NEVER_STRICT, Mutations
 from millrace_broker.handlers.partitions import told_leader
+from millrace_broker.handlers.responses import count_errors
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
@@ -83,27 +84,27 @@ def handle(services: Services, request: Request) -> Reply | InTurns:
     """Describes brokers and topics, once brokers are known, and first creates topics that are missing and may be."""
     message = METADATA.decode_request(request.version, request.body)
     if not services.metadata.image.brokers:
-        return later(_wait_and_answer(services, request.without_body(), message))
-    return _answer_or_create(services, request, message)
+        return later(_wait_and_respond(services, request.without_body(), message))
+    return _respond_or_create(services, request, message)
 
 
-async def _wait_and_answer(services: Services, request: Request, message: MetadataRequest) -> Parts:
+async def _wait_and_respond(services: Services, request: Request, message: MetadataRequest) -> Parts:
     await services.metadata.until_brokers_are_known()
-    answer = _answer_or_create(services, request, message)
-    if isinstance(answer, InTurns):  # once in the life of a broker
-        return _answer_all(services, _Seen(services.metadata.image, request), message)
-    return await answer if isinstance(answer, asyncio.Future) else answer
+    response = _respond_or_create(services, request, message)
+    if isinstance(response, InTurns):  # once in the life of a broker
+        return _respond_all(services, _Seen(services.metadata.image, request), message)
+    return await response if isinstance(response, asyncio.Future) else response
 
 
-def _answer_or_create(
+def _respond_or_create(
     services: Services, request: Request, message: MetadataRequest
 ) -> Parts | asyncio.Future[Parts] | InTurns:
     image = services.metadata.image
     if message.topics is None or (request.version == 0 and not message.topics):
         seen = _Seen(image, request)
         if len(image.topics) > TOPICS_AT_ONCE:
-            return InTurns(lambda: _answer_all(services, seen, message))
-        return _answer_all(services, seen, message)
+            return InTurns(lambda: _respond_all(services, seen, message))
+        return _respond_all(services, seen, message)
     if request.version < FIRST_VERSION_BY_ID and any(
         _topic_id(one) or one.name is None for one in each(message.topics)
     ):
@@ -113,15 +114,15 @@ def _answer_or_create(
     missing = [name for name in each(names) if name not in image.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
-        return later(_create_and_answer(services, request.without_body(), message, missing, hidden))
+        return later(_create_and_respond(services, request.without_body(), message, missing, hidden))
     seen = _Seen(image, request, hidden)
-    return _answer(services, seen, message, _described(seen, message.topics, {}))
+    return _respond(services, seen, message, _described(seen, message.topics, {}))
 
 
-def _answer_all(services: Services, seen: _Seen, message: MetadataRequest) -> Parts:
+def _respond_all(services: Services, seen: _Seen, message: MetadataRequest) -> Parts:
     topics = each(seen.image.topics.values())
     known = [_known(topic, seen) for topic in topics if ALL_GUARD.permits(services, seen.session, topic.name)]
-    return _answer(services, seen, message, known)
+    return _respond(services, seen, message, known)
 
 
 def _topics_asked(image: MetadataImage, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
@@ -137,7 +138,7 @@ def _hidden(services: Services, request: Request, names: Iterable[str]) -> froze
     return frozenset(name for name in names if not GUARD.permits(services, request.session, name))
 
 
-async def _create_and_answer(
+async def _create_and_respond(
     services: Services, request: Request, message: MetadataRequest, missing: Sequence[str], hidden: frozenset[str]
 ) -> Parts:
     mutations = Mutations(services, request, NEVER_STRICT)
@@ -153,10 +154,10 @@ async def _create_and_answer(
         except MillraceError as error:
             failures[name] = error.code
     seen = _Seen(services.metadata.image, request, hidden)
-    return _answer(services, seen, message, _described(seen, message.topics or (), failures))
+    return _respond(services, seen, message, _described(seen, message.topics or (), failures))
 
 
-def _answer(services: Services, seen: _Seen, message: MetadataRequest, topics: list[TopicMetadata]) -> Parts:
+def _respond(services: Services, seen: _Seen, message: MetadataRequest, topics: list[TopicMetadata]) -> Parts:
     return _encoded(services, seen.version, _cluster(services, seen, message, topics))
 
 

@@ -20,8 +20,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import LEADER_AND_ISR
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.replication.partition_roles import Outcomes
 from millrace_broker.replication.roles import PartitionState
 from millrace_broker.storage import TopicPartition
@@ -57,7 +57,7 @@ async def _obey(services: Services, request: Request, message: LeaderAndIsrReque
     except MillraceError as error:
         code = error.code
         outcomes = {one.topic_partition: code for one in states}
-    return answer(services, LEADER_AND_ISR, version, _fields(version, code, states, outcomes))
+    return respond(services, LEADER_AND_ISR, version, _fields(version, code, states, outcomes))
 
 
 def _states(message: LeaderAndIsrRequest) -> Iterator[PartitionState]:

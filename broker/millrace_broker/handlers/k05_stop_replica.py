@@ -20,8 +20,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import STOP_REPLICA
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.replication.partition_roles import Outcomes
 from millrace_broker.replication.roles import StopState
 from millrace_broker.storage import TopicPartition
@@ -58,7 +58,7 @@ async def _obey(services: Services, request: Request, message: StopReplicaReques
             for one, outcome in outcomes.items()
         ],
     }
-    return answer(services, STOP_REPLICA, request.version, fields)
+    return respond(services, STOP_REPLICA, request.version, fields)
 
 
 def _states(message: StopReplicaRequest) -> Iterator[StopState]:

@@ -22,8 +22,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import UPDATE_METADATA
 from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.update_metadata import (
@@ -51,7 +51,7 @@ def handle(services: Services, request: Request) -> Reply:
     else:
         services.take_update(_update(message))
     fields: UpdateMetadataResponseFields = {"error_code": code}
-    return answer(services, UPDATE_METADATA, request.version, fields)
+    return respond(services, UPDATE_METADATA, request.version, fields)
 
 
 def _update(message: UpdateMetadataRequest) -> MetadataUpdate:

@@ -2,7 +2,7 @@
 
 v1  a client id in the header (as all APIs)      v2  the broker's epoch      v3  flexible
 
-The answer has the partitions that the broker still leads, though they have other replicas: none of those is in sync.
+The response has the partitions that the broker still leads, though they have other replicas: none of those is in sync.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CONTROLLED_SHUTDOWN
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.controller_answers import asked
+from millrace_broker.handlers.controller_responses import asked
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,23 +31,23 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns what the broker still leads."""
     message = CONTROLLED_SHUTDOWN.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
-        return _answer(services, request.version, GUARD.error)
+        return _respond(services, request.version, GUARD.error)
     return later(_shut_down(services, request.version, message))
 
 
 async def _shut_down(services: Services, version: int, message: ControlledShutdownRequest) -> Parts:
     left = await asked(services, lambda controller: controller.shut_down(message.broker_id, message.broker_epoch))
-    return _answer(services, version, left)
+    return _respond(services, version, left)
 
 
-def _answer(services: Services, version: int, left: Collection[TopicPartition] | ErrorCode) -> Parts:
+def _respond(services: Services, version: int, left: Collection[TopicPartition] | ErrorCode) -> Parts:
     fields: ControlledShutdownResponseFields = {
         "error_code": left if isinstance(left, ErrorCode) else ErrorCode.NONE,
         "remaining_partitions": []
         if isinstance(left, ErrorCode)
         else [{"topic_name": one.topic, "partition_index": one.partition} for one in left],
     }
-    return answer(services, CONTROLLED_SHUTDOWN, version, fields)
+    return respond(services, CONTROLLED_SHUTDOWN, version, fields)
 
 
 API = Api(

@@ -24,8 +24,8 @@ from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def handle(services: Services, request: Request) -> Reply:
     elif existing:
         # At once, not in a task: the next request on this connection must find the offsets.
         committing = _into_group(services, version, message, existing)
-    return later(_answer(services, version, message, committing=committing, errors=errors))
+    return later(_respond(services, version, message, committing=committing, errors=errors))
 
 
-async def _answer(
+async def _respond(
     services: Services,
     version: int,
     message: OffsetCommitRequest,
@@ -72,7 +72,7 @@ async def _answer(
 ) -> Parts:
     if committing is not None:
         errors |= await committing
-    answered: list[OffsetCommitResponseTopicFields] = [
+    topics: list[OffsetCommitResponseTopicFields] = [
         {
             "name": topic.name,
             "partitions": [
@@ -85,8 +85,8 @@ async def _answer(
         }
         for topic in each(message.topics)
     ]
-    fields: OffsetCommitResponseFields = {"throttle_time": 0, "topics": answered}
-    return answer(services, OFFSET_COMMIT, version, fields)
+    fields: OffsetCommitResponseFields = {"throttle_time": 0, "topics": topics}
+    return respond(services, OFFSET_COMMIT, version, fields)
 
 
 def _into_group(

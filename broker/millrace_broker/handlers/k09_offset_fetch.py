@@ -23,8 +23,8 @@ from millrace.wire.messages import OFFSET_FETCH
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Fetched
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def handle(services: Services, request: Request) -> Reply:
     else:
         group = _group(services, request, message, _Member(), require_stable=require_stable)
         fields = {"throttle_time": 0, "topics": group["topics"], "error_code": group["error_code"]}
-    return answer(services, OFFSET_FETCH, version, fields)
+    return respond(services, OFFSET_FETCH, version, fields)
 
 
 def _group(
@@ -144,10 +144,10 @@ def _once(topics: Sequence[_Topic]) -> list[_Topic]:
 
 
 def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[OffsetFetchResponseTopicFields]:
-    """Returns the answers in the order of the request."""
-    answers = iter(fetched)
+    """Returns the responses in the order of the request."""
+    responses = iter(fetched)
     return [
-        {"name": topic.name, "partitions": [_partition(next(answers)) for _ in topic.partitions]} for topic in asked
+        {"name": topic.name, "partitions": [_partition(next(responses)) for _ in topic.partitions]} for topic in asked
     ]
 
 
@@ -183,7 +183,7 @@ def _legacy(services: Services, request: Request, message: OffsetFetchRequest) -
     asked = [topic for topic in every if topic.name not in hidden]
     denied = _failed([topic for topic in every if topic.name in hidden], TOPIC_GUARD.error)
     if services.zookeeper_offsets is not None:
-        return later(_legacy_answer(services, services.zookeeper_offsets, message.group_id, asked, denied))
+        return later(_legacy_response(services, services.zookeeper_offsets, message.group_id, asked, denied))
     wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     try:
         _, fetched = commits.fetch(services.groups, message.group_id, wanted)
@@ -192,7 +192,7 @@ def _legacy(services: Services, request: Request, message: OffsetFetchRequest) -
     return _legacy_parts(services, [*_asked(asked, [_known(one) for one in fetched]), *denied])
 
 
-async def _legacy_answer(
+async def _legacy_response(
     services: Services,
     offsets: ZooKeeperOffsets,
     group_id: str,
@@ -206,7 +206,7 @@ async def _legacy_answer(
 
 def _legacy_parts(services: Services, topics: Sequence[OffsetFetchResponseTopicFields]) -> Parts:
     fields: OffsetFetchResponseFields = {"topics": topics}
-    return answer(services, OFFSET_FETCH, 0, fields)
+    return respond(services, OFFSET_FETCH, 0, fields)
 
 
 def _from_zookeeper(offsets: ZooKeeperOffsets, group_id: str, wanted: TopicPartition) -> Fetched:

@@ -21,9 +21,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import FIND_COORDINATOR
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.mutations import NEVER_STRICT, Mutations
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.find_coordinator import CoordinatorFields, FindCoordinatorResponseFields
@@ -71,14 +71,14 @@ def handle(services: Services, request: Request) -> Reply:
     if topic is None:
         message_text = f"key type {key_type}: expected 0 (group) or 1 (transaction)"
         refused = [_none(key, ErrorCode.INVALID_REQUEST, message_text) for key in keys]
-        return _answer(services, request.version, refused)
+        return _respond(services, request.version, refused)
     guard = GUARD if key_type == GROUP else TRANSACTION_GUARD
     denied = {key for key in keys if not guard.permits(services, request.session, key)}
     search = _Search(topic, request.session.listener, keys, denied, guard.error)
     if topic.exists or len(denied) == len(set(keys)):
-        return _answer(services, request.version, search.found())
+        return _respond(services, request.version, search.found())
     mutations = Mutations(services, request, NEVER_STRICT)
-    return later(_create_and_answer(services, request.version, search, mutations))
+    return later(_create_and_respond(services, request.version, search, mutations))
 
 
 def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
@@ -87,15 +87,15 @@ def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
     return services.txns.topic if key_type == TRANSACTION else None
 
 
-async def _create_and_answer(services: Services, version: int, search: _Search, mutations: Mutations) -> Parts:
+async def _create_and_respond(services: Services, version: int, search: _Search, mutations: Mutations) -> Parts:
     try:
         await search.topic.create(mutations.charge)
     except MillraceError as error:
-        return _answer(services, version, search.failed(f"{search.topic.name} can't be created: {error}"))
-    return _answer(services, version, search.found())
+        return _respond(services, version, search.failed(f"{search.topic.name} can't be created: {error}"))
+    return _respond(services, version, search.found())
 
 
-def _answer(services: Services, version: int, coordinators: list[CoordinatorFields]) -> Parts:
+def _respond(services: Services, version: int, coordinators: list[CoordinatorFields]) -> Parts:
     if version >= FIRST_BATCHED_VERSION:
         fields: FindCoordinatorResponseFields = {"throttle_time": 0, "coordinators": coordinators}
     else:
@@ -108,7 +108,7 @@ def _answer(services: Services, version: int, coordinators: list[CoordinatorFiel
             "host": one["host"],
             "port": one["port"],
         }
-    return answer(services, FIND_COORDINATOR, version, fields)
+    return respond(services, FIND_COORDINATOR, version, fields)
 
 
 def _located(topic: CoordinatorTopic, key: str, listener: str) -> CoordinatorFields:

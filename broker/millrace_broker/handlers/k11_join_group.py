@@ -20,8 +20,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import JOIN_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
-from millrace_broker.handlers.answers import answer, answer_once_known
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond, respond_once_known
 
 if TYPE_CHECKING:
     from millrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseFields
@@ -40,7 +40,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Lets a member join, and answers once the rebalance is complete."""
     message = JOIN_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
-    reply = answer_once_known(ticket, partial(_answer, services, request.version))
+    reply = respond_once_known(ticket, partial(_respond, services, request.version))
     if not GUARD.permits(services, request.session, message.group_id):
         ticket.set_result(JoinResult(GUARD.error, ""))
         return reply
@@ -76,7 +76,7 @@ def _join(request: Request, message: JoinGroupRequest, ticket: asyncio.Future[Jo
     )
 
 
-def _answer(services: Services, version: int, result: JoinResult) -> Parts:
+def _respond(services: Services, version: int, result: JoinResult) -> Parts:
     may_be_null = version >= FIRST_VERSION_WITH_NULL_PROTOCOL
     fields: JoinGroupResponseFields = {
         "throttle_time": 0,
@@ -92,7 +92,7 @@ def _answer(services: Services, version: int, result: JoinResult) -> Parts:
             for one in result.members
         ],
     }
-    return answer(services, JOIN_GROUP, version, fields)
+    return respond(services, JOIN_GROUP, version, fields)
 
 
 API = Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle, guards=(GUARD,), in_turn=True)

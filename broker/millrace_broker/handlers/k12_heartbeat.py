@@ -8,8 +8,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import HEARTBEAT
 from millrace_broker.groups import membership
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.heartbeat import HeartbeatResponseFields
@@ -31,7 +31,7 @@ def handle(services: Services, request: Request) -> Reply:
     else:
         error = GUARD.error
     fields: HeartbeatResponseFields = {"throttle_time": 0, "error_code": error}
-    return answer(services, HEARTBEAT, request.version, fields)
+    return respond(services, HEARTBEAT, request.version, fields)
 
 
 API = Api(ApiKey.HEARTBEAT, VersionRange(0, 4), handle, guards=(GUARD,), in_turn=True)

@@ -12,8 +12,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LEAVE_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Leaving
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.leave_group import LeaveGroupResponseFields, MemberResponseFields
@@ -43,7 +43,7 @@ def handle(services: Services, request: Request) -> Reply:
         for one, code in each(zip(leaving, errors, strict=False))
     ]
     fields: LeaveGroupResponseFields = {"throttle_time": 0, "error_code": error, "members": members}
-    return answer(services, LEAVE_GROUP, request.version, fields)
+    return respond(services, LEAVE_GROUP, request.version, fields)
 
 
 def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:

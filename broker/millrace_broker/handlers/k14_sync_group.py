@@ -14,8 +14,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import SYNC_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Sync, SyncResult
-from millrace_broker.handlers.answers import answer, answer_once_known
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond, respond_once_known
 
 if TYPE_CHECKING:
     from millrace.wire.messages.sync_group import SyncGroupResponseFields
@@ -37,7 +37,7 @@ def handle(services: Services, request: Request) -> Reply:
         protocol_name=message.protocol_name,
         assignments={one.member_id: bytes(one.assignment) for one in each(message.assignments)},
     )
-    reply = answer_once_known(ticket, partial(_answer, services, request.version))
+    reply = respond_once_known(ticket, partial(_respond, services, request.version))
     if request.version >= FIRST_VERSION_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol_name):
         sync.ticket.set_result(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not GUARD.permits(services, request.session, message.group_id):
@@ -47,7 +47,7 @@ def handle(services: Services, request: Request) -> Reply:
     return reply
 
 
-def _answer(services: Services, version: int, result: SyncResult) -> Parts:
+def _respond(services: Services, version: int, result: SyncResult) -> Parts:
     fields: SyncGroupResponseFields = {
         "throttle_time": 0,
         "error_code": result.error,
@@ -55,7 +55,7 @@ def _answer(services: Services, version: int, result: SyncResult) -> Parts:
         "protocol_name": result.protocol_name,
         "assignment": result.assignment,
     }
-    return answer(services, SYNC_GROUP, version, fields)
+    return respond(services, SYNC_GROUP, version, fields)
 
 
 API = Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle, guards=(GUARD,), in_turn=True)

@@ -15,9 +15,9 @@ from millrace.wire.messages import DESCRIBE_GROUPS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.description import Description
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import authorized_operations
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_groups import DescribedGroupFields, DescribeGroupsResponseFields
@@ -32,14 +32,14 @@ def handle(services: Services, request: Request) -> Reply:
     """Describes each group."""
     message = DESCRIBE_GROUPS.decode_request(request.version, request.body)
     groups = [
-        _answered(services, request, group_id, with_operations=message.include_authorized_operations)
+        _response(services, request, group_id, with_operations=message.include_authorized_operations)
         for group_id in dict.fromkeys(message.groups)  # a group that is named twice is answered once
     ]
     fields: DescribeGroupsResponseFields = {"throttle_time": 0, "groups": groups}
-    return answer(services, DESCRIBE_GROUPS, request.version, fields)
+    return respond(services, DESCRIBE_GROUPS, request.version, fields)
 
 
-def _answered(services: Services, request: Request, group_id: str, *, with_operations: bool) -> DescribedGroupFields:
+def _response(services: Services, request: Request, group_id: str, *, with_operations: bool) -> DescribedGroupFields:
     if not GUARD.permits(services, request.session, group_id):
         return {**_fields(group_id, NONE_KNOWN, GUARD.error), "authorized_operations": OPERATIONS_NOT_ASKED}
     operations = (

@@ -9,8 +9,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LIST_GROUPS
 from millrace_broker.groups.overview import Listed, list_groups
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.list_groups import ListedGroupFields, ListGroupsResponseFields
@@ -39,7 +39,7 @@ def handle(services: Services, request: Request) -> Reply:
         if sees_all or GROUP_GUARD.permits(services, request.session, one.group_id)
     ]
     fields: ListGroupsResponseFields = {"throttle_time": 0, "error_code": error, "groups": groups}
-    return answer(services, LIST_GROUPS, request.version, fields)
+    return respond(services, LIST_GROUPS, request.version, fields)
 
 
 API = Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle, guards=(GUARD, GROUP_GUARD))

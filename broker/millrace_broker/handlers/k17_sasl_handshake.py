@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, IllegalSaslStateError, UnsupportedSaslMechanismError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import SASL_HANDSHAKE
-from millrace_broker.handlers.answers import answer, answer_later
 from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
+from millrace_broker.handlers.responses import respond, respond_later
 
 if TYPE_CHECKING:
     from millrace.wire.messages.sasl_handshake import SaslHandshakeResponseFields
@@ -23,7 +23,7 @@ def handle(services: Services, request: Request) -> Reply:
     message = SASL_HANDSHAKE.decode_request(request.version, request.body)
     authenticator = request.session.authenticator
     if authenticator is None:
-        return answer(services, SASL_HANDSHAKE, request.version, _fields(ErrorCode.ILLEGAL_SASL_STATE, ()))
+        return respond(services, SASL_HANDSHAKE, request.version, _fields(ErrorCode.ILLEGAL_SASL_STATE, ()))
     code, delay_ms = ErrorCode.NONE, 0
     try:
         authenticator.handshake(request.version, message.mechanism)
@@ -31,8 +31,8 @@ def handle(services: Services, request: Request) -> Reply:
         code = error.code
     except UnsupportedSaslMechanismError as error:
         code, delay_ms = error.code, authenticator.failure_delay_ms
-    parts = answer(services, SASL_HANDSHAKE, request.version, _fields(code, authenticator.mechanisms))
-    return answer_later(parts, delay_ms) if delay_ms else parts
+    parts = respond(services, SASL_HANDSHAKE, request.version, _fields(code, authenticator.mechanisms))
+    return respond_later(parts, delay_ms) if delay_ms else parts
 
 
 def _fields(code: ErrorCode, mechanisms: Sequence[str]) -> SaslHandshakeResponseFields:

@@ -18,8 +18,8 @@ from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import API_VERSIONS
 from millrace_broker.cluster.offered_features import GROUP_VERSION, SUPPORTED, OfferedFeatures
-from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
+from millrace_broker.handlers.responses import count_errors
 
 if TYPE_CHECKING:
     from millrace.wire.messages.api_versions import ApiVersionsResponseFields
@@ -43,18 +43,18 @@ class _Features(NamedTuple):
 def handle(services: Services, request: Request) -> Reply:
     """Lists the APIs that are served and their versions."""
     if request.version not in VERSIONS:
-        return _answer(services, 0, ErrorCode.UNSUPPORTED_VERSION, [API])
+        return _respond(services, 0, ErrorCode.UNSUPPORTED_VERSION, [API])
     message = API_VERSIONS.decode_request(request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_SOFTWARE:
         names = (message.client_software_name, message.client_software_version)
         if not all(SOFTWARE.fullmatch(name) for name in names):
-            return _answer(services, request.version, ErrorCode.INVALID_REQUEST, ())
-    return _answer(
+            return _respond(services, request.version, ErrorCode.INVALID_REQUEST, ())
+    return _respond(
         services, request.version, ErrorCode.NONE, services.apis.values(), _features(services, request.version)
     )
 
 
-def _answer(
+def _respond(
     services: Services,
     version: int,
     code: ErrorCode,
@@ -71,7 +71,7 @@ def _answer(
 
 @lru_cache(maxsize=16)
 def _encoded(version: int, code: ErrorCode, served: Ranges, features: _Features | None) -> bytes:
-    """Returns the answer; the same answers are encoded once, as every client asks on every new connection."""
+    """Returns the response; the same responses are encoded once, as every client asks on every new connection."""
     fields: ApiVersionsResponseFields = {
         "error_code": code,
         "api_keys": [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in served],

@@ -2,11 +2,11 @@
 
     v0  topic and error code         v1  error message, validate only      v2  throttle time
     v4  partitions and replication factor -1: the broker's default
-    v5  flexible; the answer describes the topic and its configuration
+    v5  flexible; the response describes the topic and its configuration
     v6  refuses topics while the client's quota of changes is exceeded     v7  topic id
 
-Manual assignments are taken as given. Each topic succeeds or fails by itself; one that is named twice fails. The answer
-is encoded in a worker thread, as it may have every property of many topics.
+Manual assignments are taken as given. Each topic succeeds or fails by itself; one that is named twice fails. The
+response is encoded in a worker thread, as it may have every property of many topics.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_TOPICS
 from millrace_broker.cluster.metadata_image import TopicInfo
 from millrace_broker.cluster.topics import check_new_partitions
-from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.mutations import Mutations
+from millrace_broker.handlers.responses import count_errors, error_codes
 
 if TYPE_CHECKING:
     from millrace.wire.messages.create_topics import (
@@ -79,7 +79,7 @@ async def _create(
             results.append(_without_config(topic.name, error.code, str(error)))
     fields: CreateTopicsResponseFields = {"throttle_time": 0, "topics": results}
     count_errors(services, ApiKey.CREATE_TOPICS, error_codes(fields))
-    return mutations.answer([await asyncio.to_thread(CREATE_TOPICS.encode_response, request.version, fields)])
+    return mutations.respond([await asyncio.to_thread(CREATE_TOPICS.encode_response, request.version, fields)])
 
 
 async def _create_topic(

@@ -1,7 +1,7 @@
 """DeleteTopics, versions 0 to 6.
 
 v0  topics by name      v1  throttle time      v3  may say that deletion is disabled
-v4  flexible            v5  an error message in the answer; refuses while the client's quota of changes is exceeded
+v4  flexible            v5  an error message in the response; refuses while the client's quota of changes is exceeded
 v6  by name or by id
 """
 
@@ -20,9 +20,9 @@ from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_TOPICS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.mutations import Mutations
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def _delete(
         if is_disabled and request.version < FIRST_VERSION_WITH_DELETION_DISABLED:
             result["error_code"] = ErrorCode.INVALID_REQUEST
     fields: DeleteTopicsResponseFields = {"throttle_time": 0, "responses": results}
-    return mutations.answer(answer(services, DELETE_TOPICS, request.version, fields))
+    return mutations.respond(respond(services, DELETE_TOPICS, request.version, fields))
 
 
 async def _delete_topic(

@@ -1,8 +1,9 @@
 """DeleteRecords, versions 0 to 2 (KIP-107); v2 flexible.
 
-The log start offset rises to the given offset, where -1 means the high watermark, and is on the disk before the answer.
-The answer waits until the followers that are alive have deleted the records, too (`delayed_delete_records`). The next
-retention pass deletes the segments below it. A topic that is only compacted keeps its records.
+The log start offset rises to the given offset, where -1 means the high watermark, and is on the disk before the
+response. The response waits until the followers that are alive have deleted the records, too
+(`delayed_delete_records`). The next retention pass deletes the segments below it. A topic that is only compacted keeps
+its records.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_RECORDS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import led_partition
+from millrace_broker.handlers.responses import respond
 from millrace_broker.replication.delayed_delete_records import Deleted, Outcomes, until_all_have_deleted
 from millrace_broker.storage import TopicPartition
 
@@ -50,10 +51,10 @@ def handle(services: Services, request: Request) -> Reply:
         }
         for topic in message.topics
     ]
-    return later(_answer(services, request.version, topics, milliseconds(message.timeout)))
+    return later(_respond(services, request.version, topics, milliseconds(message.timeout)))
 
 
-async def _answer(
+async def _respond(
     services: Services, version: int, topics: list[DeleteRecordsTopicResultFields], wait_ms: int
 ) -> Parts:
     deleted = {
@@ -65,7 +66,7 @@ async def _answer(
     for key, outcome in (await _all_deleted(services, deleted, wait_ms)).items():
         deleted[key] |= {"low_watermark": outcome.low_watermark, "error_code": outcome.error_code}
     fields: DeleteRecordsResponseFields = {"throttle_time": 0, "topics": topics}
-    return answer(services, DELETE_RECORDS, version, fields)
+    return respond(services, DELETE_RECORDS, version, fields)
 
 
 async def _all_deleted(
@@ -85,7 +86,7 @@ async def _all_deleted(
 def _delete(
     services: Services, request: Request, topic_partition: TopicPartition, offset: int
 ) -> DeleteRecordsPartitionResultFields:
-    """Returns the answer, in which the low watermark is the offset at which the leader's log begins."""
+    """Returns the response, in which the low watermark is the offset at which the leader's log begins."""
     try:
         GUARD.check(services, request.session, topic_partition.topic)
         low_watermark, code = _raise_log_start(services, topic_partition, offset), ErrorCode.NONE

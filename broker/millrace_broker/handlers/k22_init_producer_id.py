@@ -3,7 +3,7 @@
 v2  flexible    v3  the producer's current id and epoch (KIP-360)   v4  PRODUCER_FENCED    v5  TRANSACTION_ABORTABLE
 
 Without a transactional id each request gets a new id with epoch 0, even one that names an id. While the next block of
-ids can't be reserved, the answer is COORDINATOR_NOT_AVAILABLE, and the client tries again.
+ids can't be reserved, the response is COORDINATOR_NOT_AVAILABLE, and the client tries again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import INIT_PRODUCER_ID
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import NOBODY, Producer
 from millrace_broker.txns.transaction import InitProducer
@@ -41,11 +41,11 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns a producer id and its epoch."""
     message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
     if denied := _denied(services, request, message.transactional_id):
-        return _answer(services, request.version, denied)
+        return _respond(services, request.version, denied)
     has_id = message.producer_id != NO_PRODUCER_ID
     has_epoch = message.producer_epoch != NO_PRODUCER_EPOCH
     if has_id != has_epoch:
-        return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
+        return _respond(services, request.version, ErrorCode.INVALID_REQUEST)
     if message.transactional_id is None:
         return later(_given(services, request.version, _idempotent(services)))
     expected = Producer(message.producer_id, message.producer_epoch) if has_id else None
@@ -74,20 +74,20 @@ async def _given(services: Services, version: int, work: Awaitable[Result]) -> P
         error, producer = await work
     except MillraceError as failed:
         logger.warning("no producer id can be given: %s", failed)
-        return _answer(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
+        return _respond(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return _answer(services, version, error, producer)
+    return _respond(services, version, error, producer)
 
 
-def _answer(services: Services, version: int, code: ErrorCode, producer: Producer = NOBODY) -> Parts:
+def _respond(services: Services, version: int, code: ErrorCode, producer: Producer = NOBODY) -> Parts:
     fields: InitProducerIdResponseFields = {
         "throttle_time": 0,
         "error_code": code,
         "producer_id": producer.producer_id,
         "producer_epoch": producer.epoch,
     }
-    return answer(services, INIT_PRODUCER_ID, version, fields)
+    return respond(services, INIT_PRODUCER_ID, version, fields)
 
 
 API = Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle, guards=(GUARD, CLUSTER_GUARD, TOPIC_GUARD))

@@ -14,9 +14,9 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import OFFSET_FOR_LEADER_EPOCH
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import led_partition
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def handle(services: Services, request: Request) -> Reply:
             for topic in each(message.topics)
         ],
     }
-    return answer(services, OFFSET_FOR_LEADER_EPOCH, request.version, fields)
+    return respond(services, OFFSET_FOR_LEADER_EPOCH, request.version, fields)
 
 
 def _end(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffsetFields:

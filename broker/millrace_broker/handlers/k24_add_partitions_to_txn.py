@@ -19,9 +19,9 @@ from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
@@ -54,53 +54,53 @@ def handle(services: Services, request: Request) -> Reply:
         return _take_brokers(services, request, message)
     keys = _keys(message.v3_and_below_topics)
     if not GUARD.permits(services, request.session, message.v3_and_below_transactional_id):
-        return _answer_one(services, version, message, dict.fromkeys(keys, GUARD.error))
+        return _respond_one(services, version, message, dict.fromkeys(keys, GUARD.error))
     if missing := _missing(services, request, keys):
-        return _answer_one(services, version, message, missing)
+        return _respond_one(services, version, message, missing)
     producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
     adding = services.txns.add_partitions(message.v3_and_below_transactional_id, producer, keys, NO_CLIENT_VERSION)
     if adding.done():  # as with one replica; a task for it would cost as much as the record
-        return _answer_one(services, version, message, _errors(version, keys, adding.result()))
-    return later(_answer_later(services, version, message, keys, adding))
+        return _respond_one(services, version, message, _errors(version, keys, adding.result()))
+    return later(_respond_later(services, version, message, keys, adding))
 
 
-async def _answer_later(
+async def _respond_later(
     services: Services,
     version: int,
     message: AddPartitionsToTxnRequest,
     keys: Sequence[TopicPartition],
     adding: asyncio.Future[Result],
 ) -> Parts:
-    return _answer_one(services, version, message, _errors(version, keys, await adding))
+    return _respond_one(services, version, message, _errors(version, keys, await adding))
 
 
-def _answer_one(services: Services, version: int, message: AddPartitionsToTxnRequest, errors: Errors) -> Parts:
+def _respond_one(services: Services, version: int, message: AddPartitionsToTxnRequest, errors: Errors) -> Parts:
     fields: AddPartitionsToTxnResponseFields = {
         "throttle_time": 0,
         "results_by_topic_v3_and_below": _topics(message.v3_and_below_topics, errors),
     }
-    return answer(services, ADD_PARTITIONS_TO_TXN, version, fields)
+    return respond(services, ADD_PARTITIONS_TO_TXN, version, fields)
 
 
 def _take_brokers(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Reply:
     if BROKER_GUARD.permits(services, request.session):
-        return later(_answer_all(services, request.without_body(), message))
+        return later(_respond_all(services, request.without_body(), message))
     fields: AddPartitionsToTxnResponseFields = {
         "throttle_time": 0,
         "error_code": BROKER_GUARD.error,
         "results_by_transaction": (),
     }
-    return answer(services, ADD_PARTITIONS_TO_TXN, request.version, fields)
+    return respond(services, ADD_PARTITIONS_TO_TXN, request.version, fields)
 
 
-async def _answer_all(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Parts:
+async def _respond_all(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Parts:
     results = [await _batched(services, request, one) for one in each(message.transactions)]
     fields: AddPartitionsToTxnResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "results_by_transaction": results,
     }
-    return answer(services, ADD_PARTITIONS_TO_TXN, request.version, fields)
+    return respond(services, ADD_PARTITIONS_TO_TXN, request.version, fields)
 
 
 async def _batched(

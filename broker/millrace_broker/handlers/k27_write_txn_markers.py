@@ -15,8 +15,8 @@ from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import WRITE_TXN_MARKERS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.markers import Marker
 from millrace_broker.txns.metadata import Producer
@@ -38,10 +38,10 @@ def handle(services: Services, request: Request) -> Reply:
     """Writes all markers, and answers once the in-sync replicas have each of them."""
     message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
     permitted = GUARD.permits(services, request.session) or BROKER_GUARD.permits(services, request.session)
-    return later(_answer(services, request.version, message, permitted=permitted))
+    return later(_respond(services, request.version, message, permitted=permitted))
 
 
-async def _answer(services: Services, version: int, message: WriteTxnMarkersRequest, *, permitted: bool) -> Parts:
+async def _respond(services: Services, version: int, message: WriteTxnMarkersRequest, *, permitted: bool) -> Parts:
     written: dict[int, dict[TopicPartition, asyncio.Future[ErrorCode]]] = {}
     for one in each(message.markers):
         marker = Marker(Producer(one.producer_id, one.producer_epoch), one.transaction_result, one.coordinator_epoch)
@@ -55,7 +55,7 @@ async def _answer(services: Services, version: int, message: WriteTxnMarkersRequ
         for producer_id, errors in each(written.items())
     ]
     fields: WriteTxnMarkersResponseFields = {"markers": markers}
-    return answer(services, WRITE_TXN_MARKERS, version, fields)
+    return respond(services, WRITE_TXN_MARKERS, version, fields)
 
 
 def _written(services: Services, key: TopicPartition, marker: Marker) -> asyncio.Future[ErrorCode]:

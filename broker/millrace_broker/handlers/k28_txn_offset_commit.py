@@ -23,9 +23,9 @@ from millrace.wire.messages import TXN_OFFSET_COMMIT
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.metadata import Producer
 from millrace_broker.txns.verification import ClientSupport, TransactionalWrite, Verification
@@ -58,7 +58,7 @@ def handle(services: Services, request: Request) -> Reply:
     existing = [_commit(key, one) for key, one in each(asked.items()) if not errors[key]]
     # At once where it can be, not in a task: the next request on this connection must find the offsets.
     committing = _into_group(services, request.version, message, existing) if existing else None
-    return later(_answer(services, request.version, message, errors, committing))
+    return later(_respond(services, request.version, message, errors, committing))
 
 
 def _refusal(services: Services, request: Request, message: TxnOffsetCommitRequest, key: TopicPartition) -> ErrorCode:
@@ -72,7 +72,7 @@ def _refusal(services: Services, request: Request, message: TxnOffsetCommitReque
     return ErrorCode.NONE if is_known(services, key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def _answer(
+async def _respond(
     services: Services,
     version: int,
     message: TxnOffsetCommitRequest,
@@ -95,7 +95,7 @@ async def _answer(
         for topic in each(message.topics)
     ]
     fields: TxnOffsetCommitResponseFields = {"throttle_time": 0, "topics": topics}
-    return answer(services, TXN_OFFSET_COMMIT, version, fields)
+    return respond(services, TXN_OFFSET_COMMIT, version, fields)
 
 
 def _into_group(

@@ -15,8 +15,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_ACLS
 from millrace_broker.handlers.acl_requests import NO_AUTHORIZER, filter_of
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_acls import (
@@ -44,7 +44,7 @@ def handle(services: Services, request: Request) -> Reply:
         fields["resources"] = _found(services, asked)
     except MillraceError as error:
         fields |= {"error_code": error.code, "error_message": str(error)}
-    return answer(services, DESCRIBE_ACLS, request.version, fields)
+    return respond(services, DESCRIBE_ACLS, request.version, fields)
 
 
 def _found(services: Services, asked: DescribeAclsRequest) -> list[DescribeAclsResourceFields]:

@@ -28,8 +28,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_ACLS
 from millrace.zk import paths
 from millrace_broker.handlers.acl_requests import NO_AUTHORIZER
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,16 +47,16 @@ def handle(services: Services, request: Request) -> Reply:
         if services.authorizer is None:
             raise SecurityDisabledError(NO_AUTHORIZER)
     except MillraceError as error:
-        return _answer(services, request.version, [error] * len(creations))
+        return _respond(services, request.version, [error] * len(creations))
     return later(_create(services, request.version, [_binding(one) for one in each(creations)]))
 
 
 async def _create(services: Services, version: int, asked: list[AclBinding | MillraceError]) -> Parts:
     failed = await services.acls.create({one for one in asked if isinstance(one, AclBinding)})
-    return _answer(services, version, [failed.get(one) if isinstance(one, AclBinding) else one for one in asked])
+    return _respond(services, version, [failed.get(one) if isinstance(one, AclBinding) else one for one in asked])
 
 
-def _answer(services: Services, version: int, outcomes: Sequence[MillraceError | None]) -> Parts:
+def _respond(services: Services, version: int, outcomes: Sequence[MillraceError | None]) -> Parts:
     fields: CreateAclsResponseFields = {
         "throttle_time": 0,
         "results": [
@@ -66,7 +66,7 @@ def _answer(services: Services, version: int, outcomes: Sequence[MillraceError |
             for error in each(outcomes)
         ],
     }
-    return answer(services, CREATE_ACLS, version, fields)
+    return respond(services, CREATE_ACLS, version, fields)
 
 
 def _binding(asked: AclCreation) -> AclBinding | MillraceError:

@@ -2,7 +2,7 @@
 
     v0  literal resources alone     v1  pattern types     v2  flexible     v3  resources of users
 
-An entry that several filters find is in the answer to the first of them. A broker without an authorizer answers
+An entry that several filters find is in the response to the first of them. A broker without an authorizer answers
 SECURITY_DISABLED.
 """
 
@@ -18,8 +18,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_ACLS
 from millrace_broker.cluster.acl_manager import Deleted
 from millrace_broker.handlers.acl_requests import NO_AUTHORIZER, filter_of
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def handle(services: Services, request: Request) -> Reply:
             raise SecurityDisabledError(NO_AUTHORIZER)
         filters = [filter_of(one) for one in asked]
     except MillraceError as error:
-        return _answer(services, request.version, [_failed(error)] * len(asked))
+        return _respond(services, request.version, [_failed(error)] * len(asked))
     return later(_delete(services, request.version, filters))
 
 
@@ -52,7 +52,7 @@ async def _delete(services: Services, version: int, filters: list[AclFilter]) ->
         {"error_code": ErrorCode.NONE, "error_message": None, "matching_acls": [_matching(one) for one in found]}
         for found in deleted
     ]
-    return _answer(services, version, results)
+    return _respond(services, version, results)
 
 
 def _failed(error: MillraceError) -> DeleteAclsFilterResultFields:
@@ -74,9 +74,9 @@ def _matching(deleted: Deleted) -> DeleteAclsMatchingAclFields:
     }
 
 
-def _answer(services: Services, version: int, results: Sequence[DeleteAclsFilterResultFields]) -> Parts:
+def _respond(services: Services, version: int, results: Sequence[DeleteAclsFilterResultFields]) -> Parts:
     fields: DeleteAclsResponseFields = {"throttle_time": 0, "filter_results": results}
-    return answer(services, DELETE_ACLS, version, fields)
+    return respond(services, DELETE_ACLS, version, fields)
 
 
 API = Api(

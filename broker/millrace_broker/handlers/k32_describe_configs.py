@@ -26,9 +26,9 @@ from millrace.wire.describe_configs import (
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_CONFIGS
 from millrace_broker.cluster.config_sources import ConfigEntry
-from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ConfigGuards, ResourceType, check_access, unserved
+from millrace_broker.handlers.responses import count_errors
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -43,10 +43,10 @@ GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
 def handle(services: Services, request: Request) -> Reply:
     """Describes each resource, and lets other requests have their turn now and then."""
     message = DESCRIBE_CONFIGS.decode_request(request.version, request.body)
-    return later(_answer(services, request.without_body(), message))
+    return later(_respond(services, request.without_body(), message))
 
 
-async def _answer(services: Services, request: Request, message: DescribeConfigsRequest) -> Parts:
+async def _respond(services: Services, request: Request, message: DescribeConfigsRequest) -> Parts:
     results = []
     asked = {(one.resource_type, one.resource_name): one for one in message.resources}  # each is answered once
     for index, resource in enumerate(asked.values(), 1):

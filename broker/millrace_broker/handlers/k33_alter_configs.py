@@ -13,7 +13,6 @@ from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CONFIGS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.config_resources import (
     ConfigGuards,
@@ -24,6 +23,7 @@ from millrace_broker.handlers.config_resources import (
     check_access,
     unserved,
 )
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ GUARDS = ConfigGuards(GUARD, TOPIC_GUARD, GROUP_GUARD)
 def handle(services: Services, request: Request) -> Reply:
     """Alters each resource, or only checks whether it could be altered."""
     message = ALTER_CONFIGS.decode_request(request.version, request.body)
-    return later(_answer(services, request.without_body(), message))
+    return later(_respond(services, request.without_body(), message))
 
 
-async def _answer(services: Services, request: Request, message: AlterConfigsRequest) -> Parts:
+async def _respond(services: Services, request: Request, message: AlterConfigsRequest) -> Parts:
     results = await alter_each(
         message.resources,
         lambda resource: _alter(services, request.session, resource, validate_only=message.validate_only),
         null_is_allowed=lambda _: False,
     )
     fields: AlterConfigsResponseFields = {"throttle_time": 0, "responses": results}
-    return answer(services, ALTER_CONFIGS, request.version, fields)
+    return respond(services, ALTER_CONFIGS, request.version, fields)
 
 
 async def _alter(

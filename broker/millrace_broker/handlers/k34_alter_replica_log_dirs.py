@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs, versions 0 to 2 (KIP-113); v2 flexible.
 
-The answer says that a move has begun, or was dropped, and from then on a start knows; where the disk refuses that,
-nothing is moved and the answer is KAFKA_STORAGE_ERROR. DescribeLogDirs shows how far a move is. The rules are Kafka's:
+The response says that a move has begun, or was dropped, and from then on a start knows; where the disk refuses that,
+nothing is moved and the error is KAFKA_STORAGE_ERROR. DescribeLogDirs shows how far a move is. The rules are Kafka's:
 
     the partition is in the folder            a move that is under way is dropped
     it is being moved to the folder           the move goes on
@@ -26,9 +26,9 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import ALTER_REPLICA_LOG_DIRS
-from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Answer, Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Response, Services
 from millrace_broker.handlers.partitions import is_known
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import LogCopy, TopicPartition
 from millrace_broker.storage.filenames import MAX_NAME_BYTES, future_dir_name
 
@@ -59,20 +59,20 @@ def handle(services: Services, request: Request) -> Reply:
                 code = _place(services, directories, wanted.path, key, copies) if permitted else GUARD.error
                 codes[topic.name][index] = code
     if services.log_dirs.is_settled:
-        return _answer(services, request.version, codes)
+        return _respond(services, request.version, codes)
     return later(_settled(services, request.version, codes, copies))
 
 
-async def _settled(services: Services, version: int, codes: _Codes, copies: Iterable[LogCopy]) -> Answer:
+async def _settled(services: Services, version: int, codes: _Codes, copies: Iterable[LogCopy]) -> Response:
     await services.log_dirs.settle()
     for copy in copies:
         if copy.refusal is not None:
             topic, partition = copy.topic_partition
             codes[topic][partition] = copy.refusal.code
-    return _answer(services, version, codes)
+    return _respond(services, version, codes)
 
 
-def _answer(services: Services, version: int, codes: _Codes) -> Answer:
+def _respond(services: Services, version: int, codes: _Codes) -> Response:
     results: list[AlterReplicaLogDirTopicResultFields] = [
         {
             "topic_name": name,
@@ -81,7 +81,7 @@ def _answer(services: Services, version: int, codes: _Codes) -> Answer:
         for name, partitions in each(codes.items())
     ]
     fields: AlterReplicaLogDirsResponseFields = {"throttle_time": 0, "results": results}
-    return answer(services, ALTER_REPLICA_LOG_DIRS, version, fields)
+    return respond(services, ALTER_REPLICA_LOG_DIRS, version, fields)
 
 
 def _place(

@@ -1,6 +1,6 @@
 """DescribeLogDirs, versions 0 to 4 (KIP-113).
 
-v2  flexible      v3  an error code for the whole answer      v4  bytes of the file system (KIP-827)
+v2  flexible      v3  an error code for the whole response      v4  bytes of the file system (KIP-827)
 
 A partition that is being moved is in two folders; in the one it moves to, `is_future_key` is true and `offset_lag` says
 how many offsets are left to copy. A folder that is offline has an error and no partitions. A worker thread asks the
@@ -21,8 +21,8 @@ from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_LOG_DIRS
-from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import count_errors, error_codes
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Describes every data folder, with the partitions that are asked for, or all."""
     message = DESCRIBE_LOG_DIRS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
-        return later(_answer(services, request.version, [], GUARD.error))
+        return later(_respond(services, request.version, [], GUARD.error))
     asked = None
     if message.topics is not None:
         asked = {
@@ -55,10 +55,10 @@ def handle(services: Services, request: Request) -> Reply:
         _described(path, None if logs is None else partitions[path])
         for path, logs in services.replicas.logs_by_data_dir().items()
     ]
-    return later(_answer(services, request.version, results))
+    return later(_respond(services, request.version, results))
 
 
-async def _answer(
+async def _respond(
     services: Services, version: int, results: list[DescribeLogDirsResultFields], error: ErrorCode = ErrorCode.NONE
 ) -> Parts:
     fields: DescribeLogDirsResponseFields = {"throttle_time": 0, "error_code": error, "results": results}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, IllegalSaslStateError, SaslAuthenticationError, SecurityError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import SASL_AUTHENTICATE
-from millrace_broker.handlers.answers import answer, answer_later
 from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
+from millrace_broker.handlers.responses import respond, respond_later
 
 if TYPE_CHECKING:
     from millrace.wire.messages.sasl_authenticate import SaslAuthenticateResponseFields
@@ -26,14 +26,14 @@ def handle(services: Services, request: Request) -> Reply:
     authenticator = request.session.authenticator
     if authenticator is None:
         nobody = IllegalSaslStateError("nobody authenticates on this listener")
-        return answer(services, SASL_AUTHENTICATE, request.version, _refused(nobody))
+        return respond(services, SASL_AUTHENTICATE, request.version, _refused(nobody))
     try:
         challenge = authenticator.authenticate(message.auth_bytes)
     except IllegalSaslStateError as illegal:
-        return answer(services, SASL_AUTHENTICATE, request.version, _refused(illegal))
+        return respond(services, SASL_AUTHENTICATE, request.version, _refused(illegal))
     except SaslAuthenticationError as failure:
-        parts = answer(services, SASL_AUTHENTICATE, request.version, _refused(failure))
-        return answer_later(parts, authenticator.failure_delay_ms)
+        parts = respond(services, SASL_AUTHENTICATE, request.version, _refused(failure))
+        return respond_later(parts, authenticator.failure_delay_ms)
     fields: SaslAuthenticateResponseFields = {
         "error_code": ErrorCode.NONE,
         "error_message": None,
@@ -41,7 +41,7 @@ def handle(services: Services, request: Request) -> Reply:
     }
     if request.version >= FIRST_VERSION_WITH_LIFETIME:
         fields["session_lifetime"] = challenge.session_lifetime_ms
-    return answer(services, SASL_AUTHENTICATE, request.version, fields)
+    return respond(services, SASL_AUTHENTICATE, request.version, fields)
 
 
 def _refused(error: SecurityError) -> SaslAuthenticateResponseFields:

@@ -15,9 +15,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_PARTITIONS
 from millrace_broker.cluster.topics import check_new_partitions
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
 from millrace_broker.handlers.mutations import Mutations
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.create_partitions import (
@@ -35,10 +35,10 @@ def handle(services: Services, request: Request) -> Reply:
     """Extends each topic, or only checks whether it could be extended."""
     message = CREATE_PARTITIONS.decode_request(request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_VERSION)
-    return later(_answer(services, request.without_body(), message, mutations))
+    return later(_respond(services, request.without_body(), message, mutations))
 
 
-async def _answer(
+async def _respond(
     services: Services, request: Request, message: CreatePartitionsRequest, mutations: Mutations
 ) -> Parts | Throttled:
     times = Counter(topic.name for topic in message.topics)
@@ -59,7 +59,7 @@ async def _answer(
             code, text = error.code, str(error)
         results.append({"name": topic.name, "error_code": code, "error_message": text})
     fields: CreatePartitionsResponseFields = {"throttle_time": 0, "results": results}
-    return mutations.answer(answer(services, CREATE_PARTITIONS, request.version, fields))
+    return mutations.respond(respond(services, CREATE_PARTITIONS, request.version, fields))
 
 
 async def _create(

@@ -10,9 +10,9 @@ from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_DELEGATION_TOKEN
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.delegation_tokens import NO_TIME_MS, check_allowed
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession, Principal
 from millrace_broker.security.tokens.token import DelegationToken, IssuedToken, TokenRequest
 
@@ -28,10 +28,10 @@ GUARD = Guard(ApiKey.CREATE_DELEGATION_TOKEN, AclOperation.CREATE_TOKENS, Resour
 def handle(services: Services, request: Request) -> Reply:
     """Gives the token with its secret, or says why there is none."""
     message = CREATE_DELEGATION_TOKEN.decode_request(request.version, request.body)
-    return later(_answer(services, request.version, request.session, message))
+    return later(_respond(services, request.version, request.session, message))
 
 
-async def _answer(
+async def _respond(
     services: Services, version: int, session: ClientSession, message: CreateDelegationTokenRequest
 ) -> Parts:
     asked = _asked(session.principal, message)
@@ -40,7 +40,7 @@ async def _answer(
         fields = _fields(await services.tokens.create(asked))
     except MillraceError as error:
         fields = {**_fields(_no_token(asked)), "error_code": error.code}
-    return answer(services, CREATE_DELEGATION_TOKEN, version, fields)
+    return respond(services, CREATE_DELEGATION_TOKEN, version, fields)
 
 
 def _asked(principal: Principal, message: CreateDelegationTokenRequest) -> TokenRequest:

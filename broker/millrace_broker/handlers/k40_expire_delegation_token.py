@@ -11,9 +11,9 @@ from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import EXPIRE_DELEGATION_TOKEN
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
 from millrace_broker.handlers.delegation_tokens import expiry_or_error
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def handle(services: Services, request: Request) -> Reply:
     """Says when the token expires now, or why it does not."""
     message = EXPIRE_DELEGATION_TOKEN.decode_request(request.version, request.body)
-    return later(_answer(services, request.version, request.session, message))
+    return later(_respond(services, request.version, request.session, message))
 
 
-async def _answer(
+async def _respond(
     services: Services, version: int, session: ClientSession, message: ExpireDelegationTokenRequest
 ) -> Parts:
     tokens, wanted_ms = services.tokens, message.expiry_time_period
@@ -39,7 +39,7 @@ async def _answer(
         "expiry_timestamp": expiry,
         "throttle_time": 0,
     }
-    return answer(services, EXPIRE_DELEGATION_TOKEN, version, fields)
+    return respond(services, EXPIRE_DELEGATION_TOKEN, version, fields)
 
 
 # Whoever has the secret of a token, and owns it or renews it, may do this.

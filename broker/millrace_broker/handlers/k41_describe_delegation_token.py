@@ -13,9 +13,9 @@ from millrace.errors import MillraceError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_DELEGATION_TOKEN
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.delegation_tokens import check_allowed
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession, Principal
 from millrace_broker.security.tokens.token import DelegationToken, IssuedToken
 
@@ -43,7 +43,7 @@ def handle(services: Services, request: Request) -> Reply:
         "tokens": [_fields(one) for one in tokens],
         "throttle_time": 0,
     }
-    return answer(services, DESCRIBE_DELEGATION_TOKEN, request.version, fields)
+    return respond(services, DESCRIBE_DELEGATION_TOKEN, request.version, fields)
 
 
 def _tokens(services: Services, session: ClientSession, owners: Sequence[Principal] | None) -> list[IssuedToken]:

@@ -12,8 +12,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_GROUPS
 from millrace_broker.groups.overview import delete_group
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.delete_groups import DeletableGroupResultFields, DeleteGroupsResponseFields
@@ -32,7 +32,7 @@ async def _delete(services: Services, request: Request, group_ids: Iterable[str]
         {"group_id": one, "error_code": await _delete_one(services, request, one)} for one in each(group_ids)
     ]
     fields: DeleteGroupsResponseFields = {"throttle_time": 0, "results": results}
-    return answer(services, DELETE_GROUPS, request.version, fields)
+    return respond(services, DELETE_GROUPS, request.version, fields)
 
 
 async def _delete_one(services: Services, request: Request, group_id: str) -> ErrorCode:

@@ -1,10 +1,10 @@
 """ElectLeaders, versions 0 to 2 (KIP-183, KIP-460).
 
-    v0  preferred leaders only      v1  election type, an error code for the whole answer      v2  flexible
+    v0  preferred leaders only      v1  election type, an error code for the whole response      v2  flexible
 
 In a cluster, the controller elects. Standalone, a partition's only replica is its preferred leader and the only
 eligible one: while its broker lives, no election is needed, and otherwise no leader can be elected. Where all
-partitions were asked for, those that need no election are left out of the answer.
+partitions were asked for, those that need no election are left out of the response.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ELECT_LEADERS
 from millrace_broker.cluster.metadata_image import MetadataImage
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.controller_answers import asked, said
+from millrace_broker.handlers.controller_responses import asked, said
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns the outcome of the election of each partition."""
     message = ELECT_LEADERS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
-        return _answer(services, request.version, GUARD.error, _all_with(message, GUARD.error))
+        return _respond(services, request.version, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None and message.election_type in (PREFERRED, UNCLEAN):
         return later(_elected(services, request.version, message))
     kind, image = message.election_type, services.metadata.image
@@ -50,16 +50,20 @@ def handle(services: Services, request: Request) -> Reply:
         results = [_results(image, kind, name, indexes, leave_out_unneeded=True) for name, indexes in everything]
     else:
         results = [_results(image, kind, one.topic, one.partitions) for one in each(message.topic_partitions)]
-    return _answer(services, request.version, ErrorCode.NONE, [one for one in each(results) if one["partition_result"]])
+    return _respond(
+        services, request.version, ErrorCode.NONE, [one for one in each(results) if one["partition_result"]]
+    )
 
 
-def _answer(services: Services, version: int, code: ErrorCode, results: Sequence[ReplicaElectionResultFields]) -> Parts:
+def _respond(
+    services: Services, version: int, code: ErrorCode, results: Sequence[ReplicaElectionResultFields]
+) -> Parts:
     fields: ElectLeadersResponseFields = {
         "throttle_time": 0,
         "error_code": code,
         "replica_election_results": results,
     }
-    return answer(services, ELECT_LEADERS, version, fields)
+    return respond(services, ELECT_LEADERS, version, fields)
 
 
 def _all_with(message: ElectLeadersRequest, code: ErrorCode) -> list[ReplicaElectionResultFields]:
@@ -97,7 +101,7 @@ async def _elected(services: Services, version: int, message: ElectLeadersReques
         }
         for topic, found in groupby(sorted(told.items()), lambda item: item[0].topic)
     ]
-    return _answer(services, version, failure, results)
+    return _respond(services, version, failure, results)
 
 
 def _results(

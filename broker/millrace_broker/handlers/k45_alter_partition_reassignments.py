@@ -17,9 +17,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS
 from millrace_broker.cluster.metadata_image import MetadataImage
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.controller_answers import asked, said
+from millrace_broker.handlers.controller_responses import asked, said
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns the outcome of each reassignment: that it has begun or ended, or an error."""
     message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
-        return _answer(services, request.version, message, GUARD.error, _all_with(message, GUARD.error))
+        return _respond(services, request.version, message, GUARD.error, _all_with(message, GUARD.error))
     if services.controller is not None:
         return later(_reassigned(services, request.version, message))
     image = services.metadata.image
@@ -46,7 +46,7 @@ def handle(services: Services, request: Request) -> Reply:
         {"name": topic.name, "partitions": [_result(image, topic.name, one) for one in each(topic.partitions)]}
         for topic in each(message.topics)
     ]
-    return _answer(services, request.version, message, ErrorCode.NONE, responses)
+    return _respond(services, request.version, message, ErrorCode.NONE, responses)
 
 
 def _all_with(message: AlterPartitionReassignmentsRequest, code: ErrorCode) -> list[ReassignableTopicResponseFields]:
@@ -72,7 +72,7 @@ async def _reassigned(services: Services, version: int, message: AlterPartitionR
     keeps_factor = not message.allow_replication_factor_change
     outcomes = await asked(services, lambda controller: controller.reassign(targets, keeps_factor=keeps_factor))
     if isinstance(outcomes, ErrorCode):
-        return _answer(services, version, message, outcomes, [])
+        return _respond(services, version, message, outcomes, [])
     responses: list[ReassignableTopicResponseFields] = [
         {
             "name": name,
@@ -83,10 +83,10 @@ async def _reassigned(services: Services, version: int, message: AlterPartitionR
         }
         for name, found in groupby(sorted(outcomes.items()), lambda item: item[0].topic)
     ]
-    return _answer(services, version, message, ErrorCode.NONE, responses)
+    return _respond(services, version, message, ErrorCode.NONE, responses)
 
 
-def _answer(
+def _respond(
     services: Services,
     version: int,
     message: AlterPartitionReassignmentsRequest,
@@ -100,7 +100,7 @@ def _answer(
         "error_message": said(code),
         "responses": responses,
     }
-    return answer(services, ALTER_PARTITION_REASSIGNMENTS, version, fields)
+    return respond(services, ALTER_PARTITION_REASSIGNMENTS, version, fields)
 
 
 def _result(image: MetadataImage, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponseFields:

@@ -13,9 +13,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import LIST_PARTITION_REASSIGNMENTS
 from millrace_broker.controller.cluster_state import Assignment
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.controller_answers import asked, said
+from millrace_broker.handlers.controller_responses import asked, said
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,23 +32,23 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns the reassignments under way of the partitions that are asked for, or of all."""
     message = LIST_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
-        return _answer(services, request.version, GUARD.error, {})
+        return _respond(services, request.version, GUARD.error, {})
     if services.controller is None:
-        return _answer(services, request.version, ErrorCode.NONE, {})
+        return _respond(services, request.version, ErrorCode.NONE, {})
     return later(_listed(services, request.version, message))
 
 
 async def _listed(services: Services, version: int, message: ListPartitionReassignmentsRequest) -> Parts:
     found = await asked(services, lambda controller: controller.reassignments())
     if isinstance(found, ErrorCode):
-        return _answer(services, version, found, {})
+        return _respond(services, version, found, {})
     if message.topics is not None:
         wanted = {TopicPartition(topic.name, index) for topic in message.topics for index in topic.partition_indexes}
         found = {key: assignment for key, assignment in found.items() if key in wanted}
-    return _answer(services, version, ErrorCode.NONE, found)
+    return _respond(services, version, ErrorCode.NONE, found)
 
 
-def _answer(services: Services, version: int, code: ErrorCode, found: Mapping[TopicPartition, Assignment]) -> Parts:
+def _respond(services: Services, version: int, code: ErrorCode, found: Mapping[TopicPartition, Assignment]) -> Parts:
     topics: list[OngoingTopicReassignmentFields] = [
         {
             "name": name,
@@ -70,7 +70,7 @@ def _answer(services: Services, version: int, code: ErrorCode, found: Mapping[To
         "error_message": said(code) or "",
         "topics": topics,
     }
-    return answer(services, LIST_PARTITION_REASSIGNMENTS, version, fields)
+    return respond(services, LIST_PARTITION_REASSIGNMENTS, version, fields)
 
 
 API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, VersionRange(0, 0), handle, guards=(GUARD,))

@@ -11,8 +11,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import OFFSET_DELETE
 from millrace_broker.groups import commits
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Deletes each partition's offset."""
     message = OFFSET_DELETE.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session, message.group_id):
-        return _answer(services, request.version, GUARD.error, [])
+        return _respond(services, request.version, GUARD.error, [])
     return later(_delete(services, request.without_body(), message))
 
 
@@ -43,12 +43,14 @@ async def _delete(services: Services, request: Request, message: OffsetDeleteReq
         )
     except GroupError as refused:
         error, errors = refused.code, {}
-    return _answer(services, request.version, error, [] if error else _answered(message, {**errors, **unknown}))
+    return _respond(services, request.version, error, [] if error else _response(message, {**errors, **unknown}))
 
 
-def _answer(services: Services, version: int, error: ErrorCode, topics: list[OffsetDeleteResponseTopicFields]) -> Parts:
+def _respond(
+    services: Services, version: int, error: ErrorCode, topics: list[OffsetDeleteResponseTopicFields]
+) -> Parts:
     fields: OffsetDeleteResponseFields = {"error_code": error, "throttle_time": 0, "topics": topics}
-    return answer(services, OFFSET_DELETE, version, fields)
+    return respond(services, OFFSET_DELETE, version, fields)
 
 
 def _refusal(services: Services, request: Request, one: TopicPartition) -> ErrorCode:
@@ -58,7 +60,7 @@ def _refusal(services: Services, request: Request, one: TopicPartition) -> Error
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _answered(
+def _response(
     message: OffsetDeleteRequest, errors: dict[TopicPartition, ErrorCode]
 ) -> list[OffsetDeleteResponseTopicFields]:
     return [

@@ -9,8 +9,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLIENT_QUOTAS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.quotas.filters import Component, EntityQuotas, check_filter, found
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def handle(services: Services, request: Request) -> Reply:
         fields["entries"] = [_entry(one) for one in found(configs, components, is_strict=message.strict)]
     except MillraceError as error:
         fields |= {"error_code": error.code, "error_message": str(error)}
-    return answer(services, DESCRIBE_CLIENT_QUOTAS, request.version, fields)
+    return respond(services, DESCRIBE_CLIENT_QUOTAS, request.version, fields)
 
 
 def _entry(one: EntityQuotas) -> EntryDataFields:

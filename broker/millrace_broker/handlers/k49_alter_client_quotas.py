@@ -13,8 +13,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CLIENT_QUOTAS
 from millrace_broker.cluster.config_manager import ConfigManager
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.quotas.alterations import Operation, altered
 from millrace_broker.quotas.entities import Entity, path_of
 
@@ -33,10 +33,10 @@ def handle(services: Services, request: Request) -> Reply:
     """Alters the quotas of each entity."""
     message = ALTER_CLIENT_QUOTAS.decode_request(request.version, request.body)
     denied = None if GUARD.permits(services, request.session) else GUARD.denied()
-    return later(_answer(services, request.version, message, denied))
+    return later(_respond(services, request.version, message, denied))
 
 
-async def _answer(
+async def _respond(
     services: Services, version: int, message: AlterClientQuotasRequest, denied: MillraceError | None
 ) -> Parts:
     entries: list[EntryDataFields] = []
@@ -55,7 +55,7 @@ async def _answer(
         ]
         entries.append({"error_code": code, "error_message": text, "entity": named})
     fields: AlterClientQuotasResponseFields = {"throttle_time": 0, "entries": entries}
-    return answer(services, ALTER_CLIENT_QUOTAS, version, fields)
+    return respond(services, ALTER_CLIENT_QUOTAS, version, fields)
 
 
 async def _alter(

@@ -13,8 +13,8 @@ from millrace.security.sasl.scram import SCRAM_TYPES, parse_credential
 from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_USER_SCRAM_CREDENTIALS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.authentication.credentials import users_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def handle(services: Services, request: Request) -> Reply:
             "error_message": error_sentence(GUARD.error),
             "results": (),
         }
-        return answer(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, denied)
+        return respond(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, denied)
     users = users_of(services.metadata.image.client_configs)
     times = Counter(user.name for user in each(message.users or ()))
     if not times:
@@ -50,7 +50,7 @@ def handle(services: Services, request: Request) -> Reply:
         "error_message": None,
         "results": [_result(user, count, users) for user, count in each(times.items())],
     }
-    return answer(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, fields)
+    return respond(services, DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, fields)
 
 
 def _result(user: str, times: int, users: Users) -> DescribeUserScramCredentialsResultFields:

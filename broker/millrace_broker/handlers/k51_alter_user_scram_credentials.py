@@ -13,8 +13,8 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_USER_SCRAM_CREDENTIALS
 from millrace_broker.cluster.config_manager import ConfigManager
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.authentication.credentials import user_entity
 from millrace_broker.security.authentication.scram_changes import Change, Deletion, Upsertion, altered, by_user
 
@@ -34,18 +34,18 @@ def handle(services: Services, request: Request) -> Reply:
     users = by_user(_changes(message))
     if not GUARD.permits(services, request.session):
         denied = GUARD.denied()
-        return _answered(services, request.version, [_result(user, denied) for user in each(sorted(users))])
-    return later(_answer(services, request.version, users))
+        return _response(services, request.version, [_result(user, denied) for user in each(sorted(users))])
+    return later(_respond(services, request.version, users))
 
 
-async def _answer(services: Services, version: int, users: dict[str, list[Change]]) -> Parts:
+async def _respond(services: Services, version: int, users: dict[str, list[Change]]) -> Parts:
     results = [await _alter(services.configs, user, changes) for user, changes in each(users.items())]
-    return _answered(services, version, results)
+    return _response(services, version, results)
 
 
-def _answered(services: Services, version: int, results: list[AlterUserScramCredentialsResultFields]) -> Parts:
+def _response(services: Services, version: int, results: list[AlterUserScramCredentialsResultFields]) -> Parts:
     fields: AlterUserScramCredentialsResponseFields = {"throttle_time": 0, "results": results}
-    return answer(services, ALTER_USER_SCRAM_CREDENTIALS, version, fields)
+    return respond(services, ALTER_USER_SCRAM_CREDENTIALS, version, fields)
 
 
 async def _alter(configs: ConfigManager, user: str, changes: Sequence[Change]) -> AlterUserScramCredentialsResultFields:

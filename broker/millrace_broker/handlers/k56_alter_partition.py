@@ -28,9 +28,9 @@ from millrace_broker.controller.alter_partition import (
     IsrProposal,
 )
 from millrace_broker.controller.cluster_state import LeaderAndIsr
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.controller_answers import asked
+from millrace_broker.handlers.controller_responses import asked
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns the state of each partition, or the error."""
     message = ALTER_PARTITION.decode_request(request.version, request.body)
     if not GUARD.permits(services, request.session):
-        return _answer(services, request.version, GUARD.error)
+        return _respond(services, request.version, GUARD.error)
     return later(_altered(services, request.version, message))
 
 
@@ -69,16 +69,16 @@ async def _altered(services: Services, version: int, message: AlterPartitionRequ
         services,
         lambda controller: controller.alter_partitions(message.broker_id, message.broker_epoch, proposals),
     )
-    return _answer(services, version, outcomes)
+    return _respond(services, version, outcomes)
 
 
-def _answer(services: Services, version: int, outcomes: Mapping[AskedPartition, Outcome] | ErrorCode) -> Parts:
+def _respond(services: Services, version: int, outcomes: Mapping[AskedPartition, Outcome] | ErrorCode) -> Parts:
     fields: AlterPartitionResponseFields = {
         "throttle_time_ms": 0,
         "error_code": outcomes if isinstance(outcomes, ErrorCode) else ErrorCode.NONE,
         "topics": [] if isinstance(outcomes, ErrorCode) else _topics(outcomes),
     }
-    return answer(services, ALTER_PARTITION, version, fields)
+    return respond(services, ALTER_PARTITION, version, fields)
 
 
 def _asked_partition(version: int, topic: ProposedTopic, index: int) -> AskedPartition:

@@ -15,9 +15,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLUSTER
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.metadata_image import reachable
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_cluster import (
@@ -41,7 +41,7 @@ def handle(services: Services, request: Request) -> Reply:
         fields = _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for, and this is a broker")
     else:
         fields = _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is not known")
-    return answer(services, DESCRIBE_CLUSTER, request.version, fields)
+    return respond(services, DESCRIBE_CLUSTER, request.version, fields)
 
 
 def _described(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponseFields:

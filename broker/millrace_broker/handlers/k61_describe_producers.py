@@ -12,9 +12,9 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_PRODUCERS
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import any_replica
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def handle(services: Services, request: Request) -> Reply:
         for topic in {one.name: one for one in message.topics}.values()  # each is answered once
     ]
     fields: DescribeProducersResponseFields = {"throttle_time": 0, "topics": topics}
-    return answer(services, DESCRIBE_PRODUCERS, request.version, fields)
+    return respond(services, DESCRIBE_PRODUCERS, request.version, fields)
 
 
 def _described(services: Services, request: Request, topic_partition: TopicPartition) -> PartitionResponseFields:

@@ -9,8 +9,8 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_TRANSACTIONS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import by_topic
 from millrace_broker.txns.overview import find_transaction
 
@@ -26,7 +26,7 @@ def handle(services: Services, request: Request) -> Reply:
     message = DESCRIBE_TRANSACTIONS.decode_request(request.version, request.body)
     described = [_described(services, request, one) for one in each(dict.fromkeys(message.transactional_ids))]
     fields: DescribeTransactionsResponseFields = {"throttle_time": 0, "transaction_states": described}
-    return answer(services, DESCRIBE_TRANSACTIONS, request.version, fields)
+    return respond(services, DESCRIBE_TRANSACTIONS, request.version, fields)
 
 
 def _described(services: Services, request: Request, transactional_id: str) -> TransactionStateFields:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LIST_TRANSACTIONS
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
 from millrace_broker.txns.overview import Filter, list_transactions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def handle(services: Services, request: Request) -> Reply:
             if GUARD.permits(services, request.session, one.transactional_id)
         ],
     }
-    return answer(services, LIST_TRANSACTIONS, request.version, fields)
+    return respond(services, LIST_TRANSACTIONS, request.version, fields)
 
 
 API = Api(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 2), handle, guards=(GUARD,))

@@ -23,10 +23,10 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CONSUMER_GROUP_HEARTBEAT
-from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
+from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatResponse, Refusal
 from millrace_broker.groups.consumer.member import JOINING_EPOCH, Assignment, assignment_of, by_topic
-from millrace_broker.handlers.answers import answer, answer_once_known
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond, respond_once_known
 
 if TYPE_CHECKING:
     from millrace.wire.messages.consumer_group_heartbeat import (
@@ -47,9 +47,9 @@ PATTERN_GUARD = TOPIC_GUARD._replace(is_silent=True)
 def handle(services: Services, request: Request) -> Reply:
     """Takes a member's heartbeat, and answers its epoch and its assignment."""
     message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
-    ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
+    ticket: asyncio.Future[HeartbeatResponse | Refusal] = asyncio.get_running_loop().create_future()
     heartbeat = _heartbeat(services, request, message)
-    reply = answer_once_known(ticket, partial(_answer, services, request.version, heartbeat))
+    reply = respond_once_known(ticket, partial(_respond, services, request.version, heartbeat))
     denied = _denied(services, request, message) if services.consumer_groups.config.is_served else ErrorCode.NONE
     if denied:
         ticket.set_result(Refusal(denied, error_sentence(denied)))
@@ -98,7 +98,7 @@ def _owned(topics: Iterable[TopicPartitions] | None) -> Assignment | None:
     return assignment_of({topic.topic_id or NO_TOPIC_ID: topic.partitions for topic in each(topics)})
 
 
-def _answer(services: Services, version: int, request: Heartbeat, result: HeartbeatAnswer | Refusal) -> Parts:
+def _respond(services: Services, version: int, request: Heartbeat, result: HeartbeatResponse | Refusal) -> Parts:
     if isinstance(result, Refusal):
         logger.info(
             "group %s: %s of client %s is refused: %s: %s",
@@ -107,7 +107,7 @@ def _answer(services: Services, version: int, request: Heartbeat, result: Heartb
         fields = _refused(result)
     else:
         fields = _accepted(result)
-    return answer(services, CONSUMER_GROUP_HEARTBEAT, version, fields)
+    return respond(services, CONSUMER_GROUP_HEARTBEAT, version, fields)
 
 
 def _refused(refusal: Refusal) -> ConsumerGroupHeartbeatResponseFields:
@@ -120,16 +120,16 @@ def _refused(refusal: Refusal) -> ConsumerGroupHeartbeatResponseFields:
     }
 
 
-def _accepted(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponseFields:
+def _accepted(response: HeartbeatResponse) -> ConsumerGroupHeartbeatResponseFields:
     fields: ConsumerGroupHeartbeatResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
-        "member_id": answer.member_id,
-        "member_epoch": answer.member_epoch,
-        "heartbeat_interval": answer.heartbeat_interval_ms,
+        "member_id": response.member_id,
+        "member_epoch": response.member_epoch,
+        "heartbeat_interval": response.heartbeat_interval_ms,
     }
-    if answer.assignment is not None:
-        topics = by_topic(answer.assignment).items()
+    if response.assignment is not None:
+        topics = by_topic(response.assignment).items()
         partitions: list[TopicPartitionsFields] = [
             {"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in topics
         ]

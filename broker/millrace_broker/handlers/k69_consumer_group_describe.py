@@ -19,9 +19,9 @@ from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import authorized_operations
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.consumer_group_describe import (
@@ -45,7 +45,7 @@ def handle(services: Services, request: Request) -> Reply:
         for group_id in dict.fromkeys(message.group_ids)
     ]
     fields: ConsumerGroupDescribeResponseFields = {"throttle_time": 0, "groups": groups}
-    return answer(services, CONSUMER_GROUP_DESCRIBE, request.version, fields)
+    return respond(services, CONSUMER_GROUP_DESCRIBE, request.version, fields)
 
 
 def _group(services: Services, request: Request, group_id: str, *, with_operations: bool) -> DescribedGroupFields:

@@ -14,9 +14,9 @@ from millrace.security import acls
 from millrace.security.acls import AclOperation
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import LIST_CONFIG_RESOURCES
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType
+from millrace_broker.handlers.responses import respond
 
 if TYPE_CHECKING:
     from millrace.wire.messages.list_config_resources import ListConfigResourcesResponseFields
@@ -45,7 +45,7 @@ def handle(services: Services, request: Request) -> Reply:
             for name in _names(services, kind)
         ],
     }
-    return answer(services, LIST_CONFIG_RESOURCES, request.version, fields)
+    return respond(services, LIST_CONFIG_RESOURCES, request.version, fields)
 
 
 def _names(services: Services, kind: int) -> Iterable[str]:

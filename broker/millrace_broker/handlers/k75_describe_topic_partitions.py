@@ -1,7 +1,7 @@
 """DescribeTopicPartitions, version 0 (KIP-966): topics by name, in pages.
 
     topics     those that are named, or all, in the order of their names
-    cursor     the topic and partition with which a page begins; the answer has the cursor of the next page
+    cursor     the topic and partition with which a page begins; the response has the cursor of the next page
     page       at most as many partitions as the client and max.request.partition.size.limit allow
 
 A topic that is named and does not exist is answered with an error.
@@ -24,10 +24,10 @@ from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Guard, InTurns, Request, Services
 from millrace_broker.handlers.authorized_operations import authorized_operations
 from millrace_broker.handlers.partitions import told_leader
+from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _page_of(services: Services, request: Request, message: DescribeTopicPartiti
         fields = {"throttle_time": 0, "topics": topics}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
-    return answer(services, DESCRIBE_TOPIC_PARTITIONS, request.version, fields)
+    return respond(services, DESCRIBE_TOPIC_PARTITIONS, request.version, fields)
 
 
 def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) -> Page:

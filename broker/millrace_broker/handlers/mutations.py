@@ -26,7 +26,7 @@ class Mutations:
         """
         self._quota.record(partitions, self._now_ms())
 
-    def answer(self, parts: Parts) -> Parts | Throttled:
-        """Returns the answer, and with it how long the client is throttled."""
+    def respond(self, parts: Parts) -> Parts | Throttled:
+        """Returns the response, and with it how long the client is throttled."""
         throttle_ms = self._quota.throttle_ms(self._now_ms())
         return Throttled(parts, throttle_ms) if throttle_ms else parts

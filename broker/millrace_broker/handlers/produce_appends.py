@@ -149,7 +149,7 @@ class Appends:
         return Appended(self._partition.leader_epoch, outcome.last_offset + 1, acks == ALL_IN_SYNC)
 
     def log_start_told_with(self, error: MillraceError) -> int:
-        """Returns the log start offset for the answer to an error; -1 where the records did not reach the log."""
+        """Returns the log start offset for the response to an error; -1 where the records did not reach the log."""
         return NO_OFFSET if error in self._refused or isinstance(error, NO_LOG_START) else self.log_start_offset
 
     @staticmethod

@@ -1,11 +1,11 @@
 """Handles requests that take long in turns of the event loop, so that nobody waits for more than one turn.
 
-    connection → LongRequests.begin → a task, whose steps may end in the middle → the answer
+    connection → LongRequests.begin → a task, whose steps may end in the middle → the response
 
 A handler is plain code that may pause anywhere (`millrace.turns`). So each step of its task runs in a greenlet: at the
 first pause behind the end of its turn (`TURN_S`) it switches back to the task, which waits for its next turn and then
 goes on there. The loop gives one turn in each of its rounds, and serves whoever else has something ready. What a
-handler does `beside` the loop, as to decode its request and to encode its answer, runs on a thread.
+handler does `beside` the loop, as to decode its request and to encode its response, runs on a thread.
 
 `MOST_AT_ONCE` handlers are at work; further requests wait in the order in which they came. Meanwhile the collector of
 cycles is off: such a request makes hundreds of thousands of objects, and whenever there are a quarter more the
@@ -31,7 +31,7 @@ from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace.turns import each, taking
 from millrace.wire.encoder import Parts
-from millrace_broker.handlers.api import Answer, Later, Reply
+from millrace_broker.handlers.api import Later, Reply, Response
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +56,10 @@ class LongRequests:
         self._at_work = 0
 
     def begin(self, handle: Callable[[], Reply], answered: Callable[[], None]) -> Later:
-        """Returns the answer that `handle` will give; `answered` is called when it is there."""
-        answer = asyncio.ensure_future(self._answer(handle))
-        answer.add_done_callback(lambda _: answered())
-        return answer
+        """Returns the response that `handle` will give; `answered` is called when it is there."""
+        response = asyncio.ensure_future(self._respond(handle))
+        response.add_done_callback(lambda _: answered())
+        return response
 
     def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         """Returns what a coroutine will come to in turns."""
@@ -85,7 +85,7 @@ class LongRequests:
         if self._at_work:
             gc.disable()
 
-    async def _answer(self, handle: Callable[[], Reply]) -> Answer:
+    async def _respond(self, handle: Callable[[], Reply]) -> Response:
         await self._handlers.acquire()
         handling = self.later(_called(handle))
         handling.add_done_callback(lambda _: self._handlers.release())
@@ -94,9 +94,9 @@ class LongRequests:
         except asyncio.CancelledError:  # the client has gone, and what it has begun is finished
             handling.add_done_callback(_forget)
             raise
-        answer = await reply if isinstance(reply, asyncio.Future) else reply
-        has_many = isinstance(answer, list) and len(answer) > GATHERED_PARTS
-        return await self.later(_gathered(cast("Parts", answer))) if has_many else answer
+        response = await reply if isinstance(reply, asyncio.Future) else reply
+        has_many = isinstance(response, list) and len(response) > GATHERED_PARTS
+        return await self.later(_gathered(cast("Parts", response))) if has_many else response
 
     async def _in_turns(self, work: Coroutine[Any, Any, Result]) -> Result:
         return await _InTurns(self, work)

@@ -9,13 +9,13 @@ from millrace.errors import UnsupportedVersionError, WireError
 from millrace.wire.api import ApiKey
 from millrace.wire.encoder import Parts
 from millrace.wire.header import RequestHeader, start_of_responses
-from millrace_broker.handlers.api import Answer, Api, Later, Reply, Request
+from millrace_broker.handlers.api import Api, Later, Reply, Request, Response
 from millrace_broker.metrics import ApiCount, RequestTimes
 
 SMALL_REPLIES_BYTES = 16 << 10
 LONG_BYTES = 4 << 10  # of a request: a thousand entries of some bytes each
 
-Waited = Later | asyncio.Future[list[Answer]]  # for one reply, or for several
+Waited = Later | asyncio.Future[list[Response]]  # for one reply, or for several
 
 
 class Slot:
@@ -48,14 +48,14 @@ class Slot:
         """Returns whether another request of its kind is not handled together with those that are here."""
         return size_bytes > LONG_BYTES and takes_long(self.api, self.version, body)
 
-    def take_replies(self, answers: Sequence[Reply | WireError]) -> int | None:
-        """Makes frames of the answers, which become the slot's `parts`, and returns how many bytes they are.
+    def take_replies(self, responses: Sequence[Reply | WireError]) -> int | None:
+        """Makes frames of the responses, which become the slot's `parts`, and returns how many bytes they are.
 
-        Returns None, and makes nothing, where a future is among the answers.
+        Returns None, and makes nothing, where a future is among the responses.
         """
         parts: Parts = []
         start, start_bytes = start_of_responses(self.api_key, self.version)
-        for header, message in zip(self.headers, answers, strict=False):
+        for header, message in zip(self.headers, responses, strict=False):
             if not isinstance(message, list):
                 if isinstance(message, asyncio.Future):
                     self.reply_bytes.clear()

@@ -1,13 +1,13 @@
 """Records requests that have been answered against the quotas of their client, and tells it the throttle time.
 
-    Produce                       its bytes; its time too, unless acks=0 asks for no answer
+    Produce                       its bytes; its time too, unless acks=0 asks for no response
     Fetch                         by its handler, as a throttled fetch is answered empty; a replica's never
     requests among brokers        not at all, where the client may do the cluster's actions
     all others                    their time, and by their handlers the topics that they change
 
-The longest of these times counts. It is written into the answer, which leaves at once, and the connection is muted for
-it (KIP-219). The time of a request is that of its handler on the event loop: requests that were handled together share
-it, and what one does after it had to wait is not measured.
+The longest of these times counts. It is written into the response, which leaves at once, and the connection is muted
+for it (KIP-219). The time of a request is that of its handler on the event loop: requests that were handled together
+share it, and what one does after it had to wait is not measured.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ AMONG_BROKERS = frozenset(
 
 CLUSTER_ACTION = frozenset((AclOperation.CLUSTER_ACTION,))
 
-Answers = Sequence[Reply | WireError]
+Responses = Sequence[Reply | WireError]
 
 
 def throttled(
-    slot: Slot, answers: Answers, services: Services, session: ClientSession, now_ms: int
-) -> tuple[Answers, int]:
-    """Returns the answers of a slot with their throttle times, and the longest of these in milliseconds."""
+    slot: Slot, responses: Responses, services: Services, session: ClientSession, now_ms: int
+) -> tuple[Responses, int]:
+    """Returns the responses of a slot with their throttle times, and the longest of these in milliseconds."""
     quotas, user = services.quotas, session.principal.name
     is_exempt = _is_exempt(slot.api_key, services, session)
     seconds = (slot.times.handled - slot.times.started) / len(slot.headers)
     told: list[Reply | WireError] = []
     longest_ms = 0
-    for answer, header in zip(answers, slot.headers, strict=False):
-        if isinstance(answer, WireError):
-            told.append(answer)
+    for response, header in zip(responses, slot.headers, strict=False):
+        if isinstance(response, WireError):
+            told.append(response)
             continue
-        parts, throttle_ms = answer if isinstance(answer, Throttled) else (answer, 0)
+        parts, throttle_ms = response if isinstance(response, Throttled) else (response, 0)
         client = Client(user, header.client_id or "")
         if slot.api_key == ApiKey.PRODUCE:
             throttle_ms = quotas.produced(client, header.size_bytes, now_ms)

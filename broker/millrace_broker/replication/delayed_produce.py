@@ -1,6 +1,6 @@
-"""Holds the answer to a write until its records are synced and the in-sync replicas have them, as DelayedProduce.
+"""Holds the response to a write until its records are synced and the in-sync replicas have them, as DelayedProduce.
 
-| what happens to a partition | its answer |
+| what happens to a partition | its response |
 |---|---|
 | the sync that is owed is made, and with acks=all the high watermark covers the records | NONE |
 | the same, and too few replicas are in sync by then | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
@@ -25,7 +25,7 @@ from millrace_broker.replication.purgatory import settle
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import TopicPartition
 
-Answer = Callable[[Mapping[TopicPartition, ErrorCode]], Parts]
+Respond = Callable[[Mapping[TopicPartition, ErrorCode]], Parts]
 
 
 SYNC_WAIT_MS = 30_000
@@ -40,32 +40,32 @@ class Appended(NamedTuple):
 
 
 def when_all_have(
-    replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], wait_ms: int, answer: Answer
+    replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], wait_ms: int, respond: Respond
 ) -> Parts | asyncio.Future[Parts]:
-    """Returns what `answer` makes of the outcomes once they are known, or a future of it.
+    """Returns what `respond` makes of the outcomes once they are known, or a future of it.
 
     It is given the partitions that failed, with their errors.
     """
-    waiting = DelayedProduce(replicas, appended, answer)
-    reply = waiting.answer_now()
+    waiting = DelayedProduce(replicas, appended, respond)
+    reply = waiting.respond_now()
     return waiting.wait(wait_ms) if reply is None else reply
 
 
 class DelayedProduce:
     """The records of one request, by partition."""
 
-    def __init__(self, replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], answer: Answer) -> None:
+    def __init__(self, replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], respond: Respond) -> None:
         self._replicas = replicas
-        self._answer = answer
+        self._respond = respond
         self._failed: dict[TopicPartition, ErrorCode] = {}
         self._waiting = dict(appended)
         self._reply: asyncio.Future[Parts]
 
-    def answer_now(self) -> Parts | None:
-        """Returns the answer if no partition needs to wait."""
+    def respond_now(self) -> Parts | None:
+        """Returns the response if no partition needs to wait."""
         for key in tuple(self._waiting):
             self._look_at(key)
-        return None if self._waiting else self._answer(self._failed)
+        return None if self._waiting else self._respond(self._failed)
 
     def wait(self, wait_ms: int) -> asyncio.Future[Parts]:
         """Waits in the purgatory; a client that disconnects cancels the future."""
@@ -87,7 +87,7 @@ class DelayedProduce:
 
     def complete(self) -> None:
         """Answers, unless the client has gone."""
-        settle(self._reply, lambda: self._answer(self._failed))
+        settle(self._reply, lambda: self._respond(self._failed))
 
     def expire(self) -> None:
         """Answers that the replicas took too long."""

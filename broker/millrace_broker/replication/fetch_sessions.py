@@ -12,8 +12,8 @@
     or the other way round
 
 A partition has news where it has records, another high watermark or log start offset, a diverging epoch, or an error.
-A partition that gave records moves behind all others, so that each gets its turn when the limit of bytes cuts an answer
-short.
+A partition that gave records moves behind all others, so that each gets its turn when the limit of bytes cuts a
+response short.
 
 A follower's session reads only the partitions that the request names, those that have changed
 (`partition_changes`), and those that gave an error or have more to read. As it is not told of every other change, and
@@ -22,8 +22,8 @@ the leader has to know that the follower is there, it reads all of them twice a 
 The epoch counts from 1 to 2³¹-1 and begins again at 1. A full table drops a session that has been silent for two
 minutes, or one that is older than that and has no more partitions than the new one. A follower's new session also
 replaces any consumer's, however young or large; a follower's session yields to a consumer's only once it has been
-silent for so long. Otherwise the answer has session id 0, and the client goes on with full requests. A session without
-partitions ends, and so does one that grows while all sessions together have more partitions than are kept.
+silent for so long. Otherwise the response has session id 0, and the client goes on with full requests. A session
+without partitions ends, and so does one that grows while all sessions together have more partitions than are kept.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Fetched = Sequence[tuple[PartitionKey, PartitionFetched]]
 NewId = Callable[[], int]
 
 
-class FetchAnswer(NamedTuple):
-    """The answer: an error of the whole request, the id of the session to go on with, and the partitions in it."""
+class SessionResponse(NamedTuple):
+    """The response: an error of the whole request, the id of the session to go on with, and the partitions in it."""
 
     error_code: int
     session_id: int
@@ -75,16 +75,16 @@ class FetchContext:
         """Returns the partitions of the session that have changed since this was called last."""
         return {}
 
-    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
-        """Returns the answer, given what was read of each wanted partition; called once.
+    def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
+        """Returns the response, given what was read of each wanted partition; called once.
 
         `again` are those that have to be read for the next request, whether they change or not.
         """
-        return FetchAnswer(ErrorCode.NONE, NO_SESSION, fetched)
+        return SessionResponse(ErrorCode.NONE, NO_SESSION, fetched)
 
-    def throttled(self) -> FetchAnswer:
-        """Returns the answer to a throttled client: it has no partitions, and those of the session stay as they are."""
-        return FetchAnswer(ErrorCode.NONE, NO_SESSION, ())
+    def throttled(self) -> SessionResponse:
+        """Returns the response to a throttled client: without partitions, and those of the session stay as they are."""
+        return SessionResponse(ErrorCode.NONE, NO_SESSION, ())
 
 
 class FetchSessionError(FetchContext):
@@ -96,13 +96,13 @@ class FetchSessionError(FetchContext):
         super().__init__({})
         self.code = code
 
-    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
+    def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
         """Returns the error without partitions."""
         return self.throttled()
 
-    def throttled(self) -> FetchAnswer:
+    def throttled(self) -> SessionResponse:
         """Returns the error as it is."""
-        return FetchAnswer(self.code, NO_SESSION, ())
+        return SessionResponse(self.code, NO_SESSION, ())
 
 
 @dataclass(slots=True)
@@ -297,14 +297,14 @@ class _Full(FetchContext):
         self._uses_topic_ids = uses_topic_ids
         self._is_followers = is_followers
 
-    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
+    def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
         cached = OrderedDict(
             (key, _Cached(self.wanted[key], one.high_watermark, one.log_start_offset)) for key, one in each(fetched)
         )
         session_id = self._sessions.begin(
             cached, now_ms, uses_topic_ids=self._uses_topic_ids, is_followers=self._is_followers
         )
-        return FetchAnswer(ErrorCode.NONE, session_id, fetched)
+        return SessionResponse(ErrorCode.NONE, session_id, fetched)
 
 
 class _Incremental(FetchContext):
@@ -317,22 +317,22 @@ class _Incremental(FetchContext):
         self._session = session
         self._expected_epoch = session.epoch
 
-    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
+    def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
         session = self._session
         if session.epoch != self._expected_epoch:
-            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
+            return SessionResponse(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
         known = session.partitions
         news = [(key, one) for key, one in each(fetched) if key in known and known[key].take(one)]
         for key, one in news:
             if len(one.records):
                 session.partitions.move_to_end(key)
-        return FetchAnswer(ErrorCode.NONE, session.session_id, news)
+        return SessionResponse(ErrorCode.NONE, session.session_id, news)
 
-    def throttled(self) -> FetchAnswer:
+    def throttled(self) -> SessionResponse:
         session = self._session
         is_current = session.epoch == self._expected_epoch
         code = ErrorCode.NONE if is_current else ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        return FetchAnswer(code, session.session_id, ())
+        return SessionResponse(code, session.session_id, ())
 
 
 class _IncrementalOfFollower(_Incremental):
@@ -352,11 +352,11 @@ class _IncrementalOfFollower(_Incremental):
             session.read_all_ms, keys = now_ms, session.partitions
         super().__init__(session, keys)
 
-    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:
-        answer = super().answer(fetched, now_ms, again)
-        if answer.error_code == ErrorCode.NONE:
+    def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:
+        response = super().respond(fetched, now_ms, again)
+        if response.error_code == ErrorCode.NONE:
             self._session.to_read = dict.fromkeys(again)
-        return answer
+        return response
 
     def changed(self) -> Mapping[PartitionKey, Wanted]:
         session = self._session

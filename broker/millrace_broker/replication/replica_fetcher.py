@@ -51,7 +51,6 @@ from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MalformedRequestError, MillraceError
 from millrace.wire.api import ApiKey
 from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_answer import FetchAnswer, decode_fetch_answer
 from millrace.wire.fetch_request import (
     FOLLOWERS_VERSION,
     READ_UNCOMMITTED,
@@ -60,6 +59,7 @@ from millrace.wire.fetch_request import (
     Wanted,
     encode_fetch_request,
 )
+from millrace.wire.fetch_response import FetchResponse, decode_fetch_response
 from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.fetch_ahead import asked_ahead
 from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
@@ -302,7 +302,7 @@ class ReplicaFetcher:
 
     async def _answered(self, link: BrokerLink, body: memoryview) -> None:
         try:
-            answer = decode_fetch_answer(body)
+            answer = decode_fetch_response(body)
         except MalformedRequestError:
             self._disconnect()
             raise
@@ -360,7 +360,7 @@ class ReplicaFetcher:
 
     # The answer.
 
-    def _still_asked_for(self, answer: FetchAnswer) -> dict[PartitionKey, PartitionFetched]:
+    def _still_asked_for(self, answer: FetchResponse) -> dict[PartitionKey, PartitionFetched]:
         """Returns what was fetched of the partitions that would still be asked for at the same position."""
         asked, asked_now = self._session.asked, self._asked
         return {

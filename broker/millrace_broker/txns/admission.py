@@ -7,7 +7,7 @@ A partition that has records of the transaction already takes more. For the firs
     that bumps epochs     the coordinator adds the partition to the transaction
 
 So a batch that comes late, when its transaction has ended, can't begin another one that would never end. The
-coordinator may be another broker; then, and where its replicas take their time, the answer comes later
+coordinator may be another broker; then, and where its replicas take their time, the response comes later
 (`txns.verification`).
 """
 
@@ -26,9 +26,9 @@ from millrace_broker.txns.partition_requests import PartitionRequests, Question
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 from millrace_broker.txns.verification import (
     NO_RETRIES,
-    Answer,
     ClientSupport,
     Errors,
+    Response,
     Retries,
     TransactionalWrite,
     Verification,
@@ -61,12 +61,12 @@ class Admission:
         if not unknown or not (adds or self._coordinator.config.transaction_partition_verification_enable):
             return errors
         ask = partial(self._ask, Question(write.transactional_id, write.producer, tuple(unknown), not adds))
-        answer, retries = ask(), self._retries if adds else NO_RETRIES
-        if isinstance(answer, asyncio.Future) or retries.are_due(answer):
-            return Verification(write, unknown, answer, ask, retries)
-        return errors | {key: named(error, write.support) for key, error in answer.items()}
+        response, retries = ask(), self._retries if adds else NO_RETRIES
+        if isinstance(response, asyncio.Future) or retries.are_due(response):
+            return Verification(write, unknown, response, ask, retries)
+        return errors | {key: named(error, write.support) for key, error in response.items()}
 
-    def _ask(self, question: Question) -> Answer:
+    def _ask(self, question: Question) -> Response:
         transactional_id, producer, partitions, is_verify_only = question
         broker_id = self._coordinator.other_coordinator(transactional_id) if transactional_id else None
         if broker_id is not None:

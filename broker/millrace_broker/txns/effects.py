@@ -1,12 +1,12 @@
 """The effects that a transaction returns; it does nothing else.
 
-    Answer        complete the request that holds the ticket
-    Store         append the metadata, or a tombstone; `stored` is called once the in-sync replicas have it
+    Respond       complete the request that holds the ticket
+    StoreMetadata append the metadata, or a tombstone; `stored` is called once the in-sync replicas have it
     WriteMarkers  end the transaction in its partitions; `marked` is called once all of them have the marker
     CompleteLater call `marked` again after a while, as the last record could not be stored
     Forget        drop the transactional id
 
-`Store` comes last among the effects of one event.
+`StoreMetadata` comes last among the effects of one event.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from millrace_broker.txns.metadata import NOBODY, Producer, TransactionMetadata
 
 
 class Result(NamedTuple):
-    """The answer to a request; where there is no error, `producer` is the one that may go on."""
+    """The response to a request; where there is no error, `producer` is the one that may go on."""
 
     error: ErrorCode
     producer: Producer = NOBODY
 
 
 class Ticket(Protocol):
-    """The request that waits for an answer, in the broker a future. A transaction only hands it back."""
+    """The request that waits for a response, in the broker a future. A transaction only hands it back."""
 
     def done(self) -> bool:
         """Returns whether the request was answered, or its client is gone."""
         ...
 
     def set_result(self, result: Result, /) -> None:
-        """Sends the answer."""
+        """Sends the response."""
         ...
 
 
-class Answer(NamedTuple):
+class Respond(NamedTuple):
     """The result of the request that holds the ticket."""
 
     ticket: Ticket
     result: Result
 
 
-class Store(NamedTuple):
+class StoreMetadata(NamedTuple):
     """What is to be stored, None for a tombstone. The transaction knows by `outcome` what it was for."""
 
     metadata: TransactionMetadata | None
@@ -67,5 +67,5 @@ class Forget(NamedTuple):
     """The end of a transactional id."""
 
 
-Effect = Answer | Store | WriteMarkers | CompleteLater | Forget
+Effect = Respond | StoreMetadata | WriteMarkers | CompleteLater | Forget
 Effects = list[Effect]

@@ -78,7 +78,7 @@ async def write_markers(link: BrokerLink, markers: Sequence[MarkerToSend]) -> li
 
     Raises what `BrokerLink.request` raises.
 
-    An answer names producers by their ids alone, so a request has one marker of each.
+    A response names producers by their ids alone, so a request has one marker of each.
     """
     errors: dict[MarkerToSend, ErrorCode] = {}
     markers_of: defaultdict[Marker, list[TopicPartition]] = defaultdict(list)
@@ -89,8 +89,8 @@ async def write_markers(link: BrokerLink, markers: Sequence[MarkerToSend]) -> li
         fields: WriteTxnMarkersRequestFields = {
             "markers": [_fields(marker, markers_of[marker]) for marker in one_round]
         }
-        answer = await link.request(WRITE_TXN_MARKERS, VERSION, fields)
-        for producer_id, topic_partition, error in _errors(answer):
+        response = await link.request(WRITE_TXN_MARKERS, VERSION, fields)
+        for producer_id, topic_partition, error in _errors(response):
             if producer_id in of_producer:
                 errors[MarkerToSend(topic_partition, of_producer[producer_id])] = error
     return [errors.get(one, ErrorCode.UNKNOWN_SERVER_ERROR) for one in markers]
@@ -108,8 +108,8 @@ def _fields(marker: Marker, topic_partitions: Sequence[TopicPartition]) -> Writa
     }
 
 
-def _errors(answer: WriteTxnMarkersResponse) -> Iterator[tuple[int, TopicPartition, ErrorCode]]:
-    for one in answer.markers:
+def _errors(response: WriteTxnMarkersResponse) -> Iterator[tuple[int, TopicPartition, ErrorCode]]:
+    for one in response.markers:
         for topic in one.topics:
             for partition in topic.partitions:
                 key = TopicPartition(topic.name, partition.partition_index)

@@ -48,7 +48,7 @@ PartitionRequests = RequestBatcher[Question, Errors]
 async def ask_about_partitions(link: BrokerLink, questions: Sequence[Question]) -> list[Errors]:
     """Asks one broker, and returns an error, or NONE, for each partition. Raises what `BrokerLink.request` raises.
 
-    An answer names transactions by their ids, so a request has one question about each.
+    A response names transactions by their ids, so a request has one question about each.
     """
     try:
         version = await link.newest_version(ApiKey.ADD_PARTITIONS_TO_TXN, VERSIONS)
@@ -58,9 +58,9 @@ async def ask_about_partitions(link: BrokerLink, questions: Sequence[Question]) 
     errors: dict[int, Errors] = {}
     for one_round in in_rounds(enumerate(questions), lambda numbered: numbered[1].transactional_id):
         fields: AddPartitionsToTxnRequestFields = {"transactions": [_fields(question) for _, question in one_round]}
-        answer = await link.request(ADD_PARTITIONS_TO_TXN, version, fields)
-        failure = known_error_code(answer.error_code)
-        found = {transactional_id: dict(each) for transactional_id, each in _errors(answer)}
+        response = await link.request(ADD_PARTITIONS_TO_TXN, version, fields)
+        failure = known_error_code(response.error_code)
+        found = {transactional_id: dict(each) for transactional_id, each in _errors(response)}
         for number, question in one_round:
             told = found.get(question.transactional_id, {})
             errors[number] = {
@@ -85,8 +85,8 @@ def _fields(question: Question) -> AddPartitionsToTxnTransactionFields:
     }
 
 
-def _errors(answer: AddPartitionsToTxnResponse) -> Iterator[tuple[str, Iterator[tuple[TopicPartition, ErrorCode]]]]:
-    for one in answer.results_by_transaction:
+def _errors(response: AddPartitionsToTxnResponse) -> Iterator[tuple[str, Iterator[tuple[TopicPartition, ErrorCode]]]]:
+    for one in response.results_by_transaction:
         yield (
             one.transactional_id,
             (

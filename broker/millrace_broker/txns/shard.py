@@ -25,7 +25,7 @@ from millrace_broker.replication.purgatory import CallLater, CallSoon, Cancellab
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import when_replicated
 from millrace_broker.storage import AppendOrigin, TopicPartition
-from millrace_broker.txns.effects import Answer, CompleteLater, Effects, Forget, Store, WriteMarkers
+from millrace_broker.txns.effects import CompleteLater, Effects, Forget, Respond, StoreMetadata, WriteMarkers
 from millrace_broker.txns.marker_sender import MarkerSender
 from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker
 from millrace_broker.txns.records import read_key, read_value, transaction_record
@@ -91,10 +91,10 @@ class Shard:
         """Performs the effects that a transaction returns, and those that follow from them."""
         for effect in effects:
             match effect:
-                case Answer(ticket, result):
+                case Respond(ticket, result):
                     if ticket is not None and not ticket.done():  # a client that is gone has cancelled it
                         ticket.set_result(result)
-                case Store():
+                case StoreMetadata():
                     self._store(transaction, effect)
                 case WriteMarkers():
                     self._call_soon(partial(self._carry_out, transaction, effect))
@@ -103,7 +103,7 @@ class Shard:
                 case Forget():
                     self.transactions.pop(transaction.transactional_id, None)
 
-    def _store(self, transaction: Transaction, store: Store) -> None:
+    def _store(self, transaction: Transaction, store: StoreMetadata) -> None:
         def stored(error: ErrorCode) -> None:
             if not error:
                 self._count(transaction, store)
@@ -120,7 +120,7 @@ class Shard:
             return
         when_replicated(self._replicas, self.topic_partition, info.last_offset, REPLICATION_TIMEOUT_MS, stored)
 
-    def _count(self, transaction: Transaction, store: Store) -> None:
+    def _count(self, transaction: Transaction, store: StoreMetadata) -> None:
         """Counts a record that was stored; the transaction has not adopted it yet."""
         counts, before, after = self._counts, transaction.metadata, store.metadata
         if after is None:

@@ -11,12 +11,12 @@
 While a record is on its way to the log, every request is answered CONCURRENT_TRANSACTIONS. A request with another
 producer id is answered INVALID_PRODUCER_ID_MAPPING, one with another epoch PRODUCER_FENCED.
 
-An `end` that is repeated after it was completed gets the first answer again. Clients of KIP-890 bump their epoch with
+An `end` that is repeated after it was completed gets the first response again. Clients of KIP-890 bump their epoch with
 each end, so a repetition is known by the epoch before; they may also abort what they have not begun.
 
 Fencing a producer bumps its epoch for the abort; the next instance asks again, and gets the epoch after that. If the
 fenced producer asks for its next epoch before another instance comes, it gets that of the abort and goes on (KIP-360).
-A client of KIP-890 gets it with the answer to its own abort, too.
+A client of KIP-890 gets it with the response to its own abort, too.
 The behaviour is that of Kafka's TransactionCoordinator and TransactionMetadata in 4.1.
 """
 
@@ -30,12 +30,12 @@ from millrace.errors import ErrorCode
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import (
-    Answer,
     CompleteLater,
     Effects,
     Forget,
+    Respond,
     Result,
-    Store,
+    StoreMetadata,
     Ticket,
     WriteMarkers,
 )
@@ -104,7 +104,7 @@ class Transaction:
     def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         self.transactional_id = transactional_id
         self.metadata = metadata
-        self._pending: Store | None = None
+        self._pending: StoreMetadata | None = None
         self._has_failed_fence = False
 
     @property
@@ -161,7 +161,7 @@ class Transaction:
         """Returns whether the client can be the producer of this id.
 
         It can where the id is new, or the client has its producer id, or the one before: then it repeats a request
-        whose answer, with the new producer id, it never got.
+        whose response, with the new producer id, it never got.
         """
         return (
             self.metadata.producer_epoch == NO_PRODUCER_EPOCH
@@ -176,7 +176,7 @@ class Transaction:
             return epoch + 1, NO_PRODUCER_EPOCH
         if epoch in (NO_PRODUCER_EPOCH, expected_epoch):
             return epoch + 1, epoch
-        if expected_epoch == self.metadata.last_producer_epoch:  # it never got the answer
+        if expected_epoch == self.metadata.last_producer_epoch:  # it never got the response
             return epoch, expected_epoch
         return None
 
@@ -199,7 +199,7 @@ class Transaction:
         goes_on = self.state is TransactionState.ONGOING
         added = self.metadata.partitions.union(partitions)
         if goes_on and added == self.metadata.partitions:
-            return [Answer(ticket, Result(ErrorCode.NONE, producer))]
+            return [Respond(ticket, Result(ErrorCode.NONE, producer))]
         kept = replace(
             self.metadata,
             state=TransactionState.ONGOING,
@@ -236,7 +236,7 @@ class Transaction:
             return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS if is_known else ErrorCode.INVALID_TXN_STATE)
         if self.state in COMPLETE and (is_repeated or not self.metadata.bumps_epochs):
             done = Result(ErrorCode.NONE, self.metadata.producer)
-            return [Answer(ticket, done)] if is_known else _refused(ticket, ErrorCode.INVALID_TXN_STATE)
+            return [Respond(ticket, done)] if is_known else _refused(ticket, ErrorCode.INVALID_TXN_STATE)
         aborts_nothing = not request.is_commit and request.client_version >= EPOCH_BUMP_VERSION
         if self.state is not TransactionState.ONGOING and not aborts_nothing:
             return _refused(ticket, ErrorCode.INVALID_TXN_STATE)
@@ -342,7 +342,7 @@ class Transaction:
 
     def expire(self) -> Effects:
         """Writes the tombstone."""
-        self._pending = Store(None, Expired())
+        self._pending = StoreMetadata(None, Expired())
         return [self._pending]
 
     # Records.
@@ -350,11 +350,11 @@ class Transaction:
     def _store(self, kept: TransactionMetadata, outcome: object) -> Effects:
         if self.state not in FROM[kept.state]:
             raise RuntimeError(f"transaction {self.transactional_id} can't go from {self.state} to {kept.state}")
-        self._pending = Store(kept, outcome)
+        self._pending = StoreMetadata(kept, outcome)
         return [self._pending]
 
-    def stored(self, store: Store, error: ErrorCode, now_ms: int) -> Effects:  # noqa: ARG002  # as for every event
-        """Goes on after a `Store` of this transaction, which has succeeded or failed."""
+    def stored(self, store: StoreMetadata, error: ErrorCode, now_ms: int) -> Effects:  # noqa: ARG002  # as for every event
+        """Goes on after a `StoreMetadata` of this transaction, which has succeeded or failed."""
         self._pending = None
         if error:
             return self._not_stored(store, error)
@@ -363,16 +363,16 @@ class Transaction:
         self.metadata = store.metadata
         match store.outcome:
             case Initialized(ticket) | Added(ticket):
-                return [Answer(ticket, Result(ErrorCode.NONE, self.metadata.producer))]
+                return [Respond(ticket, Result(ErrorCode.NONE, self.metadata.producer))]
             case Decided(ticket):
-                return [Answer(ticket, Result(ErrorCode.NONE, self._next_producer())), *self._carry_out()]
+                return [Respond(ticket, Result(ErrorCode.NONE, self._next_producer())), *self._carry_out()]
             case Fenced(ticket):
                 self._has_failed_fence = False
                 return [*_refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS), *self._carry_out()]
             case _:
                 return []
 
-    def _not_stored(self, store: Store, error: ErrorCode) -> Effects:
+    def _not_stored(self, store: StoreMetadata, error: ErrorCode) -> Effects:
         match store.outcome:
             case Completed():
                 return [CompleteLater()]
@@ -409,4 +409,4 @@ def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, no
 
 
 def _refused(ticket: Ticket | None, error: ErrorCode) -> Effects:
-    return [] if ticket is None else [Answer(ticket, Result(error, NOBODY))]
+    return [] if ticket is None else [Respond(ticket, Result(error, NOBODY))]

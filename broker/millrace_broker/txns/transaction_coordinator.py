@@ -53,7 +53,7 @@ class TransactionCoordinator:
         producer_ids: gives fresh producer ids.
         clock: gives timestamps.
         call_later: sets timers, as an event loop does.
-        call_soon: calls a function once the answer has left, as an event loop does.
+        call_soon: calls a function once the response has left, as an event loop does.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Waits for the coordinator's answer about partitions of a transaction, and guards the appends until then (KIP-890).
+"""Waits for the coordinator's response about partitions of a transaction, and guards the appends until then (KIP-890).
 
     asked ──► the coordinator says yes ──► marker of the transaction ──► append: a hanging transaction (KAFKA-14884)
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 ASK_AGAIN = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # producers and members ask the same broker again
 Errors = Mapping[TopicPartition, ErrorCode]
-Answer = Errors | asyncio.Future[Errors]
+Response = Errors | asyncio.Future[Errors]
 Sleep = Callable[[float], Awaitable[object]]
 
 
@@ -69,12 +69,12 @@ NO_RETRIES = Retries(0, 0.0)
 
 
 class Verification:
-    """The coordinator's answer about some partitions, which is on its way.
+    """The coordinator's response about some partitions, which is on its way.
 
     Args:
         write: what the producer is about to do.
         partitions: the partitions that the coordinator is asked about.
-        answer: its first answer.
+        response: its first response.
         ask: asks it again.
         retries: how often it is asked again.
     """
@@ -83,32 +83,32 @@ class Verification:
         self,
         write: TransactionalWrite,
         partitions: Mapping[TopicPartition, Partition],
-        answer: Answer,
-        ask: Callable[[], Answer],
+        response: Response,
+        ask: Callable[[], Response],
         retries: Retries,
     ) -> None:
         self._write = write
         self._partitions = partitions
-        self._answer = answer
+        self._response = response
         self._ask = ask
         self._retries = retries
         self._guards = self._guarded()
 
     async def errors(self) -> Errors:
-        """Waits for the answer, and returns an error, or NONE, for each partition that was asked about.
+        """Waits for the response, and returns an error, or NONE, for each partition that was asked about.
 
         The append has to follow without another wait, as the guards are looked at last.
         """
         try:
-            errors = await self._last_answer()
+            errors = await self._last_response()
         except MillraceError as error:
             logger.warning("transaction %s can't be verified: %s", self._write.transactional_id, error)
             return dict.fromkeys(self._partitions, ASK_AGAIN)
         support = self._write.support
         return {key: named(errors[key], support) if self._holds(key) else ASK_AGAIN for key in self._partitions}
 
-    async def _last_answer(self) -> Errors:
-        errors, retries = await _whole(self._answer), self._retries
+    async def _last_response(self) -> Errors:
+        errors, retries = await _whole(self._response), self._retries
         while retries.are_due(errors):
             await retries.sleep(retries.pause_s)
             retries = retries._replace(attempts=retries.attempts - 1)
@@ -128,8 +128,8 @@ class Verification:
         return partition.log.producers.guard(self._write.producer.producer_id)
 
 
-async def _whole(answer: Answer) -> Errors:
-    return await answer if isinstance(answer, asyncio.Future) else answer
+async def _whole(response: Response) -> Errors:
+    return await response if isinstance(response, asyncio.Future) else response
 
 
 def named(error: ErrorCode, support: ClientSupport) -> ErrorCode:

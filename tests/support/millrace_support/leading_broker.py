@@ -129,7 +129,7 @@ class LeadingBroker:
             uses_topic_ids=True,
             now_ms=0,
         )
-        answer = context.answer([(key, self._one(key, wanted)) for key, wanted in context.wanted.items()], 0)
+        answer = context.respond([(key, self._one(key, wanted)) for key, wanted in context.wanted.items()], 0)
         topics = topics_of(answer.fetched)
         parts = encode_fetch_response(version, topics, answer.error_code, session_id=answer.session_id)
         return b"".join(bytes(part) for part in parts if isinstance(part, bytes | memoryview))

@@ -37,7 +37,7 @@ from millrace_broker.groups.events import (
     Sync,
     SyncResult,
 )
-from millrace_broker.groups.group import Answer, CancelTimer, Committer, Effects, SetTimer, Store
+from millrace_broker.groups.group import CancelTimer, Committer, Effects, Respond, SetTimer, StoreRecords
 from millrace_broker.properties.group_config import GroupConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
@@ -52,7 +52,7 @@ class Assigned(NamedTuple):
     assignments: dict[str, bytes]
 
 
-class Emptied(NamedTuple):
+class EmptyGeneration(NamedTuple):
     """Tells the group that a generation without members is stored."""
 
 
@@ -95,7 +95,7 @@ class ClassicGroup(GroupFacts):
 
     def unloaded(self, error: ErrorCode) -> Effects:
         """Refuses all requests that wait, and cancels the timers."""
-        effects = self._answer_all(error)
+        effects = self._respond_all(error)
         effects += [CancelTimer(session_timer(member_id)) for member_id in self.members.pending_join]
         effects += [CancelTimer(session_timer(member.member_id)) for member in self.members]
         self.state = State.DEAD
@@ -158,8 +158,8 @@ class ClassicGroup(GroupFacts):
         leads = self.members.leader == join.member_id
         if is_unchanged and (
             self.state is State.COMPLETING_REBALANCE or (self.state is State.STABLE and not leads)
-        ):  # it may not have received its answer
-            return [Answer(join.ticket, self._joined(member))]
+        ):  # it may not have received its response
+            return [Respond(join.ticket, self._joined(member))]
         superseded = self._wait_with(member, join)
         return superseded + self._rebalance_or_complete(now_ms)
 
@@ -171,14 +171,14 @@ class ClassicGroup(GroupFacts):
         if not len(self.members):
             self.protocol_type = join.protocol_type
         self.members.add(member)
-        # It can't send heartbeats before it has its answer, and may be gone meanwhile.
+        # It can't send heartbeats before it has its response, and may be gone meanwhile.
         timer = SetTimer(session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
         return [timer, *self._rebalance_or_complete(now_ms)]
 
     def _replace_static(self, join: Join, old_member_id: str, now_ms: int) -> Effects:
         """Lets a static member that has restarted take its own place (KIP-345); a stable group does not rebalance."""
         member = self.members[old_member_id]
-        effects = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        effects = self._respond_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         outcome = Replaced(
             member_id=join.fresh_member_id,
             old_member_id=old_member_id,
@@ -192,7 +192,7 @@ class ClassicGroup(GroupFacts):
         member.is_new = False
         effects += [CancelTimer(session_timer(old_member_id)), _session(member)]
         if self.state is State.STABLE and self.members.select_protocol() == self.protocol_name:
-            return [*effects, Store((self.record(),), outcome)]
+            return [*effects, StoreRecords((self.record(),), outcome)]
         if self.state is State.PREPARING_REBALANCE:
             return effects + self._complete_if_all_joined(now_ms)
         return effects + self._prepare_rebalance(now_ms)
@@ -208,14 +208,14 @@ class ClassicGroup(GroupFacts):
             member.rebalance_timeout_ms, member.session_timeout_ms = outcome.old_timeouts_ms
             self.members.rename(outcome.member_id, outcome.old_member_id)
             refused = self._joined(member)._replace(error=error, member_id=UNKNOWN_MEMBER, members=())
-            return [CancelTimer(session_timer(outcome.member_id)), _session(member), Answer(ticket, refused)]
+            return [CancelTimer(session_timer(outcome.member_id)), _session(member), Respond(ticket, refused)]
         if self.state is not State.STABLE:
             return []  # a rebalance has begun meanwhile, and will answer
         member.join_ticket = None
-        return [Answer(ticket, self._rejoined(member, outcome))]
+        return [Respond(ticket, self._rejoined(member, outcome))]
 
     def _rejoined(self, member: Member, outcome: Replaced) -> JoinResult:
-        """Returns the answer to a static member that came back, which may be the leader (KIP-814).
+        """Returns the response to a static member that came back, which may be the leader (KIP-814).
 
         A leader learns that it leads, and that there is nothing to assign. An older client would assign again, so it is
         told that another member leads: itself under its old id.
@@ -231,7 +231,7 @@ class ClassicGroup(GroupFacts):
         member.join_ticket = join.ticket
         if earlier is None:
             return []
-        return [Answer(earlier, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))]
+        return [Respond(earlier, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))]
 
     def _joined(self, member: Member) -> JoinResult:
         leads = self.members.leader == member.member_id
@@ -309,12 +309,12 @@ class ClassicGroup(GroupFacts):
         self.update_subscribed_topics()
         if not len(self.members):
             self.move(State.EMPTY, now_ms)
-            return [Store((self.record(),), Emptied(), is_rebalance=True)]
+            return [StoreRecords((self.record(),), EmptyGeneration(), is_rebalance=True)]
         self.move(State.COMPLETING_REBALANCE, now_ms)
         effects: Effects = []
         for member in self.members.leader_first:
             if member.join_ticket is not None:
-                effects.append(Answer(member.join_ticket, self._joined(member)))
+                effects.append(Respond(member.join_ticket, self._joined(member)))
             member.join_ticket = None
             member.is_new = False
             self.members.pending_sync.add(member.member_id)
@@ -327,19 +327,22 @@ class ClassicGroup(GroupFacts):
         """Handles SyncGroup."""
         error = self._check_sync(sync)
         if error:
-            return [Answer(sync.ticket, SyncResult(error))]
+            return [Respond(sync.ticket, SyncResult(error))]
         self.members.pending_sync.discard(sync.member_id)
         effects: Effects = [] if self.members.pending_sync else [CancelTimer(SYNC_TIMER)]
         member = self.members[sync.member_id]
         if self.state is State.STABLE:
-            return [*effects, Answer(sync.ticket, self._synced(member))]
+            return [*effects, Respond(sync.ticket, self._synced(member))]
         if member.sync_ticket is not None:
-            effects.append(Answer(member.sync_ticket, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)))
+            effects.append(Respond(member.sync_ticket, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)))
         member.sync_ticket = sync.ticket
         if self.members.leader != sync.member_id:
             return effects
         assignments = {member.member_id: sync.assignments.get(member.member_id, b"") for member in self.members}
-        return [*effects, Store((self.record(assignments),), Assigned(self.generation, assignments), is_rebalance=True)]
+        return [
+            *effects,
+            StoreRecords((self.record(assignments),), Assigned(self.generation, assignments), is_rebalance=True),
+        ]
 
     def _check_sync(self, sync: Sync) -> ErrorCode:
         if self.state is State.DEAD:
@@ -364,7 +367,7 @@ class ClassicGroup(GroupFacts):
             member.assignment = outcome.assignments.get(member.member_id, b"")
         self.move(State.STABLE, now_ms)
         answered = self.members.leader_first
-        return [effect for member in answered for effect in self._answer_sync(member, self._synced(member))]
+        return [effect for member in answered for effect in self._respond_sync(member, self._synced(member))]
 
     def _reset_assignments(self, error: ErrorCode) -> Effects:
         if self.state is not State.COMPLETING_REBALANCE:
@@ -372,13 +375,13 @@ class ClassicGroup(GroupFacts):
         effects: Effects = []
         for member in self.members:
             member.assignment = b""
-            effects += self._answer_sync(member, SyncResult(error))
+            effects += self._respond_sync(member, SyncResult(error))
         return effects
 
-    def _answer_sync(self, member: Member, result: SyncResult) -> Effects:
+    def _respond_sync(self, member: Member, result: SyncResult) -> Effects:
         """Completes a SyncGroup that waits; the session starts from zero, as the member sent no heartbeats."""
         ticket, member.sync_ticket = member.sync_ticket, None
-        return [] if ticket is None else [Answer(ticket, result), _session(member)]
+        return [] if ticket is None else [Respond(ticket, result), _session(member)]
 
     def _synced(self, member: Member) -> SyncResult:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
@@ -425,7 +428,7 @@ class ClassicGroup(GroupFacts):
         effects: Effects = [CancelTimer(session_timer(member_id))]
         member = self.members.get(member_id)
         if member is not None:
-            effects += self._answer_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER)
+            effects += self._respond_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER)
         self.members.remove(member_id)
         return effects
 
@@ -467,28 +470,28 @@ class ClassicGroup(GroupFacts):
         return effects + self._prepare_rebalance(now_ms)
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
-        """Goes on after a `Store`. `Emptied` may have failed: after a reload the members would only expire again."""
+        """Goes on after a `StoreRecords`; where an `EmptyGeneration` failed, its members expire after a reload."""
         if isinstance(outcome, Assigned):
             return self._assigned(outcome, error, now_ms)
         return self._replaced(outcome, error) if isinstance(outcome, Replaced) else []
 
-    def _answer_waiting(self, member: Member, error: ErrorCode, member_id: str | None = None) -> Effects:
+    def _respond_waiting(self, member: Member, error: ErrorCode, member_id: str | None = None) -> Effects:
         """Ends the requests of a member that leaves or is replaced."""
         effects: Effects = []
         if member.join_ticket is not None:
             named = member.member_id if member_id is None else member_id
-            effects.append(Answer(member.join_ticket, JoinResult(error, named)))
+            effects.append(Respond(member.join_ticket, JoinResult(error, named)))
         if member.sync_ticket is not None:
-            effects.append(Answer(member.sync_ticket, SyncResult(error)))
+            effects.append(Respond(member.sync_ticket, SyncResult(error)))
         member.join_ticket = member.sync_ticket = None
         return effects
 
-    def _answer_all(self, error: ErrorCode) -> Effects:
-        return [effect for member in self.members for effect in self._answer_waiting(member, error)]
+    def _respond_all(self, error: ErrorCode) -> Effects:
+        return [effect for member in self.members for effect in self._respond_waiting(member, error)]
 
 
-def _refused(join: Join, error: ErrorCode, member_id: str | None = None) -> Answer:
-    return Answer(join.ticket, JoinResult(error, join.member_id if member_id is None else member_id))
+def _refused(join: Join, error: ErrorCode, member_id: str | None = None) -> Respond:
+    return Respond(join.ticket, JoinResult(error, join.member_id if member_id is None else member_id))
 
 
 def _session(member: Member) -> SetTimer:

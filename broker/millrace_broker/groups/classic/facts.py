@@ -1,7 +1,7 @@
 """What a classic group is and what it allows; `classic_group` handles the events.
 
 A stored group comes back as Stable, or as Empty where it had no members. A rebalance that was under way is lost, and
-the members learn of it from the answer to their next request.
+the members learn of it from the response to their next request.
 """
 
 from __future__ import annotations

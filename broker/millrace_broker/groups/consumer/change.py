@@ -23,7 +23,7 @@ A member moves from its current assignment to its target by the first of these r
     else                                                     STABLE: it is at the target's epoch and told all of it
 
 A member is told a partition only when no other member has it or must give it back. So no partition ever has two
-owners, whichever requests and answers are lost or late.
+owners, whichever requests and responses are lost or late.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Members of a consumer group that still use JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848, "Upgrade").
 
-    JoinGroup   brings subscription and owned partitions, as a heartbeat does; the answer's generation is the epoch
+    JoinGroup   brings subscription and owned partitions, as a heartbeat does; the response's generation is the epoch
     SyncGroup   returns what is assigned now, in the form of the embedded protocol; no member leads
     Heartbeat   returns REBALANCE_IN_PROGRESS while the member has partitions to give back or to fetch: it joins again
 

@@ -25,11 +25,11 @@ from millrace_broker.groups.consumer.decisions import (
     Situation,
     Succeeded,
     Unchanged,
-    answer_heartbeat,
-    answer_sync,
     decide,
     not_stored,
     refuse,
+    respond_heartbeat,
+    respond_sync,
 )
 from millrace_broker.groups.consumer.events import (
     Event,
@@ -47,7 +47,7 @@ from millrace_broker.groups.consumer.member import JOINING_EPOCH
 from millrace_broker.groups.consumer.records import GroupRecord, Kind, decode_key, decode_value
 from millrace_broker.groups.consumer.state import ConsumerGroupFacts
 from millrace_broker.groups.events import Join, Leaving, Sync, Ticket
-from millrace_broker.groups.group import Committer, Effects, Group, Store, Succession
+from millrace_broker.groups.group import Committer, Effects, Group, StoreRecords, Succession
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Replay, Shard
@@ -116,11 +116,11 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
         """Handles SyncGroup of a member that uses the classic protocol."""
-        return answer_sync(self._situation(now_ms, None), sync)
+        return respond_sync(self._situation(now_ms, None), sync)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
         """Handles Heartbeat of a member that uses the classic protocol."""
-        return answer_heartbeat(self.state, self._context.config_of(self.group_id), member_id, instance_id, generation)
+        return respond_heartbeat(self.state, self._context.config_of(self.group_id), member_id, instance_id, generation)
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
         """Handles LeaveGroup; returns an error for each member that it names."""
@@ -148,9 +148,9 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     def unloaded(self, error: ErrorCode) -> Effects:
         """Refuses all events that wait, and cancels the timers."""
-        answers = [effect for event in self._waiting for effect in refuse(event, error)]
+        responses = [effect for event in self._waiting for effect in refuse(event, error)]
         self._waiting.clear()
-        return answers + [effect for member_id in self.state.members for effect in cancelled_timers(member_id)]
+        return responses + [effect for member_id in self.state.members for effect in cancelled_timers(member_id)]
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
         """Applies the outcome whose records are stored, or gives it up; then decides the events that wait."""
@@ -177,7 +177,7 @@ class ConsumerGroup(ConsumerGroupFacts):
             return list(outcome.effects)
         self.is_storing = True
         is_rebalance = isinstance(outcome, Changed) and outcome.state.epoch > self.state.epoch
-        return [Store(outcome.records, Pending(event, outcome), is_rebalance)]
+        return [StoreRecords(outcome.records, Pending(event, outcome), is_rebalance)]
 
     def _applied(self, outcome: Changed | Succeeded, now_ms: int) -> Effects:
         if isinstance(outcome, Succeeded):
@@ -187,8 +187,8 @@ class ConsumerGroup(ConsumerGroupFacts):
         predecessor, self._predecessor = self._predecessor, None
         self._is_new = False
         self.state = outcome.state
-        answers = [] if predecessor is None else predecessor.unloaded(ErrorCode.REBALANCE_IN_PROGRESS)
-        return [*answers, *outcome.effects]
+        responses = [] if predecessor is None else predecessor.unloaded(ErrorCode.REBALANCE_IN_PROGRESS)
+        return [*responses, *outcome.effects]
 
     def _given_up(self, event: Event, error: ErrorCode, now_ms: int) -> Effects:
         effects = not_stored(self._situation(now_ms, event), event, error)
@@ -235,7 +235,7 @@ class ConsumerGroups:
         return dict.fromkeys(Kind, self._replay)
 
     def heartbeat(self, coordinator: GroupCoordinator, request: Heartbeat, ticket: Ticket) -> None:
-        """Handles ConsumerGroupHeartbeat; the answer, a `HeartbeatAnswer` or a `Refusal`, goes to the ticket."""
+        """Handles ConsumerGroupHeartbeat; the response, a `HeartbeatResponse` or a `Refusal`, goes to the ticket."""
         try:
             if not self.config.is_served:
                 ticket.set_result(Refusal(ErrorCode.UNSUPPORTED_VERSION))

@@ -3,7 +3,7 @@
 They change nothing, but for the metadata images that the state was last compared with, which save work. An outcome is
 one of these:
 
-    Unchanged   there is nothing to store: the effects, mostly answers, are performed at once
+    Unchanged   there is nothing to store: the effects, mostly responses, are performed at once
     Changed     records make another state; once they are stored, the group adopts it and the effects are performed
     Succeeded   records replace the group by a classic one; once they are stored, that group takes this one's name
 
@@ -49,7 +49,7 @@ from millrace_broker.groups.consumer.migration import check_upgrade, downgrade, 
 from millrace_broker.groups.consumer.records import Kind, encoded
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Sync, SyncResult
-from millrace_broker.groups.group import Answer, Effect, Effects
+from millrace_broker.groups.group import Effect, Effects, Respond
 from millrace_broker.groups.records import Record
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
@@ -118,9 +118,9 @@ def refuse(event: Event, error: ErrorCode) -> Effects:
         case HeartbeatEvent(_, ticket):
             # REBALANCE_IN_PROGRESS is an error of the classic protocol; this one makes the client ask again too.
             is_classic_error = error is ErrorCode.REBALANCE_IN_PROGRESS
-            return [Answer(ticket, Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_classic_error else error))]
+            return [Respond(ticket, Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_classic_error else error))]
         case Join():
-            return [Answer(event.ticket, JoinResult(error, event.member_id))]
+            return [Respond(event.ticket, JoinResult(error, event.member_id))]
         case _:
             return []
 
@@ -132,22 +132,22 @@ def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
     return refuse(event, error)
 
 
-def answer_sync(situation: Situation, request: Sync) -> Effects:
-    """Returns the answer to SyncGroup, and what it means for the member's timers."""
+def respond_sync(situation: Situation, request: Sync) -> Effects:
+    """Returns the response to SyncGroup, and what it means for the member's timers."""
     try:
         result = classic_members.sync(situation.state, request, situation.context.image)
     except GroupError as error:
-        return [Answer(request.ticket, SyncResult(error.code))]
+        return [Respond(request.ticket, SyncResult(error.code))]
     member = situation.state.members[request.member_id]
     if result.error:
-        return [join_timer(member), Answer(request.ticket, result)]
-    return [*timers_after_sync(member, situation.config), Answer(request.ticket, result)]
+        return [join_timer(member), Respond(request.ticket, result)]
+    return [*timers_after_sync(member, situation.config), Respond(request.ticket, result)]
 
 
-def answer_heartbeat(
+def respond_heartbeat(
     state: GroupState, config: ConsumerGroupConfig, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ErrorCode, Effects]:
-    """Returns the answer to Heartbeat: REBALANCE_IN_PROGRESS where the member has to join again."""
+    """Returns the response to Heartbeat: REBALANCE_IN_PROGRESS where the member has to join again."""
     try:
         member = classic_members.check_heartbeat(state, member_id, instance_id, generation)
     except GroupError as error:
@@ -163,12 +163,12 @@ def _heartbeat(situation: Situation, event: HeartbeatEvent) -> Outcome:
     try:
         change = _begin(situation)
         if request.leaves:
-            return _settled(situation, change, [Answer(ticket, leave(change, request))])
-        answer = heartbeat(change, request, request.member_id)
+            return _settled(situation, change, [Respond(ticket, leave(change, request))])
+        response = heartbeat(change, request, request.member_id)
     except MillraceError as error:
-        return Unchanged([Answer(ticket, Refusal(_code(error), str(error)))])
+        return Unchanged([Respond(ticket, Refusal(_code(error), str(error)))])
     member = change.state.members[request.member_id]
-    return _changed(situation, change, [session_timer(member, situation.config), Answer(ticket, answer)])
+    return _changed(situation, change, [session_timer(member, situation.config), Respond(ticket, response)])
 
 
 def _join(situation: Situation, request: Join) -> Outcome:
@@ -182,15 +182,15 @@ def _join_classic(situation: Situation, request: Join) -> Outcome:
     is_unknown = request.member_id == UNKNOWN_MEMBER
     member_id = request.fresh_member_id if is_unknown else request.member_id
     change = _begin(situation)
-    answer = Answer(request.ticket, classic_members.join(change, request, member_id))
+    response = Respond(request.ticket, classic_members.join(change, request, member_id))
     if is_unknown and request.instance_id is None and request.requires_known_member_id:
-        return Unchanged([Answer(request.ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
+        return Unchanged([Respond(request.ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
     member = change.state.members[member_id]
     if _may_downgrade(situation, change):
         rebalances = member.current.epoch != change.state.epoch
-        return _downgraded(situation, change.state, change, [answer], rebalances=rebalances)
+        return _downgraded(situation, change.state, change, [response], rebalances=rebalances)
     of_timers = timers_after_join(member, situation.config, request.rebalance_timeout_ms)
-    return _changed(situation, change, [*of_timers, answer])
+    return _changed(situation, change, [*of_timers, response])
 
 
 def _become_classic(situation: Situation, request: Join) -> Outcome:

@@ -130,14 +130,14 @@ class Heartbeat:
 
     @property
     def says_everything(self) -> bool:
-        """Whether the answer has to say everything as well: on joining, and after an error."""
+        """Whether the response has to say everything as well: on joining, and after an error."""
         return self.member_epoch == JOINING_EPOCH or (
             self.rebalance_timeout_ms != NOT_SAID and self.topic_names is not None and self.owned is not None
         )
 
 
-class HeartbeatAnswer(NamedTuple):
-    """The answer to a heartbeat that is accepted. No assignment means that it has not changed."""
+class HeartbeatResponse(NamedTuple):
+    """The response to a heartbeat that is accepted. No assignment means that it has not changed."""
 
     member_id: str
     member_epoch: int
@@ -146,14 +146,14 @@ class HeartbeatAnswer(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The answer to a heartbeat that is refused."""
+    """The response to a heartbeat that is refused."""
 
     error: ErrorCode
     message: str | None = None
 
 
 class HeartbeatEvent(NamedTuple):
-    """A heartbeat that was checked and has a member id; the answer goes to the ticket."""
+    """A heartbeat that was checked and has a member id; the response goes to the ticket."""
 
     request: Heartbeat
     ticket: Ticket

@@ -5,7 +5,7 @@
     epoch -1    leaves      -2   is static, leaves for a while and comes back
 
 A member sends the epoch that it was told last. It may send the one before where it owns no more than its assignment,
-as then only the answer was lost. With any other epoch it is fenced: it gives up its partitions and joins again.
+as then only the response was lost. With any other epoch it is fenced: it gives up its partitions and joins again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millrace.errors import (
     UnsupportedAssignorError,
 )
 from millrace_broker.groups.consumer.change import Change
-from millrace_broker.groups.consumer.events import NOT_SAID, Heartbeat, HeartbeatAnswer
+from millrace_broker.groups.consumer.events import NOT_SAID, Heartbeat, HeartbeatResponse
 from millrace_broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -86,8 +86,8 @@ def _check_join(request: Heartbeat) -> None:
         raise InvalidGroupRequestError("a member that joins has to give SubscribedTopicNames or SubscribedTopicRegex")
 
 
-def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatAnswer:
-    """Lets a member join or stay, and returns the answer.
+def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatResponse:
+    """Lets a member join or stay, and returns the response.
 
     Args:
         change: the change of the group, which may be a new one.
@@ -117,7 +117,7 @@ def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatAn
     change.rebalance_if(change.set_metadata(member, metadata))
     change.reconcile(member_id, request.owned)
     after = change.state.members[member_id].current
-    return HeartbeatAnswer(
+    return HeartbeatResponse(
         member_id,
         after.epoch,
         change.context.config.group_consumer_heartbeat_interval_ms,
@@ -125,8 +125,8 @@ def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatAn
     )
 
 
-def leave(change: Change, request: Heartbeat) -> HeartbeatAnswer:
-    """Lets a member leave and returns the answer.
+def leave(change: Change, request: Heartbeat) -> HeartbeatResponse:
+    """Lets a member leave and returns the response.
 
     A static one may leave for a while: its partitions are kept for it as long as its session lasts.
     """
@@ -140,7 +140,7 @@ def leave(change: Change, request: Heartbeat) -> HeartbeatAnswer:
         change.put(Kind.CURRENT, member.member_id, away)
     else:
         change.remove(member.member_id)
-    return HeartbeatAnswer(request.member_id, request.member_epoch)
+    return HeartbeatResponse(request.member_id, request.member_epoch)
 
 
 def known_static_member(change: Change, instance_id: str, member_id: str) -> Member:
@@ -187,12 +187,12 @@ def _joining_static_member(change: Change, instance_id: str, member_id: str) -> 
 
 def _check_epoch(member: Member, request: Heartbeat) -> None:
     known, received = member.current.epoch, request.member_epoch
-    answer_was_lost = (
+    response_was_lost = (
         received == member.current.previous_epoch
         and request.owned is not None
         and request.owned <= member.current.assigned
     )
-    if received > known or (received < known and not answer_was_lost):
+    if received > known or (received < known and not response_was_lost):
         raise FencedMemberEpochError(
             f"member {member.member_id} is at epoch {known}, not {received}: it has to give up all and join again"
         )

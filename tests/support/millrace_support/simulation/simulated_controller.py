@@ -12,8 +12,8 @@ from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from millrace_broker.controller.active_controller import Channels, ControllerConfig
-from millrace_broker.controller.broker_answers import Answer, role_outcomes, stop_outcomes
-from millrace_broker.controller.broker_channels import OnAnswer
+from millrace_broker.controller.broker_channels import OnResponse
+from millrace_broker.controller.broker_responses import BrokerResponse, role_outcomes, stop_outcomes
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import (
     ControlRequest,
@@ -36,9 +36,9 @@ AddressOf = Callable[[int], Address]
 class SimulatedChannels:
     """Sends control requests to each broker in order, again until it answers or is gone (`BrokerChannels`)."""
 
-    def __init__(self, address_of: AddressOf, on_answer: OnAnswer) -> None:
+    def __init__(self, address_of: AddressOf, on_response: OnResponse) -> None:
         self._address_of = address_of
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._waiting: dict[int, asyncio.Queue[ControlRequest]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -71,7 +71,7 @@ class SimulatedChannels:
             while True:
                 try:
                     link = await self._linked(broker, link)
-                    self._on_answer(await _exchange(link, broker, request))
+                    self._on_response(await _exchange(link, broker, request))
                     break
                 except MillraceError:
                     await asyncio.sleep(RETRY_PAUSE_S)
@@ -84,18 +84,18 @@ class SimulatedChannels:
         )
 
 
-async def _exchange(link: BrokerLink, broker: LiveBroker, request: ControlRequest) -> Answer:
+async def _exchange(link: BrokerLink, broker: LiveBroker, request: ControlRequest) -> BrokerResponse:
     id_, epoch = broker.id, broker.epoch
     match request:
         case LeaderAndIsrRequest(roles):
             taken = await link.request(LEADER_AND_ISR, 7, roles)
-            return Answer(id_, epoch, request, taken.error_code, role_outcomes(request, taken))
+            return BrokerResponse(id_, epoch, request, taken.error_code, role_outcomes(request, taken))
         case UpdateMetadataRequest(metadata):
             told = await link.request(UPDATE_METADATA, 8, metadata)
-            return Answer(id_, epoch, request, told.error_code, {})
+            return BrokerResponse(id_, epoch, request, told.error_code, {})
         case StopReplicaRequest(stops):
             stopped = await link.request(STOP_REPLICA, 4, stops)
-            return Answer(id_, epoch, request, stopped.error_code, stop_outcomes(stopped))
+            return BrokerResponse(id_, epoch, request, stopped.error_code, stop_outcomes(stopped))
 
 
 class _Events:
@@ -184,8 +184,8 @@ class SimulatedController(Controller):
             self._anomaly(f"controller {self._broker_id} fails: {error!r}")
             raise
 
-    def _new_channels(self, on_answer: OnAnswer) -> Channels:
-        channels = SimulatedChannels(self._address_of, on_answer)
+    def _new_channels(self, on_response: OnResponse) -> Channels:
+        channels = SimulatedChannels(self._address_of, on_response)
         self._all_channels.append(channels)
         return channels
 

@@ -43,7 +43,7 @@ from millrace_broker.cluster.controller_claim import claim_controller
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
 from millrace_broker.controller.alter_partition import IsrProposal
-from millrace_broker.controller.broker_answers import Answer
+from millrace_broker.controller.broker_responses import BrokerResponse
 from millrace_broker.controller.cluster_state import LeaderAndIsr
 from millrace_broker.controller.control_requests import (
     LeaderAndIsrRequest,
@@ -360,7 +360,7 @@ class Stage(transcripts.Stage):
         epoch = self.active.cluster.brokers[int(broker)].epoch if epoch is None else int(epoch)
         for request in stops:
             error = ErrorCode.NONE if word == "deleted" else ErrorCode.KAFKA_STORAGE_ERROR
-            self.active.answered(Answer(int(broker), epoch, request, 0, dict.fromkeys(asked(request), error)))
+            self.active.answered(BrokerResponse(int(broker), epoch, request, 0, dict.fromkeys(asked(request), error)))
         left = self.session.children(paths.DELETE_TOPICS)
         self.say(f"requests left: {' '.join(left) or 'none'}")
 
@@ -374,7 +374,7 @@ class Stage(transcripts.Stage):
         outcomes = dict.fromkeys(asked(request), ErrorCode.NONE)
         outcomes |= dict.fromkeys(map(partition, names), ErrorCode.KAFKA_STORAGE_ERROR)
         epoch = self.active.cluster.brokers[int(broker)].epoch
-        self.active.answered(Answer(int(broker), epoch, request, 0, outcomes))
+        self.active.answered(BrokerResponse(int(broker), epoch, request, 0, outcomes))
 
     def on_ids(self, broker):
         block = self.active.allocate_producer_ids(int(broker), self.active.cluster.brokers[int(broker)].epoch)

@@ -41,10 +41,10 @@ class Table:
 
     def begin(self, *keys, ids=False, is_followers=False):
         context = self.context(0, 0, keys, ids=ids, is_followers=is_followers)
-        return context.answer([fetched(key) for key in keys], self.now_ms).session_id
+        return context.respond([fetched(key) for key in keys], self.now_ms).session_id
 
     def answer(self, context, *results):
-        answer = context.answer(results, self.now_ms)
+        answer = context.respond(results, self.now_ms)
         return answer.error_code, answer.session_id, [key for key, _ in answer.fetched]
 
 
@@ -173,7 +173,7 @@ def test_sessions_keep_no_more_partitions_than_there_is_room_for(monkeypatch):
     assert table.begin(B, C) == NO_SESSION
     assert table.begin(C) != NO_SESSION
     grown = table.context(first, 1, [C])
-    assert grown.answer([], 0).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert grown.respond([], 0).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert table.sessions.partition_count == 1
 
 

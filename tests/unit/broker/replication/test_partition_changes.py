@@ -37,7 +37,7 @@ class Follower:
         return self.sessions.context(self.session_id, epoch, wanted, forgotten, now_ms=self.now_ms, **self.settings)
 
     def answer(self, context, *keys, again=()):
-        answer = context.answer(fetched(*keys), self.now_ms, again)
+        answer = context.respond(fetched(*keys), self.now_ms, again)
         assert answer.error_code == ErrorCode.NONE
         self.session_id = answer.session_id
 

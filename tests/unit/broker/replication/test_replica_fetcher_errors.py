@@ -10,7 +10,7 @@ from millrace.errors import ErrorCode, MillraceError
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_answer import decode_fetch_answer
+from millrace.wire.fetch_response import decode_fetch_response
 from millrace_broker.replication import replica_fetcher
 from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.replica_fetcher import FetchSettings
@@ -235,7 +235,7 @@ def batches_in(body):
     """Returns the bytes of each batch in an answer; none where a follower would refuse them."""
     found = set()
     try:
-        for one in decode_fetch_answer(body).fetched.values():
+        for one in decode_fetch_response(body).fetched.values():
             for position, header in validate_fetched(memoryview(one.records), 1 << 30):
                 found.add(bytes(one.records[position : position + header.size_bytes]))
     except MillraceError:

@@ -20,7 +20,7 @@ from itertools import count
 
 from millrace.errors import ErrorCode
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.effects import Answer, CompleteLater, Forget, Store, WriteMarkers
+from millrace_broker.txns.effects import CompleteLater, Forget, Respond, StoreMetadata, WriteMarkers
 from millrace_broker.txns.metadata import NOBODY, Producer
 from millrace_broker.txns.records import read_key, read_value, transaction_record
 from millrace_broker.txns.transaction import End, InitProducer, Transaction, new_transaction
@@ -126,7 +126,7 @@ class Stage(transcripts.Stage):
     def perform(self, effects):
         for effect in effects:
             match effect:
-                case Answer((request, name), (error, producer)):
+                case Respond((request, name), (error, producer)):
                     if producer != NOBODY and request != "add":
                         self.producers[name] = producer
                     told = f" as {shown(producer)}" if producer != NOBODY else ""
@@ -138,9 +138,9 @@ class Stage(transcripts.Stage):
                     self.say("completed later")
                 case Forget():
                     self.transaction = None
-                case Store() if self.holds:
+                case StoreMetadata() if self.holds:
                     self.waiting.append(effect)
-                case Store():
+                case StoreMetadata():
                     self.stored(effect, ErrorCode.NONE)
 
     def stored(self, store, error):

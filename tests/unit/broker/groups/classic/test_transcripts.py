@@ -20,7 +20,7 @@ from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
+from millrace_broker.groups.group import CancelTimer, Committer, Respond, SetTimer, StoreRecords
 from millrace_broker.groups.records import read_group_value
 from millrace_broker.properties.group_config import GroupConfig
 from millrace_support import transcripts
@@ -152,16 +152,16 @@ class Stage(transcripts.Stage):
     def perform(self, effects):
         for effect in effects:
             match effect:
-                case Answer((_, name), result):
+                case Respond((_, name), result):
                     self.say(self.answer(name, result))
                 case SetTimer(timer, delay_ms):
                     order = self.timers[timer] = next(self.order)
                     heapq.heappush(self.queue, (self.now_ms + delay_ms, order, timer))
                 case CancelTimer(timer):
                     self.timers.pop(timer, None)
-                case Store() if self.holds:
+                case StoreRecords() if self.holds:
                     self.waiting.append(effect)
-                case Store():
+                case StoreRecords():
                     self.end(effect, ErrorCode.NONE)
 
     def end(self, store, error):

@@ -21,7 +21,7 @@ from millrace_broker.groups.consumer.events import Expired, Heartbeat, Heartbeat
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
-from millrace_broker.groups.group import Answer, SetTimer
+from millrace_broker.groups.group import Respond, SetTimer
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(4)), {})
@@ -97,19 +97,19 @@ def test_each_event_has_its_outcome(situation, event, outcome):
 def test_effects_of_a_change_wait_until_it_is_stored():
     decided = decide(after(), beat("m", 0))
     kinds = [type(effect) for effect in decided.effects]
-    assert kinds[-2:] == [SetTimer, Answer]
+    assert kinds[-2:] == [SetTimer, Respond]
     assert decided.state.members.keys() == {"m"}
     assert decided.effects[-1].result.member_epoch == 1
 
 
 def test_what_is_not_decided_or_not_stored_is_refused():
     assert refuse(beat("m", 0), ErrorCode.NOT_COORDINATOR) == [
-        Answer("ticket", Refusal(ErrorCode.NOT_COORDINATOR)),
+        Respond("ticket", Refusal(ErrorCode.NOT_COORDINATOR)),
     ]
     rejoin = refuse(beat("m", 0), ErrorCode.REBALANCE_IN_PROGRESS)
-    assert rejoin == [Answer("ticket", Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE))]
+    assert rejoin == [Respond("ticket", Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE))]
     assert refuse(join("c-1"), ErrorCode.NOT_COORDINATOR) == [
-        Answer("ticket", JoinResult(ErrorCode.NOT_COORDINATOR, "c-1")),
+        Respond("ticket", JoinResult(ErrorCode.NOT_COORDINATOR, "c-1")),
     ]
     assert refuse(Leave(("c-1",)), ErrorCode.NOT_COORDINATOR) == []
     (session, _) = not_stored(ALONE, expired("m"), ErrorCode.NOT_COORDINATOR)

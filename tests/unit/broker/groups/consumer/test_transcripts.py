@@ -27,11 +27,11 @@ from millrace_broker.groups import membership
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer.classic_members import read_assignment, write_assignment
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
-from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
+from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatResponse, Refusal
 from millrace_broker.groups.consumer.member import NOTHING, assignment_of, by_topic
 from millrace_broker.groups.consumer.records import Kind, decode_key, decode_value
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.group import Answer, CancelTimer, SetTimer, Store, Succession
+from millrace_broker.groups.group import CancelTimer, Respond, SetTimer, StoreRecords, Succession
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.records import GROUP_KEY_VERSION, key_version, read_group_value
 from millrace_broker.groups.replay import REPLAYERS
@@ -43,7 +43,7 @@ START_MS = 1_700_000_000_000
 
 
 class Ticket:
-    """A request that waits for its answer."""
+    """A request that waits for its response."""
 
     def __init__(self, stage, name):
         self.stage, self.name = stage, name
@@ -193,7 +193,7 @@ class Stage(transcripts.Stage):
     def perform(self, group, effects):
         for effect in effects:
             match effect:
-                case Answer(ticket, result):
+                case Respond(ticket, result):
                     ticket.set_result(result)
                 case SetTimer(timer, delay_ms, restarts):
                     if restarts or timer not in self.timers:
@@ -201,9 +201,9 @@ class Stage(transcripts.Stage):
                         heapq.heappush(self.queue, (self.elapsed_ms + delay_ms, order, timer, group))
                 case CancelTimer(timer):
                     self.timers.pop(timer, None)
-                case Store() if self.holds:
+                case StoreRecords() if self.holds:
                     self.waiting.append((group, effect))
-                case Store():
+                case StoreRecords():
                     self.end(group, effect, ErrorCode.NONE)
                 case Succession(successor, then):
                     self.succeed(group, successor, then)
@@ -247,7 +247,7 @@ class Stage(transcripts.Stage):
 
     def answer(self, name, result):
         match result:
-            case HeartbeatAnswer():
+            case HeartbeatResponse():
                 self.epochs[name] = result.member_epoch
                 told = "" if result.assignment is None else f", {self.text(result.assignment)}"
                 self.say(f"{name}: epoch {result.member_epoch}{told}")

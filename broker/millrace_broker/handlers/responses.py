@@ -1,6 +1,7 @@
-"""Encodes answers, and counts their errors by API and code, as Kafka's metric ErrorsPerSec does.
+"""Encodes responses, and counts their errors by API and code, as Kafka's metric ErrorsPerSec does.
 
-`answer` searches the message for error codes. A handler that encodes its answer by hand passes them to `count_errors`.
+`respond` searches the message for error codes. A handler that encodes its response by hand passes them to
+`count_errors`.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ FEW = 100  # entries that are looked through without a pause
 ERROR_CODES = ("error_code", "partition_error_code")
 
 
-def answer(services: Services, api: Answered[MessageFields], version: int, fields: MessageFields) -> Parts:
-    """Returns the parts of an answer, and counts its errors."""
+def respond(services: Services, api: Answered[MessageFields], version: int, fields: MessageFields) -> Parts:
+    """Returns the parts of a response, and counts its errors."""
     count_errors(services, api.key, error_codes(fields))
     return [beside(lambda: api.encode_response(version, fields))]
 
 
-def answer_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
-    """Returns an answer that leaves only after some time, which slows down those who guess passwords."""
+def respond_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
+    """Returns a response that leaves only after some time, which slows down those who guess passwords."""
     loop = asyncio.get_running_loop()
     later: asyncio.Future[Parts] = loop.create_future()
     loop.call_later(delay_ms / SECOND_MS, _give, later, parts)
     return later
 
 
-def answer_once_known(ticket: asyncio.Future[Result], write: Callable[[Result], Parts]) -> asyncio.Future[Parts]:
-    """Returns the answer that `write` makes of what a ticket is given.
+def respond_once_known(ticket: asyncio.Future[Result], write: Callable[[Result], Parts]) -> asyncio.Future[Parts]:
+    """Returns the response that `write` makes of what a ticket is given.
 
     Answers leave in the order in which their tickets, to be given only afterwards, are given, over all connections: a
-    task would answer in the order in which it began to wait. Where the answer is cancelled, so is the ticket.
+    task would answer in the order in which it began to wait. Where the response is cancelled, so is the ticket.
     """
     later: asyncio.Future[Parts] = asyncio.get_running_loop().create_future()
 
@@ -57,7 +58,7 @@ def _give(later: asyncio.Future[Parts], parts: Parts) -> None:
 
 
 def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> None:
-    """Counts the codes of one answer that are errors."""
+    """Counts the codes of one response that are errors."""
     for code in each(codes):
         if code:
             services.errors[api_key, code] += 1

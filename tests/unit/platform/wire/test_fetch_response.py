@@ -7,8 +7,8 @@ import pytest
 
 from millrace.errors import MalformedRequestError
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.fetch_answer import VERSIONS, decode_fetch_answer
 from millrace.wire.fetch_request import PartitionKey
+from millrace.wire.fetch_response import VERSIONS, decode_fetch_response
 from millrace.wire.leader import LeaderHint
 from millrace.wire.messages import FETCH
 
@@ -33,7 +33,7 @@ def encoded(version, example, **options):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_is_read_as_it_was_written(version, example):
     body = encoded(version, example, error_code=71, session_id=99)
-    answer = decode_fetch_answer(body)
+    answer = decode_fetch_response(body)
     assert (answer.error_code, answer.session_id) == (71, 99)
     expected = {
         PartitionKey(topic_id, one.partition_index): one._replace(aborted=None, current_leader=None)
@@ -52,7 +52,7 @@ def test_kio_reads_the_same(version):
         for topic in message.responses
         for one in topic.partitions
     }
-    ours = decode_fetch_answer(body).fetched
+    ours = decode_fetch_response(body).fetched
     assert {key: (one.error_code, one.high_watermark, one.records) for key, one in ours.items()} == theirs
 
 
@@ -66,7 +66,7 @@ def test_damaged_bytes_are_malformed_or_another_answer():
             if damaged:
                 damaged[chance.randrange(len(damaged))] = chance.randrange(256)
         try:
-            decode_fetch_answer(bytes(damaged))
+            decode_fetch_response(bytes(damaged))
         except MalformedRequestError:
             failures += 1
     assert failures > 200

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from millrace.wire.messages.stop_replica import StopReplicaResponse
 
 
-class Answer(NamedTuple):
-    """The answer of a broker, in one of its epochs, to a request.
+class BrokerResponse(NamedTuple):
+    """The response of a broker, in one of its epochs, to a request.
 
     `outcomes` has the error of each partition that the broker has named; `error_code` is that of the whole request.
     """
@@ -33,27 +33,27 @@ class Roles(NamedTuple):
     failed: set[TopicPartition]
 
 
-def answered_roles(answer: Answer) -> Roles:
-    """Returns what the answer to LeaderAndIsr says; nothing for other requests, and for one that is refused."""
-    if not isinstance(answer.request, LeaderAndIsrRequest) or answer.error_code != ErrorCode.NONE:
+def roles_in(response: BrokerResponse) -> Roles:
+    """Returns what the response to LeaderAndIsr says; nothing for other requests, and for one that is refused."""
+    if not isinstance(response.request, LeaderAndIsrRequest) or response.error_code != ErrorCode.NONE:
         return Roles(set(), set())
     return Roles(
-        {key for key, error in answer.outcomes.items() if error == ErrorCode.NONE},
-        {key for key, error in answer.outcomes.items() if error == ErrorCode.KAFKA_STORAGE_ERROR},
+        {key for key, error in response.outcomes.items() if error == ErrorCode.NONE},
+        {key for key, error in response.outcomes.items() if error == ErrorCode.KAFKA_STORAGE_ERROR},
     )
 
 
-def deleted_replicas(answer: Answer) -> set[TopicPartition]:
+def deleted_replicas(response: BrokerResponse) -> set[TopicPartition]:
     """Returns the replicas that the broker was to delete by StopReplica and has deleted."""
-    if not isinstance(answer.request, StopReplicaRequest) or answer.error_code != ErrorCode.NONE:
+    if not isinstance(response.request, StopReplicaRequest) or response.error_code != ErrorCode.NONE:
         return set()
     return {
         key
-        for topic in answer.request.fields["topic_states"]
+        for topic in response.request.fields["topic_states"]
         for state in topic["partition_states"]
         if state["delete_partition"]
         for key in [TopicPartition(topic["topic_name"], state["partition_index"])]
-        if answer.outcomes.get(key, ErrorCode.NONE) == ErrorCode.NONE
+        if response.outcomes.get(key, ErrorCode.NONE) == ErrorCode.NONE
     }
 
 

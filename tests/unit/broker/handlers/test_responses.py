@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from millrace_broker.handlers.answers import answer_once_known
+from millrace_broker.handlers.responses import respond_once_known
 
 NAMES = ("leader", "follower", "another")
 
@@ -17,7 +17,7 @@ def left(handled, given, pause_after):
         loop, order = asyncio.get_running_loop(), []
         tickets = {name: loop.create_future() for name in NAMES}
         for number, name in enumerate(handled):
-            answer = answer_once_known(tickets[name], str.upper)
+            answer = respond_once_known(tickets[name], str.upper)
             answer.add_done_callback(lambda done: order.append(done.result()))
             if number == pause_after:
                 await asyncio.sleep(0)
@@ -42,7 +42,7 @@ def test_answers_leave_as_their_tickets_are_given(handled, given):
 def test_a_ticket_is_cancelled_with_its_answer():
     async def scene():
         ticket = asyncio.get_running_loop().create_future()
-        answer_once_known(ticket, str.upper).cancel()
+        respond_once_known(ticket, str.upper).cancel()
         await asyncio.sleep(0)
         return ticket.cancelled()
 
@@ -52,7 +52,7 @@ def test_a_ticket_is_cancelled_with_its_answer():
 def test_an_answer_that_cannot_be_written_raises():
     async def scene():
         ticket = asyncio.get_running_loop().create_future()
-        answer = answer_once_known(ticket, str.upper)
+        answer = respond_once_known(ticket, str.upper)
         ticket.set_result(None)
         await answer
 
