@@ -24,14 +24,7 @@ from millrace.zk import codec, paths
 from millrace.zk.operations import Create
 from millrace_broker.controller.active_controller import ControllerConfig
 from millrace_broker.controller.controller import Controller
-from millrace_broker.handlers import (
-    k07_controlled_shutdown,
-    k43_elect_leaders,
-    k45_alter_partition_reassignments,
-    k46_list_partition_reassignments,
-    k56_alter_partition,
-    k67_allocate_producer_ids,
-)
+from millrace_broker.handlers import controller_requests, reassignments
 from millrace_broker.handlers.api import Api
 from millrace_broker.storage import TopicPartition
 from millrace_support.raw import RawConnection
@@ -91,12 +84,8 @@ APIS = (
     Api(ApiKey.METADATA, VersionRange(0, 12), partial(forward, ApiKey.METADATA)),
     Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 0), partial(forward, ApiKey.DESCRIBE_CLUSTER)),
     Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), partial(forward, ApiKey.DESCRIBE_CONFIGS)),
-    k07_controlled_shutdown.API,
-    k43_elect_leaders.API,
-    k45_alter_partition_reassignments.API,
-    k46_list_partition_reassignments.API,
-    k56_alter_partition.API,
-    k67_allocate_producer_ids.API,
+    *controller_requests.APIS,
+    *reassignments.APIS,
     Api(ApiKey.CREATE_TOPICS, VersionRange(5, 5), create_topics),
     Api(ApiKey.DELETE_TOPICS, VersionRange(6, 6), delete_topics),
 )

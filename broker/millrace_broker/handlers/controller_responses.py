@@ -10,12 +10,32 @@ from typing import TypeVar
 
 from millrace.error_codes import error_sentence
 from millrace.errors import ErrorCode, MillraceError, NotControllerError
+from millrace.turns import later
+from millrace.wire.encoder import Parts
 from millrace_broker.controller.controller import Controller
-from millrace_broker.handlers.api import Services
+from millrace_broker.handlers.api import Guard, Reply, Request, Services
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def ask_controller(
+    services: Services,
+    request: Request,
+    guard: Guard,
+    ask: Callable[[Controller], Future[T]],
+    write: Callable[[T | ErrorCode], Parts],
+) -> Reply:
+    """Returns the response that `write` makes of what the controller says, or of the error."""
+    return later(_written(services, ask, write)) if guard.permits(services, request.session) else write(guard.error)
+
+
+async def _written(
+    services: Services, ask: Callable[[Controller], Future[T]], write: Callable[[T | ErrorCode], Parts]
+) -> Parts:
+    outcome = await asked(services, ask)
+    return write(outcome)
 
 
 async def asked(services: Services, ask: Callable[[Controller], Future[T]]) -> T | ErrorCode:

@@ -24,22 +24,17 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.cluster.metadata_update import MetadataUpdate, updated_image
 from millrace_broker.handlers import (
+    classic_members,
+    consumer_groups,
+    control_requests,
+    controller_requests,
     k00_produce,
     k01_fetch,
     k02_list_offsets,
-    k04_leader_and_isr,
-    k05_stop_replica,
-    k06_update_metadata,
     k08_offset_commit,
     k09_offset_fetch,
     k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k13_leave_group,
-    k14_sync_group,
     k18_api_versions,
-    k56_alter_partition,
-    k68_consumer_group_heartbeat,
 )
 from millrace_broker.handlers.api import InTurns, Reply, Request, Services
 from millrace_broker.handlers.in_order import InOrder
@@ -248,7 +243,7 @@ class SimulatedBroker:
                 quotas=ClientQuotas(),
                 controller=self.controller,
                 produced_in_order=InOrder(),
-                apis={ApiKey.ALTER_PARTITION: k56_alter_partition.API},
+                apis={api.key: api for api in controller_requests.APIS if api.key == ApiKey.ALTER_PARTITION},
             ),
         )
 
@@ -391,17 +386,17 @@ HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: k02_list_offsets.handle,
-    ApiKey.LEADER_AND_ISR: k04_leader_and_isr.handle,
-    ApiKey.STOP_REPLICA: k05_stop_replica.handle,
-    ApiKey.UPDATE_METADATA: k06_update_metadata.handle,
+    ApiKey.LEADER_AND_ISR: control_requests.leader_and_isr,
+    ApiKey.STOP_REPLICA: control_requests.stop_replica,
+    ApiKey.UPDATE_METADATA: control_requests.update_metadata,
     ApiKey.OFFSET_COMMIT: k08_offset_commit.handle,
     ApiKey.OFFSET_FETCH: k09_offset_fetch.handle,
     ApiKey.FIND_COORDINATOR: k10_find_coordinator.handle,
-    ApiKey.JOIN_GROUP: k11_join_group.handle,
-    ApiKey.HEARTBEAT: k12_heartbeat.handle,
-    ApiKey.LEAVE_GROUP: k13_leave_group.handle,
-    ApiKey.SYNC_GROUP: k14_sync_group.handle,
+    ApiKey.JOIN_GROUP: classic_members.join,
+    ApiKey.HEARTBEAT: classic_members.heartbeat,
+    ApiKey.LEAVE_GROUP: classic_members.leave,
+    ApiKey.SYNC_GROUP: classic_members.sync,
     ApiKey.API_VERSIONS: k18_api_versions.handle,
-    ApiKey.ALTER_PARTITION: k56_alter_partition.handle,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: k68_consumer_group_heartbeat.handle,
+    ApiKey.ALTER_PARTITION: controller_requests.alter_partition,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
 }

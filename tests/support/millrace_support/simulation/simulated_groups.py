@@ -11,7 +11,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from millrace.zk.codec import PartitionState
-from millrace_broker.handlers import k11_join_group
+from millrace_broker.handlers import classic_members
 from millrace_support.simulation.group_judge import GroupJudge
 from millrace_support.simulation.group_members import Kind, Member
 from millrace_support.simulation.network import Network
@@ -114,5 +114,5 @@ class SimulatedGroup:
 @contextmanager
 def decided_member_ids(chance: Random) -> Iterator[None]:
     """Lets chance decide the ids that brokers give to members."""
-    with patch.object(k11_join_group, "uuid4", lambda: UUID(int=chance.getrandbits(128))):
+    with patch.object(classic_members, "uuid4", lambda: UUID(int=chance.getrandbits(128))):
         yield

@@ -9,8 +9,8 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA
-from millrace_broker.handlers import k04_leader_and_isr, k05_stop_replica
 from millrace_broker.handlers.api import Request
+from millrace_broker.handlers.control_requests import leader_and_isr, stop_replica
 from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
@@ -43,13 +43,11 @@ def asked(api, version, fields, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=
     )
     services.fence.check(CONTROLLER_EPOCH, OWN_BROKER_EPOCH)
     epochs = {"controller_id": 9, "controller_epoch": controller_epoch, "broker_epoch": broker_epoch}
-    handler, messages = (
-        (k04_leader_and_isr, LEADER_AND_ISR) if api == "LeaderAndIsr" else (k05_stop_replica, STOP_REPLICA)
-    )
+    handle, messages = (leader_and_isr, LEADER_AND_ISR) if api == "LeaderAndIsr" else (stop_replica, STOP_REPLICA)
     body = messages.encode_request(version, {**epochs, **fields})
 
     async def handled():
-        return await handler.handle(services, Request(version, "c", memoryview(body)))
+        return await handle(services, Request(version, "c", memoryview(body)))
 
     answer = messages.decode_response(version, b"".join(asyncio.run(handled())))
     return roles.asked, answer, services.errors

@@ -20,14 +20,7 @@ from millrace.wire.messages import (
 from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr
-from millrace_broker.handlers import (
-    k07_controlled_shutdown,
-    k43_elect_leaders,
-    k45_alter_partition_reassignments,
-    k46_list_partition_reassignments,
-    k56_alter_partition,
-    k67_allocate_producer_ids,
-)
+from millrace_broker.handlers import controller_requests, reassignments
 from millrace_broker.handlers.api import Request
 from millrace_broker.storage import TopicPartition
 
@@ -53,22 +46,22 @@ class Controller:
     alter_partitions = shut_down = allocate_producer_ids = elect = reassign = reassignments = _answered
 
 
-def ask(handler, messages, version, fields, controller):
+def ask(handle, messages, version, fields, controller):
     services = SimpleNamespace(controller=controller, errors=Counter(), authorizer=None)
     body = memoryview(messages.encode_request(version, fields))
 
     async def handled():
-        return await handler.handle(services, Request(version, "client", body))
+        return await handle(services, Request(version, "client", body))
 
     return messages.decode_response(version, b"".join(asyncio.run(handled())))
 
 
 REQUESTS = [
-    (k07_controlled_shutdown, CONTROLLED_SHUTDOWN, 3),
-    (k56_alter_partition, ALTER_PARTITION, 3),
-    (k67_allocate_producer_ids, ALLOCATE_PRODUCER_IDS, 0),
+    (controller_requests.controlled_shutdown, CONTROLLED_SHUTDOWN, 3),
+    (controller_requests.alter_partition, ALTER_PARTITION, 3),
+    (controller_requests.allocate_producer_ids, ALLOCATE_PRODUCER_IDS, 0),
 ]
-HANDLERS = [handler.__name__.rpartition(".")[2] for handler, *_ in REQUESTS]
+HANDLERS = [handle.__name__ for handle, *_ in REQUESTS]
 
 
 @pytest.mark.parametrize(
@@ -81,17 +74,17 @@ HANDLERS = [handler.__name__.rpartition(".")[2] for handler, *_ in REQUESTS]
     ],
     ids=["standalone", "not the controller", "refused", "failed"],
 )
-@pytest.mark.parametrize(("handler", "messages", "version"), REQUESTS, ids=HANDLERS)
-def test_an_error_answers_the_whole_request(handler, messages, version, controller, code):
+@pytest.mark.parametrize(("handle", "messages", "version"), REQUESTS, ids=HANDLERS)
+def test_an_error_answers_the_whole_request(handle, messages, version, controller, code):
     fields = {"broker_id": 1, "broker_epoch": 7, "topics": []}
-    assert ask(handler, messages, version, fields, controller).error_code == code
+    assert ask(handle, messages, version, fields, controller).error_code == code
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_a_broker_that_stops_hears_what_it_still_leads(version):
     controller = Controller([TopicPartition("t", 3), TopicPartition("u", 0)])
     fields = {"broker_id": 1, "broker_epoch": 7}
-    answer = ask(k07_controlled_shutdown, CONTROLLED_SHUTDOWN, version, fields, controller)
+    answer = ask(controller_requests.controlled_shutdown, CONTROLLED_SHUTDOWN, version, fields, controller)
     assert answer.error_code == 0
     left = [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]
     assert left == [("t", 3), ("u", 0)]
@@ -121,7 +114,7 @@ def test_a_leader_hears_of_each_partition(version):
             {"topic_id": SECOND, "partitions": [asked_for(third)]},
         ],
     }
-    answer = ask(k56_alter_partition, ALTER_PARTITION, version, fields, controller)
+    answer = ask(controller_requests.alter_partition, ALTER_PARTITION, version, fields, controller)
     [(broker, epoch, proposals)] = controller.asked
     assert (broker, epoch) == (1, 7)
     isr_with_epochs = {1: 7, 2: -1} if version >= 3 else {1: -1, 2: -1}
@@ -154,7 +147,7 @@ def test_a_leader_of_an_older_release_asks_by_name(version):
         {"topic_name": "u", "partitions": [asked_for(third)]},
     ]
     fields = {"broker_id": 1, "broker_epoch": 7, "topics": topics}
-    answer = ask(k56_alter_partition, ALTER_PARTITION, version, fields, controller)
+    answer = ask(controller_requests.alter_partition, ALTER_PARTITION, version, fields, controller)
     [(_, _, proposals)] = controller.asked
     assert proposals == dict.fromkeys((first, second, third), IsrProposal(1, 5, 8, {1: -1, 2: -1}, version))
     assert [topic.topic_name for topic in answer.topics] == ["t", "u"]
@@ -167,7 +160,9 @@ def test_a_leader_of_an_older_release_asks_by_name(version):
 
 def test_a_broker_gets_a_block_of_producer_ids():
     fields = {"broker_id": 1, "broker_epoch": 7}
-    answer = ask(k67_allocate_producer_ids, ALLOCATE_PRODUCER_IDS, 0, fields, Controller(range(3000, 4000)))
+    answer = ask(
+        controller_requests.allocate_producer_ids, ALLOCATE_PRODUCER_IDS, 0, fields, Controller(range(3000, 4000))
+    )
     assert (answer.error_code, answer.producer_id_start, answer.producer_id_len) == (0, 3000, 1000)
 
 
@@ -175,9 +170,9 @@ def test_a_broker_gets_a_block_of_producer_ids():
 def test_an_operator_hears_what_elections_came_to(version):
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     controller = Controller({second: ErrorCode.ELECTION_NOT_NEEDED, first: ErrorCode.NONE})
-    kind = k43_elect_leaders.UNCLEAN if version else k43_elect_leaders.PREFERRED
+    kind = reassignments.UNCLEAN if version else reassignments.PREFERRED
     fields = {"election_type": kind, "topic_partitions": [{"topic": "t", "partitions": [0, 1]}], "timeout": 1000}
-    answer = ask(k43_elect_leaders, ELECT_LEADERS, version, fields, controller)
+    answer = ask(reassignments.elect_leaders, ELECT_LEADERS, version, fields, controller)
     [topic] = answer.replica_election_results
     results = [(one.partition_id, one.error_code) for one in topic.partition_result]
     assert results == [(0, 0), (1, ErrorCode.ELECTION_NOT_NEEDED)]
@@ -189,7 +184,7 @@ def test_of_an_election_of_all_partitions_those_are_told_that_needed_one():
         {TopicPartition("t", 0): ErrorCode.ELECTION_NOT_NEEDED, TopicPartition("u", 2): ErrorCode.NONE}
     )
     fields = {"election_type": 0, "topic_partitions": None, "timeout": 1000}
-    answer = ask(k43_elect_leaders, ELECT_LEADERS, 2, fields, controller)
+    answer = ask(reassignments.elect_leaders, ELECT_LEADERS, 2, fields, controller)
     assert [topic.topic for topic in answer.replica_election_results] == ["u"]
     assert controller.asked == [(None, False)]
 
@@ -204,7 +199,7 @@ def test_reassignments_begin_and_are_cancelled(version):
         "allow_replication_factor_change": False,
         "topics": [{"name": "t", "partitions": partitions}],
     }
-    answer = ask(k45_alter_partition_reassignments, ALTER_PARTITION_REASSIGNMENTS, version, fields, controller)
+    answer = ask(reassignments.alter, ALTER_PARTITION_REASSIGNMENTS, version, fields, controller)
     [topic] = answer.responses
     assert [one.error_code for one in topic.partitions] == [0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
     assert controller.asked == [({first: (2, 3), second: None}, version == 1)]
@@ -217,22 +212,21 @@ def test_reassignments_under_way_are_listed(wanted):
         TopicPartition("u", 0): Assignment((4, 1), (4,)),
     }
     fields = {"timeout": 1000, "topics": wanted}
-    handler = k46_list_partition_reassignments
-    answer = ask(handler, LIST_PARTITION_REASSIGNMENTS, 0, fields, Controller(under_way))
+    answer = ask(reassignments.list_all, LIST_PARTITION_REASSIGNMENTS, 0, fields, Controller(under_way))
     assert [topic.name for topic in answer.topics] == ["t", "u"] if wanted is None else ["t"]
     [moved] = answer.topics[0].partitions
     assert (moved.replicas, moved.adding_replicas, moved.removing_replicas) == ((3, 1), (3,), (1,))
 
 
 @pytest.mark.parametrize(
-    ("handler", "messages", "version", "fields"),
+    ("handle", "messages", "version", "fields"),
     [
-        (k43_elect_leaders, ELECT_LEADERS, 2, {"election_type": 0, "topic_partitions": None, "timeout": 0}),
-        (k45_alter_partition_reassignments, ALTER_PARTITION_REASSIGNMENTS, 0, {"timeout": 0, "topics": []}),
-        (k46_list_partition_reassignments, LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": 0, "topics": None}),
+        (reassignments.elect_leaders, ELECT_LEADERS, 2, {"election_type": 0, "topic_partitions": None, "timeout": 0}),
+        (reassignments.alter, ALTER_PARTITION_REASSIGNMENTS, 0, {"timeout": 0, "topics": []}),
+        (reassignments.list_all, LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": 0, "topics": None}),
     ],
     ids=["elections", "reassignments", "list"],
 )
-def test_an_operator_is_sent_to_the_controller(handler, messages, version, fields):
-    answer = ask(handler, messages, version, fields, Controller(NotControllerError("another is")))
+def test_an_operator_is_sent_to_the_controller(handle, messages, version, fields):
+    answer = ask(handle, messages, version, fields, Controller(NotControllerError("another is")))
     assert answer.error_code == ErrorCode.NOT_CONTROLLER

@@ -15,7 +15,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.producer_ids import BLOCK_SIZE, ProducerIds, encode_block, next_block
-from millrace_broker.handlers import k22_init_producer_id
+from millrace_broker.handlers import transactions
 from millrace_broker.handlers.api import Request
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
@@ -136,7 +136,7 @@ def test_a_client_tries_again_where_that_may_help(error, code):
         fields = {"transactional_id": None, "transaction_timeout": 0, "producer_id": -1, "producer_epoch": -1}
         body = encode(ApiKey.INIT_PRODUCER_ID, 4, Direction.REQUEST, fields)
         services = SimpleNamespace(producer_ids=ProducerIds(reserve, lambda: 0), errors=Counter(), authorizer=None)
-        return await k22_init_producer_id.handle(services, Request(4, "client", memoryview(body)))
+        return await transactions.init_producer_id(services, Request(4, "client", memoryview(body)))
 
     answer = decode(ApiKey.INIT_PRODUCER_ID, 4, Direction.RESPONSE, b"".join(asyncio.run(ask())))
     assert (answer.error_code, answer.producer_id) == (code, -1)

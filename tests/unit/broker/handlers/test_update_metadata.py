@@ -12,7 +12,7 @@ from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.messages import UPDATE_METADATA
 from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate
-from millrace_broker.handlers import k06_update_metadata
+from millrace_broker.handlers import control_requests
 from millrace_broker.handlers.api import Request
 from millrace_broker.replication.controller_fence import ControllerFence
 
@@ -42,7 +42,7 @@ def told(version, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPO
         "live_brokers": [{"id": 1, "v0_host": "open", "v0_port": 9092, "endpoints": endpoints, "rack": "r"}],
         **({"ungrouped_partition_states": [partition]} if version < 5 else {"topic_states": [topic]}),
     }
-    reply = k06_update_metadata.handle(
+    reply = control_requests.update_metadata(
         services, Request(version, "c", memoryview(UPDATE_METADATA.encode_request(version, fields)))
     )
     return taken, UPDATE_METADATA.decode_response(version, b"".join(reply)).error_code

@@ -1,0 +1,205 @@
+"""InitProducerId, AddOffsetsToTxn and EndTxn: a producer's id, and the begin and the end of its transactions.
+
+    InitProducerId   v0 to v5   an id for an idempotent producer (KIP-98), or the producer of a transactional id
+                                v2  flexible    v3  the producer's current id and epoch (KIP-360)
+                                v4  PRODUCER_FENCED    v5  TRANSACTION_ABORTABLE
+    AddOffsetsToTxn  v0 to v4   a group's partition of `__consumer_offsets` joins a transaction (KIP-98)
+                                v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE
+    EndTxn           v0 to v5   commit or abort (KIP-98)
+                                v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE    v5  the epoch is
+                                bumped, and is in the response with the producer id, a new one where no epoch is left
+                                (KIP-890)
+
+Without a transactional id each InitProducerId gets a new id with epoch 0, even one that names an id. While the next
+block of ids can't be reserved, the response is COORDINATOR_NOT_AVAILABLE, and the client tries again.
+
+Any broker may coordinate the group of AddOffsetsToTxn. The first request creates the topic, as FindCoordinator does.
+While the topic is not in this broker's image, the response is COORDINATOR_NOT_AVAILABLE: the broker would take the
+group's partition for a deleted one, which needs no marker.
+
+The response to EndTxn leaves once the decision is stored. The markers follow; requests before they are written are
+answered CONCURRENT_TRANSACTIONS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from millrace.errors import ErrorCode, MillraceError
+from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import milliseconds
+from millrace.wire.encoder import Parts
+from millrace.wire.messages import ADD_OFFSETS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.responses import respond
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.effects import Result
+from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, NOBODY, Producer
+from millrace_broker.txns.transaction import End, InitProducer
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponseFields
+    from millrace.wire.messages.end_txn import EndTxnResponseFields
+    from millrace.wire.messages.init_producer_id import InitProducerIdResponseFields
+
+logger = logging.getLogger(__name__)
+FIRST_INIT_WITH_PRODUCER_FENCED = 4
+INIT_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+INIT_CLUSTER_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_silent=True)
+INIT_TOPIC_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.WRITE, ResourceType.TOPIC)
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+ADD_GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+ADD_GROUP_GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.READ, ResourceType.GROUP)
+FIRST_VERSION_WITH_EPOCH_BUMP = 5
+END_GUARD = Guard(ApiKey.END_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+
+
+def init_producer_id(services: Services, request: Request) -> Reply:
+    """Returns a producer id and its epoch."""
+    message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
+    if denied := _denied(services, request, message.transactional_id):
+        return _initialized(services, request.version, denied)
+    has_id = message.producer_id != NO_PRODUCER_ID
+    has_epoch = message.producer_epoch != NO_PRODUCER_EPOCH
+    if has_id != has_epoch:
+        return _initialized(services, request.version, ErrorCode.INVALID_REQUEST)
+    if message.transactional_id is None:
+        return later(_given(services, request.version, _idempotent(services)))
+    expected = Producer(message.producer_id, message.producer_epoch) if has_id else None
+    init = InitProducer(milliseconds(message.transaction_timeout), expected)
+    initialized = services.txns.init_producer(message.transactional_id, init)
+    return later(_given(services, request.version, initialized))
+
+
+def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:
+    """Returns NONE for a client that may write; for idempotent writes the right to write to any topic will do."""
+    if transactional_id is not None:
+        permitted = INIT_GUARD.permits(services, request.session, transactional_id)
+        return ErrorCode.NONE if permitted else INIT_GUARD.error
+    permitted = INIT_CLUSTER_GUARD.permits(services, request.session) or INIT_TOPIC_GUARD.permits_on_any(
+        services, request.session
+    )
+    return ErrorCode.NONE if permitted else INIT_CLUSTER_GUARD.error
+
+
+async def _idempotent(services: Services) -> Result:
+    return Result(ErrorCode.NONE, Producer(await services.producer_ids.take(), 0))
+
+
+async def _given(services: Services, version: int, work: Awaitable[Result]) -> Parts:
+    try:
+        error, producer = await work
+    except MillraceError as failed:
+        logger.warning("no producer id can be given: %s", failed)
+        return _initialized(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_INIT_WITH_PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return _initialized(services, version, error, producer)
+
+
+def _initialized(services: Services, version: int, code: ErrorCode, producer: Producer = NOBODY) -> Parts:
+    fields: InitProducerIdResponseFields = {
+        "throttle_time": 0,
+        "error_code": code,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+    }
+    return respond(services, INIT_PRODUCER_ID, version, fields)
+
+
+def add_offsets(services: Services, request: Request) -> Reply:
+    """Adds the group's partition to the transaction."""
+    message = ADD_OFFSETS_TO_TXN.decode_request(request.version, request.body)
+    if not ADD_GUARD.permits(services, request.session, message.transactional_id):
+        return _added(services, request.version, ADD_GUARD.error)
+    if not ADD_GROUP_GUARD.permits(services, request.session, message.group_id):
+        return _added(services, request.version, ADD_GROUP_GUARD.error)
+    if not services.groups.topic.exists:
+        return later(_create_and_respond(services, request.version, message))
+    adding = _add(services, message)
+    if adding.done():  # as with one replica; a task for it would cost as much as the record
+        return _added(services, request.version, adding.result().error)
+    return later(_added_later(services, request.version, adding))
+
+
+def _add(services: Services, message: AddOffsetsToTxnRequest) -> asyncio.Future[Result]:
+    topic = services.groups.topic
+    key = TopicPartition(topic.name, topic.partition_of(message.group_id))
+    producer = Producer(message.producer_id, message.producer_epoch)
+    return services.txns.add_partitions(message.transactional_id, producer, [key], NO_CLIENT_VERSION)
+
+
+async def _create_and_respond(services: Services, version: int, message: AddOffsetsToTxnRequest) -> Parts:
+    topic = services.groups.topic
+    try:
+        await topic.create()
+    except MillraceError as error:
+        logger.warning("%s can't be created: %s", topic.name, error)
+    if not topic.exists:
+        return _added(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return await _added_later(services, version, _add(services, message))
+
+
+async def _added_later(services: Services, version: int, adding: asyncio.Future[Result]) -> Parts:
+    return _added(services, version, (await adding).error)
+
+
+def _added(services: Services, version: int, error: ErrorCode) -> Parts:
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    fields: AddOffsetsToTxnResponseFields = {"throttle_time": 0, "error_code": error}
+    return respond(services, ADD_OFFSETS_TO_TXN, version, fields)
+
+
+def end(services: Services, request: Request) -> Reply:
+    """Ends the transaction."""
+    version = request.version
+    message = END_TXN.decode_request(version, request.body)
+    if not END_GUARD.permits(services, request.session, message.transactional_id):
+        return _ended(services, version, Result(END_GUARD.error))
+    client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_WITH_EPOCH_BUMP else NO_CLIENT_VERSION
+    producer = Producer(message.producer_id, message.producer_epoch)
+    ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
+    if ending.done():  # as with one replica; a task for it would cost as much as the decision
+        return _ended(services, version, ending.result())
+    return later(_ended_later(services, version, ending))
+
+
+async def _ended_later(services: Services, version: int, ending: asyncio.Future[Result]) -> Parts:
+    try:
+        result = await ending
+    except MillraceError as failed:
+        logger.warning("no producer id can be given: %s", failed)
+        result = Result(ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
+    return _ended(services, version, result)
+
+
+def _ended(services: Services, version: int, result: Result) -> Parts:
+    error, producer = result
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    fields: EndTxnResponseFields = {
+        "throttle_time": 0,
+        "error_code": error,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+    }
+    return respond(services, END_TXN, version, fields)
+
+
+APIS = (
+    Api(
+        ApiKey.INIT_PRODUCER_ID,
+        VersionRange(0, 5),
+        init_producer_id,
+        guards=(INIT_GUARD, INIT_CLUSTER_GUARD, INIT_TOPIC_GUARD),
+    ),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), add_offsets, guards=(ADD_GUARD, ADD_GROUP_GUARD)),
+    Api(ApiKey.END_TXN, VersionRange(0, 5), end, guards=(END_GUARD,)),
+)
