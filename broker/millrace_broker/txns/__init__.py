@@ -1,9 +1,9 @@
 """Transactions: what a producer writes to several partitions counts altogether or not at all (KIP-98, KIP-890).
 
-    state                    the states of a transaction, and from which each is reached
+    state                    the states of a transaction, and the table of what follows in each
     metadata                 what is stored of a transactional id
     records                  keys and values in `__transaction_state`, in Kafka's format
-    transaction              one transactional id as a state table: requests in, effects out
+    transaction              one transactional id, which that table moves: requests in, effects out
     effects                  the effects that it returns: responses, writes, markers
     markers                  ends transactions in the partitions that this broker leads
     marker_sender            sends markers to the leaders of all partitions of a transaction

@@ -1,17 +1,20 @@
-"""The states of a transaction; the numbers are those of Kafka's records, the texts those of its tools.
+"""The states of a transaction, and the table of what follows in each of them; `transaction` carries it out.
 
     Empty ──► Ongoing ──► PrepareCommit ──► CompleteCommit ─┐
       ▲          ▲  └───► PrepareAbort ───► CompleteAbort ──┤
       └──────────┴──────────────────────────────────────────┘
 
-A client of KIP-890 may abort what it has not begun, which leads from Empty or a Complete state to PrepareAbort. Dead is
-the state of an id that is being forgotten. Kafka has PrepareEpochFence between Ongoing and PrepareAbort, but never
-stores it.
+The numbers are those of Kafka's records, the texts those of its tools. A client of KIP-890 may abort what it has not
+begun, which leads from Empty or a Complete state to PrepareAbort. Dead is the state of an id that is being forgotten.
+Kafka has PrepareEpochFence between Ongoing and PrepareAbort, but never stores it.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+
+from millrace.errors import ErrorCode
 
 
 class TransactionState(IntEnum):
@@ -30,20 +33,73 @@ class TransactionState(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-DECIDED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-IDLE = (TransactionState.EMPTY, *COMPLETE)
-OPEN = (TransactionState.ONGOING, *DECIDED)
+class Event(StrEnum):
+    """What may happen to a transaction."""
 
-FROM = {
-    TransactionState.EMPTY: IDLE,
-    TransactionState.ONGOING: (TransactionState.ONGOING, *IDLE),
-    TransactionState.PREPARE_COMMIT: (TransactionState.ONGOING,),
-    TransactionState.PREPARE_ABORT: (TransactionState.ONGOING, *IDLE),
-    TransactionState.COMPLETE_COMMIT: (TransactionState.PREPARE_COMMIT,),
-    TransactionState.COMPLETE_ABORT: (TransactionState.PREPARE_ABORT,),
-    TransactionState.DEAD: IDLE,
+    INIT = "init producer"
+    ADD = "add partitions"
+    COMMIT = "commit"
+    COMMIT_AGAIN = "commit, repeated after it was completed"
+    ABORT = "abort"
+    ABORT_AGAIN = "abort, repeated after it was completed"
+    ABORT_ANY = "abort by a client of KIP-890, also of what it has not begun"
+    TIME_OUT = "open for longer than its producer allows"
+    MARKED = "every partition has its marker"
+    EXPIRE = "not used for long"
+
+
+_EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+_PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
+_COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+
+DECIDED = (_PREPARE_COMMIT, _PREPARE_ABORT)
+COMPLETE = (_COMPLETE_COMMIT, _COMPLETE_ABORT)
+IDLE = (_EMPTY, *COMPLETE)
+OPEN = (_ONGOING, *DECIDED)
+
+_INVALID, _BUSY = ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS
+_IDLE: Mapping[Event, TransactionState | ErrorCode] = {
+    Event.INIT: _EMPTY,
+    Event.ADD: _ONGOING,
+    Event.COMMIT: _INVALID,
+    Event.ABORT: _INVALID,
+    Event.ABORT_ANY: _PREPARE_ABORT,
+    Event.EXPIRE: TransactionState.DEAD,
 }
-"""For each state those that it may follow."""
+_ROWS: Mapping[TransactionState, Mapping[Event, TransactionState | ErrorCode]] = {
+    _EMPTY: _IDLE,
+    _ONGOING: {
+        Event.INIT: _PREPARE_ABORT,
+        Event.ADD: _ONGOING,
+        Event.COMMIT: _PREPARE_COMMIT,
+        Event.ABORT: _PREPARE_ABORT,
+        Event.ABORT_ANY: _PREPARE_ABORT,
+        Event.TIME_OUT: _PREPARE_ABORT,
+    },
+    _PREPARE_COMMIT: {
+        Event.INIT: _BUSY,
+        Event.ADD: _BUSY,
+        Event.COMMIT: _BUSY,
+        Event.ABORT: _INVALID,
+        Event.ABORT_ANY: _INVALID,
+        Event.MARKED: _COMPLETE_COMMIT,
+    },
+    _PREPARE_ABORT: {
+        Event.INIT: _BUSY,
+        Event.ADD: _BUSY,
+        Event.COMMIT: _INVALID,
+        Event.ABORT: _BUSY,
+        Event.ABORT_ANY: _BUSY,
+        Event.MARKED: _COMPLETE_ABORT,
+    },
+    _COMPLETE_COMMIT: {**_IDLE, Event.COMMIT_AGAIN: _COMPLETE_COMMIT, Event.ABORT_AGAIN: _INVALID},
+    _COMPLETE_ABORT: {**_IDLE, Event.COMMIT_AGAIN: _INVALID, Event.ABORT_AGAIN: _COMPLETE_ABORT},
+}
+TRANSITIONS = {(state, event): after for state, row in _ROWS.items() for event, after in row.items()}
+"""The state that is stored next, or the error by which a request is refused. What is not here does not happen.
+
+To make another producer the owner of an ongoing transaction, that is aborted first, under an epoch that fences the old
+one; the same follows from a time-out. An end that is repeated leaves the state as it is, and gets the response again.
+"""
 
 STATE_NAMES = {str(state): state for state in TransactionState}

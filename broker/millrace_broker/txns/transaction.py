@@ -1,12 +1,4 @@
-"""One transactional id as a state table: a request comes in, the state changes, effects go out.
-
-                        Empty, Complete…         Ongoing                   Prepare…
-    init producer       epoch bumped             aborted and fenced,       CONCURRENT_TRANSACTIONS
-                                                 CONCURRENT_TRANSACTIONS
-    add partitions      begins                   more of them              CONCURRENT_TRANSACTIONS
-    end                 INVALID_TXN_STATE, but   the decision is stored,   CONCURRENT_TRANSACTIONS, or
-                        see below                markers, complete         INVALID_TXN_STATE for the other decision
-    time out            -                        aborted and fenced        -
+"""One transactional id: a request comes in, the state changes as `state.TRANSITIONS` says, effects go out.
 
 While a record is on its way to the log, every request is answered CONCURRENT_TRANSACTIONS. A request with another
 producer id is answered INVALID_PRODUCER_ID_MAPPING, one with another epoch PRODUCER_FENCED.
@@ -46,9 +38,7 @@ from millrace_broker.txns.metadata import (
     Producer,
     TransactionMetadata,
 )
-from millrace_broker.txns.state import COMPLETE, DECIDED, FROM, IDLE, TransactionState
-
-COMMIT_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+from millrace_broker.txns.state import COMPLETE, DECIDED, IDLE, TRANSITIONS, Event, TransactionState
 
 
 class InitProducer(NamedTuple):
@@ -133,9 +123,10 @@ class Transaction:
             return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
         if request.expected is not None and not self._may_be(request.expected):
             return _refused(ticket, ErrorCode.PRODUCER_FENCED)
-        if self.state in DECIDED:
-            return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
-        if self.state is TransactionState.ONGOING:
+        after = TRANSITIONS[self.state, Event.INIT]
+        if isinstance(after, ErrorCode):
+            return _refused(ticket, after)
+        if after is TransactionState.PREPARE_ABORT:
             return self._fence(ticket, now_ms)
         expected_epoch = None if request.expected is None else request.expected.epoch
         if self.needs_producer_id(request):
@@ -148,6 +139,7 @@ class Transaction:
         if epochs is None:
             return _refused(ticket, ErrorCode.PRODUCER_FENCED)
         kept = TransactionMetadata(
+            state=after,
             producer_id=producer_id,
             previous_producer_id=self.metadata.producer_id,
             producer_epoch=epochs[0],
@@ -191,18 +183,18 @@ class Transaction:
         now_ms: int,
     ) -> Effects:
         """Lets the producer write to further partitions; the first ones begin the transaction."""
-        error = self._check_owner(producer)
-        if not error and (self.is_storing or self.state in DECIDED):
-            error = ErrorCode.CONCURRENT_TRANSACTIONS
-        if error:
+        if error := self._check_owner(producer):
             return _refused(ticket, error)
-        goes_on = self.state is TransactionState.ONGOING
+        after = ErrorCode.CONCURRENT_TRANSACTIONS if self.is_storing else TRANSITIONS[self.state, Event.ADD]
+        if isinstance(after, ErrorCode):
+            return _refused(ticket, after)
+        goes_on = self.state is after
         added = self.metadata.partitions.union(partitions)
         if goes_on and added == self.metadata.partitions:
             return [Respond(ticket, Result(ErrorCode.NONE, producer))]
         kept = replace(
             self.metadata,
-            state=TransactionState.ONGOING,
+            state=after,
             partitions=added,
             start_timestamp_ms=self.metadata.start_timestamp_ms if goes_on else now_ms,
             last_update_timestamp_ms=now_ms,
@@ -231,16 +223,19 @@ class Transaction:
         error = self._check_end(request, is_repeated=is_repeated)
         if error:
             return _refused(ticket, error)
-        is_known = (self.state in COMMIT_STATES) == request.is_commit
-        if self.state in DECIDED:
-            return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS if is_known else ErrorCode.INVALID_TXN_STATE)
+        after = TRANSITIONS[self.state, self._end_event(request, is_repeated=is_repeated)]
+        if isinstance(after, ErrorCode):
+            return _refused(ticket, after)
+        if after is self.state:
+            return [Respond(ticket, Result(ErrorCode.NONE, self.metadata.producer))]
+        return self._store(self._decision(after, request, fresh_id, now_ms), Decided(ticket))
+
+    def _end_event(self, request: End, *, is_repeated: bool) -> Event:
         if self.state in COMPLETE and (is_repeated or not self.metadata.bumps_epochs):
-            done = Result(ErrorCode.NONE, self.metadata.producer)
-            return [Respond(ticket, done)] if is_known else _refused(ticket, ErrorCode.INVALID_TXN_STATE)
-        aborts_nothing = not request.is_commit and request.client_version >= EPOCH_BUMP_VERSION
-        if self.state is not TransactionState.ONGOING and not aborts_nothing:
-            return _refused(ticket, ErrorCode.INVALID_TXN_STATE)
-        return self._store(self._decision(request, fresh_id, now_ms), Decided(ticket))
+            return Event.COMMIT_AGAIN if request.is_commit else Event.ABORT_AGAIN
+        if request.is_commit:
+            return Event.COMMIT
+        return Event.ABORT_ANY if request.client_version >= EPOCH_BUMP_VERSION else Event.ABORT
 
     def _check_end(self, request: End, *, is_repeated: bool) -> ErrorCode:
         is_next = request.producer == self.metadata.producer
@@ -264,12 +259,12 @@ class Transaction:
         was_replaced = kept.producer_epoch == 0 and producer == Producer(kept.previous_producer_id, LAST_EPOCH)
         return was_bumped or was_replaced
 
-    def _decision(self, request: End, fresh_id: int, now_ms: int) -> TransactionMetadata:
+    def _decision(self, after: TransactionState, request: End, fresh_id: int, now_ms: int) -> TransactionMetadata:
         kept = self.metadata
         is_open = kept.state is TransactionState.ONGOING
         decided = replace(
             kept,
-            state=TransactionState.PREPARE_COMMIT if request.is_commit else TransactionState.PREPARE_ABORT,
+            state=after,
             partitions=kept.partitions if is_open else frozenset(),
             start_timestamp_ms=kept.start_timestamp_ms if is_open else now_ms,
             last_update_timestamp_ms=now_ms,
@@ -287,7 +282,7 @@ class Transaction:
 
     def is_timed_out(self, now_ms: int) -> bool:
         """Returns whether the transaction has been open for longer than its producer allows."""
-        is_open = self.state is TransactionState.ONGOING and not self.is_storing
+        is_open = (self.state, Event.TIME_OUT) in TRANSITIONS and not self.is_storing
         return is_open and self.metadata.start_timestamp_ms + self.metadata.timeout_ms < now_ms
 
     def time_out(self, now_ms: int) -> Effects:
@@ -317,14 +312,13 @@ class Transaction:
 
     def marked(self, now_ms: int) -> Effects:
         """Completes the transaction, as all partitions have the marker."""
-        kept = self.metadata
-        if kept.state not in DECIDED or self.is_storing:
+        kept, after = self.metadata, TRANSITIONS.get((self.state, Event.MARKED))
+        if not isinstance(after, TransactionState) or self.is_storing:
             return []
-        is_commit = kept.state is TransactionState.PREPARE_COMMIT
         has_next = kept.next_producer_id != NO_PRODUCER_ID
         complete = replace(
             kept,
-            state=TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
+            state=after,
             partitions=frozenset(),
             last_update_timestamp_ms=now_ms,
             producer_id=kept.next_producer_id if has_next else kept.producer_id,
@@ -337,7 +331,7 @@ class Transaction:
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
         """Returns whether nothing is open, nor has changed for `transactional.id.expiration.ms`."""
-        is_idle = self.state in IDLE and not self.is_storing
+        is_idle = (self.state, Event.EXPIRE) in TRANSITIONS and not self.is_storing
         return is_idle and self.metadata.last_update_timestamp_ms <= now_ms - expiration_ms
 
     def expire(self) -> Effects:
@@ -348,8 +342,6 @@ class Transaction:
     # Records.
 
     def _store(self, kept: TransactionMetadata, outcome: object) -> Effects:
-        if self.state not in FROM[kept.state]:
-            raise RuntimeError(f"transaction {self.transactional_id} can't go from {self.state} to {kept.state}")
         self._pending = StoreMetadata(kept, outcome)
         return [self._pending]
 

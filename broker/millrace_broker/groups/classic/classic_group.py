@@ -1,13 +1,4 @@
-"""A classic group as a state table: an event comes in, the state changes, effects go out.
-
-                    Empty             PreparingRebalance      CompletingRebalance        Stable
-    join, new       rebalance         wait with the others    rebalance                  rebalance
-    join, known     UNKNOWN_MEMBER    wait with the others    same metadata: the         the leader, or other metadata:
-                                                              generation; else rebalance rebalance; else the generation
-    join, static    -                 takes its place         rebalance                  takes its place, no rebalance
-    sync            UNKNOWN_MEMBER    REBALANCE_IN_PROGRESS   wait; the leader's stores  its assignment
-    heartbeat       UNKNOWN_MEMBER    REBALANCE_IN_PROGRESS   ok                         ok
-    leave, expiry   -                 complete if all joined  rebalance                  rebalance
+"""A classic group: an event comes in, what follows in the group's state is in `state.STEPS`, effects go out.
 
 Timers: `session` of each member, `join` for the whole rebalance, `sync` for the members that have been told of a
 generation and have not asked for their assignment yet. In PreparingRebalance, members that wait need no heartbeats.
@@ -26,7 +17,7 @@ from typing import NamedTuple
 from millrace.errors import ErrorCode
 from millrace_broker.groups.classic.facts import GroupFacts
 from millrace_broker.groups.classic.members import Member
-from millrace_broker.groups.classic.state import State
+from millrace_broker.groups.classic.state import STEPS, Event, State, Step
 from millrace_broker.groups.events import (
     UNKNOWN_MEMBER,
     Join,
@@ -83,7 +74,7 @@ class ClassicGroup(GroupFacts):
     def committed(self, committer: Committer, now_ms: int) -> Effects:  # noqa: ARG002
         """Starts the member's session from zero: a commit is a sign of life."""
         member = self.members.get(committer.member_id)
-        if member is None or self.state not in (State.STABLE, State.PREPARING_REBALANCE):
+        if member is None or STEPS[self.state, Event.COMMIT] is not Step.SESSION:
             return []
         return [_session(member)]
 
@@ -110,8 +101,9 @@ class ClassicGroup(GroupFacts):
             effects.append(_refused(join, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
             is_waited_for = self.state is State.PREPARING_REBALANCE
             return effects + (self._complete_if_all_joined(now_ms) if is_waited_for else [])
-        if self.state is State.DEAD:
-            return [_refused(join, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+        refusal = STEPS[self.state, Event.JOIN]
+        if isinstance(refusal, ErrorCode):
+            return [_refused(join, refusal)]
         if not self._supports(join):
             return [_refused(join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
         if join.member_id == UNKNOWN_MEMBER:
@@ -151,17 +143,31 @@ class ClassicGroup(GroupFacts):
                 return [_refused(join, ErrorCode.UNKNOWN_MEMBER_ID)]
             return self._add(join, join.member_id, now_ms)
         error = self.members.check(join.member_id, join.instance_id)
-        if error or self.state is State.EMPTY:
-            return [_refused(join, error or ErrorCode.UNKNOWN_MEMBER_ID)]
+        if error:
+            return [_refused(join, error)]
         member = self.members[join.member_id]
-        is_unchanged = member.protocols == join.protocols
-        leads = self.members.leader == join.member_id
-        if is_unchanged and (
-            self.state is State.COMPLETING_REBALANCE or (self.state is State.STABLE and not leads)
-        ):  # it may not have received its response
+        as_before = Event.REPEAT_BY_LEADER if self.members.leader == join.member_id else Event.REPEAT
+        event = as_before if member.protocols == join.protocols else Event.REJOIN
+        if STEPS[self.state, event] is Step.GENERATION:
             return [Respond(join.ticket, self._joined(member))]
         superseded = self._wait_with(member, join)
-        return superseded + self._rebalance_or_complete(now_ms)
+        return superseded + self._follow(event, now_ms)
+
+    def _follow(self, event: Event, now_ms: int) -> Effects:
+        """Does what follows for the whole group."""
+        match STEPS[self.state, event]:
+            case Step.REBALANCE:
+                return self._prepare_rebalance(now_ms)
+            case Step.WAIT:
+                return self._complete_if_all_joined(now_ms)
+            case Step.COMPLETE if self.members.all_joined:
+                return self._complete_join(now_ms)
+            case Step.END_JOIN if self._initial_delay_ms is not None:
+                return self._initial_delay_expired(*self._initial_delay_ms, now_ms)
+            case Step.END_JOIN:
+                return self._complete_join(now_ms)
+            case _:
+                return []
 
     def _add(self, join: Join, member_id: str, now_ms: int) -> Effects:
         member = Member.of(join, member_id)
@@ -173,7 +179,7 @@ class ClassicGroup(GroupFacts):
         self.members.add(member)
         # It can't send heartbeats before it has its response, and may be gone meanwhile.
         timer = SetTimer(session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return [timer, *self._rebalance_or_complete(now_ms)]
+        return [timer, *self._follow(Event.JOIN, now_ms)]
 
     def _replace_static(self, join: Join, old_member_id: str, now_ms: int) -> Effects:
         """Lets a static member that has restarted take its own place (KIP-345); a stable group does not rebalance."""
@@ -191,11 +197,10 @@ class ClassicGroup(GroupFacts):
         self._wait_with(member, join)
         member.is_new = False
         effects += [CancelTimer(session_timer(old_member_id)), _session(member)]
-        if self.state is State.STABLE and self.members.select_protocol() == self.protocol_name:
+        event = Event.RETURN if self.members.select_protocol() == self.protocol_name else Event.REJOIN
+        if STEPS[self.state, event] is Step.REPLACE:
             return [*effects, StoreRecords((self.record(),), outcome)]
-        if self.state is State.PREPARING_REBALANCE:
-            return effects + self._complete_if_all_joined(now_ms)
-        return effects + self._prepare_rebalance(now_ms)
+        return effects + self._follow(event, now_ms)
 
     def _replaced(self, outcome: Replaced, error: ErrorCode) -> Effects:
         member = self.members.get(outcome.member_id)
@@ -255,12 +260,7 @@ class ClassicGroup(GroupFacts):
 
     def rebalance(self, now_ms: int) -> Effects:
         """Lets all members join again, though none asks for it."""
-        return self._rebalance_or_complete(now_ms)
-
-    def _rebalance_or_complete(self, now_ms: int) -> Effects:
-        if self.state is State.PREPARING_REBALANCE:
-            return self._complete_if_all_joined(now_ms)
-        return self._prepare_rebalance(now_ms)
+        return self._follow(Event.REJOIN, now_ms)
 
     def _prepare_rebalance(self, now_ms: int) -> Effects:
         effects = self._reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -331,7 +331,7 @@ class ClassicGroup(GroupFacts):
         self.members.pending_sync.discard(sync.member_id)
         effects: Effects = [] if self.members.pending_sync else [CancelTimer(SYNC_TIMER)]
         member = self.members[sync.member_id]
-        if self.state is State.STABLE:
+        if STEPS[self.state, Event.SYNC] is Step.ASSIGNMENT:
             return [*effects, Respond(sync.ticket, self._synced(member))]
         if member.sync_ticket is not None:
             effects.append(Respond(member.sync_ticket, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)))
@@ -345,10 +345,10 @@ class ClassicGroup(GroupFacts):
         ]
 
     def _check_sync(self, sync: Sync) -> ErrorCode:
+        follows = STEPS[self.state, Event.SYNC]
         if self.state is State.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if self.state is State.EMPTY:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            assert isinstance(follows, ErrorCode)
+            return follows
         error = self.members.check(sync.member_id, sync.instance_id)
         if error:
             return error
@@ -356,7 +356,7 @@ class ClassicGroup(GroupFacts):
             return ErrorCode.ILLEGAL_GENERATION
         if sync.protocol_type not in (None, self.protocol_type) or sync.protocol_name not in (None, self.protocol_name):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else ErrorCode.NONE
+        return follows if isinstance(follows, ErrorCode) else ErrorCode.NONE
 
     def _assigned(self, outcome: Assigned, error: ErrorCode, now_ms: int) -> Effects:
         if self.state is not State.COMPLETING_REBALANCE or outcome.generation != self.generation:
@@ -390,21 +390,22 @@ class ClassicGroup(GroupFacts):
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
         """Handles Heartbeat."""
+        told = STEPS[self.state, Event.HEARTBEAT]
+        assert isinstance(told, ErrorCode)
         if self.state is State.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+            return told, []
         error = self.members.check(member_id, instance_id)
         if error:
             return error, []
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION, []
-        rebalances = self.state is State.PREPARING_REBALANCE
-        error = ErrorCode.REBALANCE_IN_PROGRESS if rebalances else ErrorCode.NONE
-        return error, [_session(self.members[member_id])]
+        return told, [_session(self.members[member_id])]
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
         """Handles LeaveGroup; returns an error for each member that it names."""
-        if self.state is State.DEAD:
-            return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(leaving), []
+        refusal = STEPS[self.state, Event.LEAVE]
+        if isinstance(refusal, ErrorCode):
+            return [refusal] * len(leaving), []
         errors: list[ErrorCode] = []
         effects: Effects = []
         for one in leaving:
@@ -412,8 +413,8 @@ class ClassicGroup(GroupFacts):
             errors.append(error)
             if not error:
                 effects += self._remove(member_id)
-        if ErrorCode.NONE in errors and self.state is not State.EMPTY:
-            effects += self._rebalance_or_complete(now_ms)
+        if ErrorCode.NONE in errors:
+            effects += self._follow(Event.LEAVE, now_ms)
         return errors, effects
 
     def _leaver(self, leaving: Leaving) -> tuple[str, ErrorCode]:
@@ -439,22 +440,15 @@ class ClassicGroup(GroupFacts):
         if timer == SYNC_TIMER:
             return self._sync_expired(now_ms)
         if timer == JOIN_TIMER:
-            return self._join_expired(now_ms)
+            return self._follow(Event.JOIN_TIMEOUT, now_ms)
         kind, member_id = timer if isinstance(timer, tuple) else ("", "")
         return self._session_expired(member_id, now_ms) if kind == "session" else []
 
-    def _join_expired(self, now_ms: int) -> Effects:
-        if self.state is not State.PREPARING_REBALANCE:
-            return []
-        if self._initial_delay_ms is not None:
-            return self._initial_delay_expired(*self._initial_delay_ms, now_ms)
-        return self._complete_join(now_ms)
-
     def _sync_expired(self, now_ms: int) -> Effects:
-        if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self.members.pending_sync:
+        if STEPS[self.state, Event.SYNC_TIMEOUT] is Step.NOTHING or not self.members.pending_sync:
             return []
         effects = [effect for member_id in tuple(self.members.pending_sync) for effect in self._remove(member_id)]
-        return effects + self._prepare_rebalance(now_ms)
+        return effects + self._follow(Event.SYNC_TIMEOUT, now_ms)
 
     def _session_expired(self, member_id: str, now_ms: int) -> Effects:
         member = self.members.get(member_id)
@@ -463,11 +457,7 @@ class ClassicGroup(GroupFacts):
         ):
             return []
         effects = self._remove(member_id)
-        if self.state is State.PREPARING_REBALANCE:
-            return effects + (self._complete_join(now_ms) if self.members.all_joined else [])
-        if member is None or self.state is State.EMPTY:
-            return effects
-        return effects + self._prepare_rebalance(now_ms)
+        return effects + self._follow(Event.PENDING_EXPIRY if member is None else Event.EXPIRY, now_ms)
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
         """Goes on after a `StoreRecords`; where an `EmptyGeneration` failed, its members expire after a reload."""

@@ -12,7 +12,7 @@ from millrace.errors import ErrorCode
 from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.groups.classic.description import DescribedMember, Description
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, Members
-from millrace_broker.groups.classic.state import FROM, State
+from millrace_broker.groups.classic.state import State
 from millrace_broker.groups.events import JoinProtocol
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import CommittedOffset, Record, StoredGroup, StoredMember, group_record
@@ -188,8 +188,6 @@ class GroupFacts:
         self.subscribed_topics = self.members.subscribed_topics(self.protocol_name) if is_consumer else None
 
     def move(self, state: State, now_ms: int) -> None:
-        """Moves to a state; raises RuntimeError where the present one does not lead there."""
-        if self.state not in FROM[state]:
-            raise RuntimeError(f"group {self.group_id} can't go from {self.state} to {state}")
+        """Moves to a state."""
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms

@@ -1,4 +1,4 @@
-"""The states of a classic group.
+"""The states of a classic group, and the table of what follows in each of them; `classic_group` carries it out.
 
                    +-------------- all members gone --------------+
                    v                                              |
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from millrace.errors import ErrorCode
+
 
 class State(StrEnum):
     """A state, by the name that the protocol shows."""
@@ -26,11 +28,56 @@ class State(StrEnum):
     DEAD = "Dead"
 
 
-FROM = {
-    State.EMPTY: (State.PREPARING_REBALANCE,),
-    State.PREPARING_REBALANCE: (State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE),
-    State.COMPLETING_REBALANCE: (State.PREPARING_REBALANCE,),
-    State.STABLE: (State.COMPLETING_REBALANCE,),
-    State.DEAD: tuple(State),
+class Event(StrEnum):
+    """What may happen to a group."""
+
+    JOIN = "a member is added"
+    REJOIN = "a member joins again, and offers other protocols than before"
+    REPEAT = "a member joins again as before; it may not have got its response"
+    REPEAT_BY_LEADER = "the leader joins again as before, by which it may ask for a rebalance"
+    RETURN = "a static member has restarted, and the members' protocol remains the same"
+    SYNC = "a member asks for its assignment; the leader's request brings those of all"
+    HEARTBEAT = "a member says that it lives"
+    COMMIT = "a member commits offsets"
+    LEAVE = "members leave"
+    EXPIRY = "a member was not heard of for its session timeout"
+    PENDING_EXPIRY = "who was given a member id has not joined with it"
+    JOIN_TIMEOUT = "the time to join is over"
+    SYNC_TIMEOUT = "the time to ask for assignments is over, and some have not"
+
+
+class Step(StrEnum):
+    """What follows from an event."""
+
+    NOTHING = "nothing"
+    REBALANCE = "all members are to join again"
+    WAIT = "the rebalance is complete once all have joined, but not before the initial delay is over"
+    COMPLETE = "the rebalance is complete if all have joined"
+    END_JOIN = "the rebalance is complete, or its initial delay goes on where more members have come"
+    GENERATION = "the response is the present generation"
+    REPLACE = "the member takes its own place, without a rebalance"
+    AWAIT_LEADER = "the response waits until the leader's assignments are stored"
+    ASSIGNMENT = "the response is the member's assignment"
+    SESSION = "the member's session starts from zero"
+
+
+_UNKNOWN, _GONE = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE
+_REBALANCES, _NONE = ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE
+_ROWS: dict[Event, tuple[Step | ErrorCode, ...]] = {
+    # Empty, PreparingRebalance, CompletingRebalance, Stable, Dead
+    Event.JOIN: (Step.REBALANCE, Step.WAIT, Step.REBALANCE, Step.REBALANCE, _GONE),
+    Event.REJOIN: (_UNKNOWN, Step.WAIT, Step.REBALANCE, Step.REBALANCE, _GONE),
+    Event.REPEAT: (_UNKNOWN, Step.WAIT, Step.GENERATION, Step.GENERATION, _GONE),
+    Event.REPEAT_BY_LEADER: (_UNKNOWN, Step.WAIT, Step.GENERATION, Step.REBALANCE, _GONE),
+    Event.RETURN: (_UNKNOWN, Step.WAIT, Step.REBALANCE, Step.REPLACE, _GONE),
+    Event.SYNC: (_UNKNOWN, _REBALANCES, Step.AWAIT_LEADER, Step.ASSIGNMENT, _GONE),
+    Event.HEARTBEAT: (_UNKNOWN, _REBALANCES, _NONE, _NONE, _GONE),
+    Event.COMMIT: (Step.NOTHING, Step.SESSION, Step.NOTHING, Step.SESSION, Step.NOTHING),
+    Event.LEAVE: (Step.NOTHING, Step.WAIT, Step.REBALANCE, Step.REBALANCE, _GONE),
+    Event.EXPIRY: (Step.NOTHING, Step.COMPLETE, Step.REBALANCE, Step.REBALANCE, Step.NOTHING),
+    Event.PENDING_EXPIRY: (Step.NOTHING, Step.COMPLETE, Step.NOTHING, Step.NOTHING, Step.NOTHING),
+    Event.JOIN_TIMEOUT: (Step.NOTHING, Step.END_JOIN, Step.NOTHING, Step.NOTHING, Step.NOTHING),
+    Event.SYNC_TIMEOUT: (Step.NOTHING, Step.NOTHING, Step.REBALANCE, Step.REBALANCE, Step.NOTHING),
 }
-"""For each state those that it may follow."""
+STEPS = {(state, event): step for event, row in _ROWS.items() for state, step in zip(State, row, strict=True)}
+"""What follows from an event in a state: a step, or the error code of the response."""

@@ -7,13 +7,9 @@ one of these:
     Changed     records make another state; once they are stored, the group adopts it and the effects are performed
     Succeeded   records replace the group by a classic one; once they are stored, that group takes this one's name
 
-                      group of both protocols              only classic members remain    no members
-    HeartbeatEvent    Changed, or Unchanged without news   Succeeded (the last other      Changed
-                                                           member leaves)
-    Join              Changed, or Unchanged:               Succeeded (a static member     Succeeded, or Unchanged:
-                      MEMBER_ID_REQUIRED                   comes back as a classic one)   UNKNOWN_MEMBER_ID
-    Leave             Changed                              -                              Unchanged
-    Expired           Changed                              Succeeded                      Unchanged
+`DECISIONS` says by which function an event is decided, in a group that has members or none. A change by which only
+members of the classic protocol remain is a succession: the last other member has left, was expired, or was a static
+member that has come back as a classic one.
 
 A heartbeat that joins a classic group of consumers has that group as `predecessor`: its members are written into the
 new group together with the one that joins (KIP-848, "Migration").
@@ -21,8 +17,8 @@ new group together with the one that joins (KIP-848, "Migration").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, MillraceError
 from millrace_broker.groups.classic.classic_group import ClassicGroup
@@ -100,16 +96,7 @@ Outcome = Unchanged | Changed | Succeeded
 
 def decide(situation: Situation, event: Event) -> Outcome:
     """Returns what follows from an event."""
-    match event:
-        case HeartbeatEvent():
-            return _heartbeat(situation, event)
-        case Join():
-            return _join(situation, event)
-        case Leave(member_ids):
-            present = [member_id for member_id in member_ids if member_id in situation.state.members]
-            return _remove(situation, present) if present else Unchanged()
-        case Expired():
-            return _expired(situation, event)
+    return DECISIONS[type(event), bool(situation.state.members)](situation, event)
 
 
 def refuse(event: Event, error: ErrorCode) -> Effects:
@@ -173,7 +160,7 @@ def _heartbeat(situation: Situation, event: HeartbeatEvent) -> Outcome:
 
 def _join(situation: Situation, request: Join) -> Outcome:
     try:
-        return _join_classic(situation, request) if situation.state.members else _become_classic(situation, request)
+        return _join_classic(situation, request)
     except MillraceError as error:
         return Unchanged(refuse(request, _code(error)))
 
@@ -200,6 +187,11 @@ def _become_classic(situation: Situation, request: Join) -> Outcome:
     state = situation.state
     successor = ClassicGroup(state.group_id, situation.classic_config, situation.context.now_ms)
     return Succeeded(_tombstones(state), successor, join=request)
+
+
+def _leave(situation: Situation, event: Leave) -> Outcome:
+    present = [member_id for member_id in event.member_ids if member_id in situation.state.members]
+    return _remove(situation, present) if present else Unchanged()
 
 
 def _expired(situation: Situation, event: Expired) -> Outcome:
@@ -275,3 +267,20 @@ def _tombstones(state: GroupState) -> tuple[Record, ...]:
 
 def _code(error: MillraceError) -> ErrorCode:
     return error.code if isinstance(error, GroupError) else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _ignored(_: Situation, __: Event) -> Outcome:
+    return Unchanged()
+
+
+DECISIONS: Mapping[tuple[type[Event], bool], Callable[[Situation, Any], Outcome]] = {
+    (HeartbeatEvent, True): _heartbeat,
+    (HeartbeatEvent, False): _heartbeat,
+    (Join, True): _join,
+    (Join, False): _become_classic,
+    (Leave, True): _leave,
+    (Leave, False): _ignored,
+    (Expired, True): _expired,
+    (Expired, False): _ignored,
+}
+"""The function that decides an event, where the group has members, and where it has none."""

@@ -8,7 +8,7 @@ from millrace.errors import CorruptRecordError
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.metadata import TransactionMetadata
 from millrace_broker.txns.records import read_key, read_value, transaction_record
-from millrace_broker.txns.state import FROM, TransactionState
+from millrace_broker.txns.state import COMPLETE, OPEN, TransactionState
 
 # Of Apache Kafka 3.9 and 4.1: an id without a transaction, and one with two partitions of two topics.
 ONGOING = TransactionMetadata(
@@ -64,7 +64,7 @@ def test_a_tombstone():
 
 @given(
     LONGS, st.integers(0, 32767), st.integers(0, 2**31 - 1),
-    st.sampled_from([state for state in FROM if state is not TransactionState.EMPTY]), PARTITIONS, LONGS, LONGS,
+    st.sampled_from([*OPEN, *COMPLETE]), PARTITIONS, LONGS, LONGS,
     LONGS, st.integers(1, 3),
 )  # fmt: skip
 def test_what_is_kept_comes_back(producer_id, epoch, timeout_ms, state, partitions, start, update, other, version):  # noqa: PLR0917
