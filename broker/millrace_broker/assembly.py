@@ -56,10 +56,8 @@ from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.tokens.credential import token_login
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogManager, TopicPartition
-from millrace_broker.txns.admission import Admission
-from millrace_broker.txns.marker_sender import MarkerRequests, MarkerSender, write_markers
-from millrace_broker.txns.markers import MarkerWriter
-from millrace_broker.txns.partition_requests import PartitionRequests, ask_about_partitions
+from millrace_broker.txns.admission import Admission, PartitionRequests, ask_about_partitions
+from millrace_broker.txns.markers import MarkerRequests, MarkerSender, MarkerWriter, write_markers
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:

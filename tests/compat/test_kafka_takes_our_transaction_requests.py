@@ -13,10 +13,9 @@ from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.marker_sender import MarkerToSend, write_markers
-from millrace_broker.txns.markers import Marker
-from millrace_broker.txns.metadata import Producer
-from millrace_broker.txns.partition_requests import Question, ask_about_partitions
+from millrace_broker.txns.admission import Question, ask_about_partitions
+from millrace_broker.txns.markers import Marker, MarkerToSend, write_markers
+from millrace_broker.txns.state import Producer
 from millrace_support.raw import RawConnection
 
 ADDED, MISSING = TopicPartition("events", 0), TopicPartition("events", 1)

@@ -34,8 +34,7 @@ from millrace_broker.replication.replica import Isolation
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import LogManager, TopicPartition
-from millrace_broker.txns.marker_sender import MarkerRequests, MarkerSender, write_markers
-from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.markers import MarkerRequests, MarkerSender, MarkerWriter, write_markers
 from millrace_broker.txns.transaction import End, InitProducer
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 from millrace_support.clock import ManualClock

@@ -9,9 +9,8 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, TransactionMetadata
 from millrace_broker.txns.records import transaction_record
-from millrace_broker.txns.state import TransactionState
+from millrace_broker.txns.state import EPOCH_BUMP_VERSION, TransactionMetadata, TransactionState
 
 pytestmark = pytest.mark.usefixtures("warm_path")
 TIME_MS = 1_700_000_000_000

@@ -13,8 +13,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millrace.errors import ErrorCode
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.state import State
-from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.group import CancelTimer, Committer, Respond, SetTimer, StoreRecords
+from millrace_broker.groups.group import (
+    CancelTimer,
+    Committer,
+    Join,
+    JoinProtocol,
+    JoinResult,
+    Leaving,
+    Respond,
+    SetTimer,
+    StoreRecords,
+    Sync,
+)
 from millrace_broker.groups.records import read_group_value
 from millrace_broker.properties.group_config import GroupConfig
 

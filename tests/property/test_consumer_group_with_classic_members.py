@@ -18,8 +18,7 @@ from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup, Group
 from millrace_broker.groups.consumer.events import Heartbeat, Refusal, Timer, TimerKind
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value
-from millrace_broker.groups.events import Join, JoinProtocol, Sync
-from millrace_broker.groups.group import Respond, StoreRecords
+from millrace_broker.groups.group import Join, JoinProtocol, Respond, StoreRecords, Sync
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 PARTITIONS = 5

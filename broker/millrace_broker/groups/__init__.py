@@ -1,14 +1,13 @@
 """Groups: which member reads which partitions, and the offsets that the group has committed.
 
-    events             the requests of the classic group protocol, which groups of every type take
-    group              the interface between a group and its shard: what it answers to, the effects that it returns
+    group              the interface between a group and its shard: the requests that it takes, the effects it returns
     classic/           the classic group protocol as a state table
     consumer/          the consumer group protocol (KIP-848), whose members follow an assignment that the broker makes
-    records, replay    keys and values in `__consumer_offsets`, in Kafka's format, and what they mean when read back
+    records            keys and values in `__consumer_offsets`, in Kafka's format
     offsets            committed offsets of groups of every type; their expiry (KIP-211)
     shard              the groups of one partition of `__consumer_offsets`: replay, append, timers
-    group_coordinator  finds a group's partition, knows which partitions are led here, loads them
-    membership, commits, overview   what the handlers call
+    group_coordinator  finds a group's partition, knows which partitions are led here, loads them; lists groups
+    membership, commits   what else the handlers call
 
 A handler's request goes to the group that `GroupCoordinator.shard(group_id)` holds, and the effects that come back to
 `Shard.perform`. Decisions know neither sockets nor time: the current time is an argument, a timer is an effect, and a

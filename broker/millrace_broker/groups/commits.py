@@ -10,9 +10,8 @@ from millrace.errors import ErrorCode
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from millrace.records.record import BatchProducer
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.group_coordinator import GroupCoordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator, simple_group
 from millrace_broker.groups.records import MAX_TIMESTAMP, CommittedOffset, OffsetKey, fits
-from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Shard
 from millrace_broker.replication.replicated import Then
 from millrace_broker.storage import TopicPartition

@@ -11,23 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from millrace.clock import Clock
-from millrace.errors import (
-    CoordinatorLoadInProgressError,
-    ErrorCode,
-    InvalidGroupIdError,
-    NotCoordinatorError,
-)
+from millrace.errors import CoordinatorLoadInProgressError, ErrorCode, InvalidGroupIdError, NotCoordinatorError
 from millrace.internal_topics import OFFSETS_TOPIC
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import expired
-from millrace_broker.groups.offsets_topic import topic_config
-from millrace_broker.groups.records import fits
-from millrace_broker.groups.replay import REPLAYERS
+from millrace_broker.groups.records import (
+    GROUP_KEY_VERSION,
+    OFFSET_KEY_VERSIONS,
+    fits,
+    read_group_key,
+    read_group_value,
+    read_offset_key,
+    read_offset_value,
+)
 from millrace_broker.groups.shard import Replay, Shard
 from millrace_broker.metrics import GroupCounts
 from millrace_broker.properties.group_config import GroupConfig
@@ -35,6 +38,45 @@ from millrace_broker.replication.purgatory import CallLater
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import TopicPartition
+
+
+def replay_offset(shard: Shard, key: bytes, value: bytes | None) -> None:
+    """Replays a commit or its tombstone. A group that only keeps offsets has no other record."""
+    offset_key = read_offset_key(key)
+    if value is None:
+        shard.offsets.remove(offset_key)
+        return
+    shard.offsets.put(offset_key, read_offset_value(value))
+    simple_group(shard, offset_key.group_id)
+
+
+def replay_group(shard: Shard, key: bytes, value: bytes | None) -> None:
+    """Replays a classic group or its tombstone, after which the group only keeps offsets, if it has any."""
+    group_id = read_group_key(key)
+    if value is None:
+        shard.groups.pop(group_id, None)
+        if shard.offsets.of_group(group_id):
+            simple_group(shard, group_id)
+        return
+    shard.groups[group_id] = ClassicGroup.of(group_id, read_group_value(value), shard.config, shard.now_ms())
+
+
+def simple_group(shard: Shard, group_id: str) -> None:
+    """Makes a group that only keeps offsets, unless there is a group."""
+    if group_id not in shard.groups:
+        shard.groups[group_id] = ClassicGroup(group_id, shard.config, shard.now_ms())
+
+
+REPLAYERS: dict[int, Replay] = {
+    **dict.fromkeys(OFFSET_KEY_VERSIONS, replay_offset),
+    GROUP_KEY_VERSION: replay_group,
+}
+
+
+def _topic_config(config: GroupConfig) -> dict[str, str]:
+    """Returns the topic's own properties, those of Kafka but for `compression.type=producer`, which is the default."""
+    return {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}
+
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +114,7 @@ class GroupCoordinator:
             topics,
             partitions=config.offsets_topic_num_partitions,
             replication_factor=config.offsets_topic_replication_factor,
-            config=topic_config(config),
+            config=_topic_config(config),
         )
         self._clock = clock
         self._call_later = call_later
@@ -176,3 +218,53 @@ class GroupCoordinator:
         """Forgets the offsets of deleted topics, those of open transactions too."""
         for shard in self.led.all():
             shard.topics_deleted(names)
+
+
+class Listed(NamedTuple):
+    """A group as ListGroups shows it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+def list_groups(
+    coordinator: GroupCoordinator, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[Listed]:
+    """Returns the groups with one of the states and one of the types, both in any case; an empty filter lets all pass.
+
+    Raises:
+        CoordinatorLoadInProgressError: some groups are not known yet.
+    """
+    wanted_states, wanted_types = ({one.lower() for one in names} for names in (states, types))
+    return [
+        Listed(group.group_id, group.protocol_type or "", group.state_name, group.type)
+        for shard in coordinator.shards()
+        for group in shard.groups.values()
+        if (not wanted_states or group.state_name.lower() in wanted_states)
+        and (not wanted_types or group.type.lower() in wanted_types)
+    ]
+
+
+def delete_group(coordinator: GroupCoordinator, group_id: str) -> asyncio.Future[ErrorCode]:
+    """Deletes a group without members, and its offsets; the future gets the error.
+
+    Raises:
+        GroupError: the group is led elsewhere or still being loaded.
+    """
+    response: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    shard = coordinator.shard(group_id)
+    group = shard.groups.get(group_id)
+    error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
+    if group is None or error:
+        response.set_result(error)
+        return response
+
+    def replicated(error: ErrorCode) -> None:
+        if not response.done():
+            response.set_result(error)
+
+    keys = dict.fromkeys([*shard.offsets.keys_of(group_id), *shard.transactional.keys_of(group_id)])
+    shard.forget(list(keys), group, replicated)
+    return response

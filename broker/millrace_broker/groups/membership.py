@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from millrace.errors import ErrorCode, GroupError
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
-from millrace_broker.groups.group import Group
+from millrace_broker.groups.group import UNKNOWN_MEMBER, Group, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 from millrace_broker.groups.shard import Shard

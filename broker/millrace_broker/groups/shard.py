@@ -25,9 +25,8 @@ from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, decode_batch, encode_batch
 from millrace_broker.groups import records
 from millrace_broker.groups.group import CancelTimer, Effects, Group, Respond, SetTimer, StoreRecords, Succession
-from millrace_broker.groups.offsets import Offsets
+from millrace_broker.groups.offsets import Offsets, TransactionalOffsets
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
-from millrace_broker.groups.transactional_offsets import TransactionalOffsets
 from millrace_broker.metrics import GroupCounts
 from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.replication.purgatory import CallLater, Cancellable

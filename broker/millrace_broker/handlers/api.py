@@ -20,6 +20,9 @@ are served meanwhile, so what they see must be whole there.
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
 returns the responses of `handle` in the order of the requests; a WireError in the last place ends the connection. One
 that `has_many` entries, by its version and its bytes, is handled alone, by `handle`, in turns.
+
+The operations that a client may do on a resource are told as bits, by the numbers of ACL operations (KIP-430). Without
+an authorizer, they are all that the resource has.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ from millrace_broker.txns.admission import Admission
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
-    from millrace_broker.controller.controller import Controller  # it needs ZooKeeper's client
+    from millrace_broker.controller.controller import Controller
 
 
 class Throttled(NamedTuple):
@@ -83,9 +86,11 @@ class Throttled(NamedTuple):
 
 
 Response = Parts | Throttled | None
+
 Later = (
     asyncio.Future[Parts] | asyncio.Future[Parts | None] | asyncio.Future[Parts | Throttled] | asyncio.Future[Response]
 )
+
 Reply = Response | Later
 Responses = list[Reply | WireError]
 
@@ -212,3 +217,38 @@ class Services:
     authorizer: Access | None = None  # everyone may do everything without one
     controller: Controller | None = None  # None for a standalone broker, as is `take_update`
     take_update: Callable[[MetadataUpdate], None] | None = None
+
+
+NO_OPERATIONS = 0
+
+_SHARED_OPERATIONS = (
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+
+OPERATIONS = {
+    ResourceType.TOPIC: frozenset((*_SHARED_OPERATIONS, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)),
+    ResourceType.CLUSTER: frozenset((*_SHARED_OPERATIONS, AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE)),
+    ResourceType.GROUP: frozenset(
+        (
+            AclOperation.READ,
+            AclOperation.DELETE,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        )
+    ),
+}
+
+
+def authorized_operations(
+    services: Services, session: ClientSession, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> int:
+    """Returns the bits of what a client may do on a resource."""
+    operations = OPERATIONS[resource_type]
+    if services.authorizer is not None:
+        operations = services.authorizer.operations(session, operations, resource_type, name)
+    return sum(1 << one for one in operations)

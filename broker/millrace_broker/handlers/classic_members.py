@@ -24,7 +24,7 @@ from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from millrace_broker.groups import membership
-from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync, SyncResult
+from millrace_broker.groups.group import Join, JoinProtocol, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond, respond_once_known
 

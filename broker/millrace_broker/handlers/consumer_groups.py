@@ -31,8 +31,7 @@ from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup
 from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatResponse, Refusal
 from millrace_broker.groups.consumer.member import JOINING_EPOCH, NOTHING, Assignment, Member, assignment_of, by_topic
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import authorized_operations
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, authorized_operations
 from millrace_broker.handlers.responses import respond, respond_once_known
 
 if TYPE_CHECKING:

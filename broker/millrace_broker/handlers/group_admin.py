@@ -23,10 +23,9 @@ from millrace.wire.messages import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, 
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.groups import commits
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.classic.description import Description
-from millrace_broker.groups.overview import Listed, delete_group, list_groups
-from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import authorized_operations
+from millrace_broker.groups.classic.facts import Description
+from millrace_broker.groups.group_coordinator import Listed, delete_group, list_groups
+from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, authorized_operations
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 

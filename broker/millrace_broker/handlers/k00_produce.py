@@ -11,9 +11,9 @@ same. acks=1 is answered once the leader has the records, and has synced them wh
 once the high watermark covers them, too (`replication.delayed_produce`), which with one replica is at once.
 acks=all is refused while fewer replicas are in sync than the effective min ISR.
 A batch that an idempotent producer repeats gets the same response as the first time. Batches of a transaction are taken
-in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_in_transaction`).
+in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_appends`).
 Where the transaction's coordinator has to be asked, the request waits, and those of the transactional id behind it.
-So does a request whose records take long to check, and those of its connection (`handlers.produce_preparation`).
+So does a request whose records take long to check, and those of its connection (`handlers.produce_appends`).
 Batches that come without a transactional id are refused, as nothing would ever end their transaction.
 The response for a batch that the log refuses has the log start offset; for one that does not reach the log it has -1.
 """
@@ -53,23 +53,25 @@ from millrace.wire.produce import (
     has_many_partitions,
 )
 from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
-from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Response, Responses, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint
-from millrace_broker.handlers.produce_appends import GUARD, Appends
-from millrace_broker.handlers.produce_in_transaction import Refusals, refusals_of
-from millrace_broker.handlers.produce_preparation import (
+from millrace_broker.handlers.produce_appends import (
+    GUARD,
+    Appends,
     Outcome,
     Preparation,
+    Refusals,
     prepared_at_once,
     prepared_here,
     prepared_in_thread,
+    refusals_in_transaction,
+    refusals_of,
 )
 from millrace_broker.handlers.responses import count_errors
 from millrace_broker.replication.delayed_produce import Appended, when_all_have
 from millrace_broker.security.client_session import ClientSession
 from millrace_broker.storage import AppendOutcome, TopicPartition
-from millrace_broker.txns.verification import Verification
+from millrace_broker.txns.admission import Verification
 
 FIRST_VERSION_WITH_LEADERS = 10
 NO_REFUSALS: Refusals = {}
@@ -221,13 +223,13 @@ class _Turn:
         return offered
 
     def refusals(self, message: AnyProduceRequest) -> Refusals | Verification:
-        """Returns what `produce_in_transaction.refusals` returns for the partitions that the client may write to."""
+        """Returns what `refusals_in_transaction` returns for the partitions that the client may write to."""
         offered = [
             (key, records)
             for key, records in self._named_partitions(message)
             if GUARD.permits(self._services, self._client.session, key.topic)
         ]
-        return produce_in_transaction.refusals(self._services, self._version, message.transactional_id or "", offered)
+        return refusals_in_transaction(self._services, self._version, message.transactional_id or "", offered)
 
     def _named_partitions(self, message: AnyProduceRequest) -> Iterator[tuple[TopicPartition, Buffer | None]]:
         for topic in message.topic_data:

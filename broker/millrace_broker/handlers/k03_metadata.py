@@ -45,11 +45,19 @@ from millrace.wire.metadata import (
 )
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import NO_OPERATIONS, authorized_operations
-from millrace_broker.handlers.mutations import NEVER_STRICT, Mutations
+from millrace_broker.handlers.api import (
+    NO_OPERATIONS,
+    Api,
+    Guard,
+    InTurns,
+    Reply,
+    Request,
+    Services,
+    authorized_operations,
+)
 from millrace_broker.handlers.partitions import told_leader
 from millrace_broker.handlers.responses import count_errors
+from millrace_broker.handlers.topics import NEVER_STRICT, Mutations
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:

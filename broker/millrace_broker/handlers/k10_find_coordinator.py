@@ -22,8 +22,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import FIND_COORDINATOR
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.mutations import NEVER_STRICT, Mutations
 from millrace_broker.handlers.responses import respond
+from millrace_broker.handlers.topics import NEVER_STRICT, Mutations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.find_coordinator import CoordinatorFields, FindCoordinatorResponseFields

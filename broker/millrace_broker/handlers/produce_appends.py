@@ -1,38 +1,215 @@
-"""Keeps the records that several Produce requests bring to one partition, and appends them together."""
+"""What Produce does with the records of requests before they are appended, and how those of a partition go together.
+
+Before it is their turn, records are checked, and what takes long on a worker thread. How long a check takes depends on
+what a batch holds once it is decompressed: some kilobytes can hold gigabytes. A batch of up to `LONG_BYTES` is begun on
+the event loop. If it is larger, or those of the request hold more than `AT_ONCE_BYTES` together, the whole request
+waits for a thread, and all later ones of its connection wait behind it (`handlers.in_order`). Plain batches are not
+prepared: the log checks them while it appends, at some nanoseconds a record.
+
+Message sets of v0 and v1 are converted first, at some microseconds a record. So one above `MESSAGES_AT_ONCE_BYTES`, or
+with anything compressed in it, is not begun on the event loop.
+
+With a transactional id it is decided which of a request's partitions may take its records (KIP-890). A batch without
+the transactional flag is taken as one of an idempotent producer. Where the coordinator has to be asked first, the
+request is handled once it has answered, and all later ones of the transactional id wait behind it. What the
+coordinator can't decide now is answered NOT_ENOUGH_REPLICAS, after which every producer tries again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 from millrace.errors import (
     CorruptRecordError,
+    ErrorCode,
+    InvalidProducerEpochError,
+    InvalidRequestError,
     InvalidRequiredAcksError,
     InvalidTopicError,
+    InvalidTransactionStateError,
     MillraceError,
+    NotEnoughReplicasError,
+    RecordError,
     RecordTooLargeError,
     StorageError,
+    TransactionAbortableError,
     TransactionalIdError,
+    UnknownProducerIdError,
 )
 from millrace.internal_topics import INTERNAL_TOPICS
-from millrace.records.batch import NO_OFFSET, Buffer, is_transactional
+from millrace.records.batch import HEADER_BYTES, NO_OFFSET, Buffer, is_transactional, read_header
+from millrace.records.message_set import has_wrapper
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey
 from millrace_broker.handlers.api import Guard, Services
 from millrace_broker.handlers.partitions import not_led
-from millrace_broker.handlers.produce_preparation import Outcome, Preparation, preparation
 from millrace_broker.replication.delayed_produce import Appended
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.produced import (
     FIRST_VERSION_WITH_ZSTD,
     batches_of,
     check_base_offset,
+    is_checked_in_place,
     is_message_set,
     is_plain_batch,
 )
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.security.client_session import ClientSession
-from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition, codec_of_topic
+from millrace_broker.storage import (
+    AppendOutcome,
+    LogAppendInfo,
+    LogConfig,
+    Prepared,
+    Steps,
+    TopicPartition,
+    codec_of_topic,
+    finished,
+    finished_within,
+    prepare,
+)
+from millrace_broker.txns.admission import ClientSupport, Errors, TransactionalWrite, Verification
+from millrace_broker.txns.state import Producer
+
+LONG_BYTES = 64 << 10
+AT_ONCE_BYTES = 512 << 10  # a thread is no faster: to hand records over and back takes some 0.7 ms
+MESSAGES_AT_ONCE_BYTES = 4 << 10
+Preparation = Steps[Prepared] | None  # None: there is nothing to prepare
+Outcome = Prepared | MillraceError | None
+
+
+def preparation(partition: Partition, version: int, records: Buffer, now_ms: int) -> Preparation:
+    """Returns the preparation of a partition's records; what is no batch is left to what refuses it."""
+    config = partition.log.config
+    if is_message_set(version, records):
+        return _converted(version, records, config, now_ms)
+    if not records or is_checked_in_place(records, config):
+        return None
+    try:
+        return prepare(batches_of(version, records, config), config, now_ms)
+    except RecordError:
+        return None
+
+
+def _converted(version: int, records: Buffer, config: LogConfig, now_ms: int) -> Steps[Prepared]:
+    if len(records) > MESSAGES_AT_ONCE_BYTES or has_wrapper(records):
+        yield AT_ONCE_BYTES + 1  # the next step takes long
+    batches = batches_of(version, records, config)
+    if not batches:  # all of it was cut short
+        return Prepared(memoryview(b""), [], 0)
+    return (yield from prepare(batches, config, now_ms))
+
+
+def prepared_at_once(preparations: Iterable[tuple[Preparation, int]]) -> list[Outcome] | None:
+    """Returns what a request's preparations come to, each given with the size of its records; None for long ones."""
+    outcomes: list[Outcome] = []
+    left_bytes = AT_ONCE_BYTES
+    for steps, size_bytes in preparations:
+        outcome: Outcome = None
+        if steps is not None:
+            if size_bytes > LONG_BYTES:
+                return None
+            try:
+                outcome, left_bytes = finished_within(steps, left_bytes)
+            except MillraceError as error:
+                outcome = error
+            if outcome is None:
+                return None
+        outcomes.append(outcome)
+    return outcomes
+
+
+async def prepared_in_thread(executor: Executor, preparations: Sequence[Preparation]) -> list[Outcome]:
+    """Returns the outcomes of all preparations, however long they take."""
+    if all(steps is None for steps in preparations):
+        return [None] * len(preparations)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(executor, lambda: prepared_here(preparations))
+
+
+def prepared_here(preparations: Iterable[Preparation]) -> list[Outcome]:
+    """Returns the outcomes of all preparations, made by the thread that asks."""
+    return [_outcome(steps) for steps in preparations]
+
+
+def _outcome(steps: Preparation) -> Outcome:
+    try:
+        return None if steps is None else finished(steps)
+    except MillraceError as error:
+        return error
+
+
+FIRST_VERSION_WITH_GENERIC_ERRORS = 11
+FIRST_VERSION_WITH_EPOCH_BUMP = 12
+
+REFUSALS: dict[ErrorCode, type[MillraceError]] = {
+    error.code: error
+    for error in (
+        InvalidProducerEpochError,
+        InvalidRequestError,
+        InvalidTransactionStateError,
+        TransactionAbortableError,
+        UnknownProducerIdError,
+    )
+}
+
+Refusals = Mapping[TopicPartition, MillraceError]
+
+
+def refusals_in_transaction(
+    services: Services, version: int, transactional_id: str, offered: Iterable[tuple[TopicPartition, Buffer | None]]
+) -> Refusals | Verification:
+    """Returns the partitions that may not take their records, each with its error; or what tells it later.
+
+    A request has the records of one producer.
+    """
+    partitions: dict[TopicPartition, Partition] = {}
+    producers: set[Producer] = set()
+    for key, records in offered:
+        partition = services.replicas.partitions.get(key)
+        producer = _producer_of(records) if records else None
+        if partition is not None and producer is not None:
+            partitions[key] = partition
+            producers.add(producer)
+    if len(producers) > 1:
+        return refusals_of(dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if not producers:
+        return {}
+    write = TransactionalWrite(transactional_id, producers.pop(), _support(version))
+    admitted = services.admission.admit(write, partitions)
+    return admitted if isinstance(admitted, Verification) else refusals_of(admitted)
+
+
+def refusals_of(errors: Errors) -> Refusals:
+    """Returns the partitions that are not admitted, each with the error of its records."""
+    return {key: _refusal(key, error) for key, error in errors.items() if error}
+
+
+def _producer_of(records: Buffer) -> Producer | None:
+    """Returns the producer of the first batch, if that belongs to a transaction; the log refuses unreadable records."""
+    if len(records) < HEADER_BYTES or not is_transactional(records):
+        return None
+    try:
+        header = read_header(records)
+    except RecordError:
+        return None
+    return Producer(header.producer_id, header.producer_epoch)
+
+
+def _support(version: int) -> ClientSupport:
+    return ClientSupport.of(
+        version,
+        generic_error_since=FIRST_VERSION_WITH_GENERIC_ERRORS,
+        epoch_bump_since=FIRST_VERSION_WITH_EPOCH_BUMP,
+    )
+
+
+def _refusal(key: TopicPartition, error: ErrorCode) -> MillraceError:
+    refused = REFUSALS.get(error, NotEnoughReplicasError)
+    return refused(f"{key.topic}-{key.partition} takes no records of the transaction: {error.name}")
+
 
 ALL_IN_SYNC = -1
 ACKS = (ALL_IN_SYNC, 0, 1)

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from millrace.config import MAX_INT
 from millrace.errors import (
     ErrorCode,
     InvalidConfigError,
@@ -40,8 +41,8 @@ from millrace.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPI
 from millrace_broker.cluster.metadata_image import TopicInfo
 from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services, Throttled
-from millrace_broker.handlers.mutations import Mutations
 from millrace_broker.handlers.responses import count_errors, error_codes, respond
+from millrace_broker.quotas.limits import Client
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
@@ -58,6 +59,32 @@ if TYPE_CHECKING:
         CreateTopicsResponseFields,
     )
     from millrace.wire.messages.delete_topics import DeletableTopicResultFields, DeleteTopicsResponseFields
+
+
+NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the client is not throttled for it
+
+
+class Mutations:
+    """The changes of one request; above the quota they are refused from `first_strict_version` on, before throttled."""
+
+    def __init__(self, services: Services, request: Request, first_strict_version: int) -> None:
+        self._now_ms = services.clock.monotonic_ms
+        client = Client(request.session.principal.name, request.client_id or "")
+        is_strict = request.version >= first_strict_version
+        self._quota = services.quotas.mutations(client, self._now_ms(), is_strict=is_strict)
+
+    def charge(self, partitions: int) -> None:
+        """Counts partitions that are about to be made or deleted.
+
+        Raises ThrottlingQuotaExceededError if that has to wait.
+        """
+        self._quota.record(partitions, self._now_ms())
+
+    def respond(self, parts: Parts) -> Parts | Throttled:
+        """Returns the response, and with it how long the client is throttled."""
+        throttle_ms = self._quota.throttle_ms(self._now_ms())
+        return Throttled(parts, throttle_ms) if throttle_ms else parts
+
 
 DEFAULT = -1
 CREATE_GUARD = Guard(ApiKey.CREATE_TOPICS, AclOperation.CREATE, ResourceType.CLUSTER, is_silent=True)

@@ -39,9 +39,8 @@ from millrace.wire.messages import ADD_OFFSETS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.effects import Result
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, NOBODY, Producer
-from millrace_broker.txns.transaction import End, InitProducer
+from millrace_broker.txns.state import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, NOBODY, Producer
+from millrace_broker.txns.transaction import End, InitProducer, Result
 
 if TYPE_CHECKING:
     from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponseFields

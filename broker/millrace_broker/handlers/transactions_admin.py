@@ -21,7 +21,7 @@ from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import any_replica
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition, by_topic
-from millrace_broker.txns.overview import Filter, find_transaction, list_transactions
+from millrace_broker.txns.transaction_coordinator import Filter, find_transaction, list_transactions
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_producers import (

@@ -25,9 +25,8 @@ from millrace_broker.storage.batches.scan import Placed, scan_headers
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import LOG_SUFFIX, parse_partition_dir
 from millrace_broker.storage.reports import Finding
-from millrace_broker.txns.metadata import TransactionMetadata
 from millrace_broker.txns.records import read_key, read_value
-from millrace_broker.txns.state import OPEN
+from millrace_broker.txns.state import OPEN, TransactionMetadata
 
 Known = set[tuple[int, TopicPartition]]
 

@@ -23,8 +23,7 @@ from millrace.records.batch import NO_PRODUCER_ID
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT16, INT64, Encoder
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.metadata import NO_CLIENT_VERSION, TransactionMetadata
-from millrace_broker.txns.state import TransactionState
+from millrace_broker.txns.state import NO_CLIENT_VERSION, TransactionMetadata, TransactionState
 
 KEY_VERSION = 0
 PLAIN_VALUE_VERSION = 0

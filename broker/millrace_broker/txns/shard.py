@@ -25,12 +25,19 @@ from millrace_broker.replication.purgatory import CallLater, CallSoon, Cancellab
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import when_replicated
 from millrace_broker.storage import AppendOrigin, TopicPartition
-from millrace_broker.txns.effects import CompleteLater, Effects, Forget, Respond, StoreMetadata, WriteMarkers
-from millrace_broker.txns.marker_sender import MarkerSender
-from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker
+from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker, MarkerSender
 from millrace_broker.txns.records import read_key, read_value, transaction_record
 from millrace_broker.txns.state import COMPLETE, TransactionState
-from millrace_broker.txns.transaction import Fenced, Transaction
+from millrace_broker.txns.transaction import (
+    CompleteLater,
+    Effects,
+    Fenced,
+    Forget,
+    Respond,
+    StoreMetadata,
+    Transaction,
+    WriteMarkers,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -7,14 +7,20 @@
 The numbers are those of Kafka's records, the texts those of its tools. A client of KIP-890 may abort what it has not
 begun, which leads from Empty or a Complete state to PrepareAbort. Dead is the state of an id that is being forgotten.
 Kafka has PrepareEpochFence between Ongoing and PrepareAbort, but never stores it.
+
+`TransactionMetadata` is what is stored of a transactional id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from millrace.errors import ErrorCode
+from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from millrace_broker.storage import TopicPartition
 
 
 class TransactionState(IntEnum):
@@ -51,13 +57,12 @@ class Event(StrEnum):
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 _PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 _COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
-
 DECIDED = (_PREPARE_COMMIT, _PREPARE_ABORT)
 COMPLETE = (_COMPLETE_COMMIT, _COMPLETE_ABORT)
 IDLE = (_EMPTY, *COMPLETE)
 OPEN = (_ONGOING, *DECIDED)
-
 _INVALID, _BUSY = ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS
+
 _IDLE: Mapping[Event, TransactionState | ErrorCode] = {
     Event.INIT: _EMPTY,
     Event.ADD: _ONGOING,
@@ -66,6 +71,7 @@ _IDLE: Mapping[Event, TransactionState | ErrorCode] = {
     Event.ABORT_ANY: _PREPARE_ABORT,
     Event.EXPIRE: TransactionState.DEAD,
 }
+
 _ROWS: Mapping[TransactionState, Mapping[Event, TransactionState | ErrorCode]] = {
     _EMPTY: _IDLE,
     _ONGOING: {
@@ -95,6 +101,7 @@ _ROWS: Mapping[TransactionState, Mapping[Event, TransactionState | ErrorCode]] =
     _COMPLETE_COMMIT: {**_IDLE, Event.COMMIT_AGAIN: _COMPLETE_COMMIT, Event.ABORT_AGAIN: _INVALID},
     _COMPLETE_ABORT: {**_IDLE, Event.COMMIT_AGAIN: _INVALID, Event.ABORT_AGAIN: _COMPLETE_ABORT},
 }
+
 TRANSITIONS = {(state, event): after for state, row in _ROWS.items() for event, after in row.items()}
 """The state that is stored next, or the error by which a request is refused. What is not here does not happen.
 
@@ -103,3 +110,53 @@ one; the same follows from a time-out. An end that is repeated leaves the state 
 """
 
 STATE_NAMES = {str(state): state for state in TransactionState}
+MAX_EPOCH = 2**15 - 1
+LAST_EPOCH = MAX_EPOCH - 1  # the last that a producer gets; the next one is left to fence it
+NO_CLIENT_VERSION = 0
+EPOCH_BUMP_VERSION = 2  # of `transaction.version`: each end of a transaction bumps the epoch (KIP-890)
+
+
+class Producer(NamedTuple):
+    """A producer id and an epoch, as requests name them."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+
+
+NOBODY = Producer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionMetadata:
+    """One transactional id.
+
+    `last_producer_epoch` is the epoch before the last bump that this producer itself asked for; it is not stored.
+    `next_producer_id` replaces the id, whose epochs are used up, when the transaction is complete.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_timestamp_ms: int = NO_TIMESTAMP
+    last_update_timestamp_ms: int = NO_TIMESTAMP
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    client_version: int = NO_CLIENT_VERSION
+
+    @property
+    def producer(self) -> Producer:
+        """The producer that may go on with the transaction."""
+        return Producer(self.producer_id, self.producer_epoch)
+
+    @property
+    def bumps_epochs(self) -> bool:
+        """Whether the client bumps its epoch with each transaction (KIP-890)."""
+        return self.client_version >= EPOCH_BUMP_VERSION
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer id has no epoch left to give."""
+        return self.producer_epoch >= LAST_EPOCH

@@ -26,7 +26,7 @@ from millrace_broker.handlers import k00_produce
 from millrace_broker.handlers.api import Request, Services
 from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.replication.roles import Leadership
-from millrace_broker.txns.metadata import Producer
+from millrace_broker.txns.state import Producer
 from millrace_broker.txns.transaction import InitProducer
 from millrace_support.broker_with_followers import until
 from millrace_support.crash_fs import CrashFileSystem

@@ -15,10 +15,9 @@ from millrace_broker.groups.consumer.classic_members import write_assignment
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.member import NOTHING, Assignment
-from millrace_broker.groups.events import Join, JoinProtocol, Sync
-from millrace_broker.groups.group_coordinator import GroupCoordinator
+from millrace_broker.groups.group import Join, JoinProtocol, Sync
+from millrace_broker.groups.group_coordinator import REPLAYERS, GroupCoordinator
 from millrace_broker.groups.offsets import Offsets
-from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Shard
 from millrace_broker.metrics import GroupCounts
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig

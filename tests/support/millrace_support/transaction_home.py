@@ -30,14 +30,11 @@ from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import AppendOrigin, LogAppendInfo, LogManager, TopicPartition
-from millrace_broker.txns.admission import Admission
-from millrace_broker.txns.marker_sender import MarkerSender
-from millrace_broker.txns.markers import Marker, MarkerWriter
-from millrace_broker.txns.metadata import Producer
-from millrace_broker.txns.state import TransactionState
+from millrace_broker.txns.admission import Admission, ClientSupport, TransactionalWrite
+from millrace_broker.txns.markers import Marker, MarkerSender, MarkerWriter
+from millrace_broker.txns.state import Producer, TransactionState
 from millrace_broker.txns.transaction import End, InitProducer
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
-from millrace_broker.txns.verification import ClientSupport, TransactionalWrite
 from millrace_support.clock import ManualClock
 
 EVENTS = TopicPartition("events", 0)

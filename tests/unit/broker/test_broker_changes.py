@@ -12,7 +12,7 @@ from millrace_broker.admin.chores import Chore, repeat
 from millrace_broker.broker import Broker
 from millrace_broker.groups import commits
 from millrace_broker.handlers.api import Request
-from millrace_broker.handlers.k08_offset_commit import handle as commit_offsets
+from millrace_broker.handlers.offset_commits import commit as commit_offsets
 from millrace_broker.security.client_session import ClientSession
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import TopicPartition

@@ -15,20 +15,24 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
-from millrace_broker.groups.classic.facts import GroupFacts
-from millrace_broker.groups.classic.members import Member
+from millrace_broker.groups.classic.facts import GroupFacts, Member
 from millrace_broker.groups.classic.state import STEPS, Event, State, Step
-from millrace_broker.groups.events import (
+from millrace_broker.groups.group import (
     UNKNOWN_MEMBER,
+    CancelTimer,
+    Committer,
+    Effects,
     Join,
     JoinedMember,
     JoinProtocol,
     JoinResult,
     Leaving,
+    Respond,
+    SetTimer,
+    StoreRecords,
     Sync,
     SyncResult,
 )
-from millrace_broker.groups.group import CancelTimer, Committer, Effects, Respond, SetTimer, StoreRecords
 from millrace_broker.properties.group_config import GroupConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000

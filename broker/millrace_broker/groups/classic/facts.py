@@ -2,21 +2,242 @@
 
 A stored group comes back as Stable, or as Empty where it had no members. A rebalance that was under way is lost, and
 the members learn of it from the response to their next request.
+
+The members of a classic group: who leads, which ones the group waits for, which protocol they vote for.
+
+members        those that have joined, in the order in which they came
+pending join   those that have been given an id and are to join with it (KIP-394)
+pending sync   those that have been told of the generation and have not asked for their assignment yet
+static         group instance id -> member id (KIP-345)
 """
 
 from __future__ import annotations
 
-from typing import Self
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
-from millrace.errors import ErrorCode
+from millrace.errors import CorruptRecordError, ErrorCode
 from millrace.records.batch import NO_TIMESTAMP
-from millrace_broker.groups.classic.description import DescribedMember, Description
-from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, Members
+from millrace.wire.decoder import Decoder
 from millrace_broker.groups.classic.state import State
-from millrace_broker.groups.events import JoinProtocol
-from millrace_broker.groups.group import Committer
+from millrace_broker.groups.group import Committer, Join, JoinProtocol, Ticket
 from millrace_broker.groups.records import CommittedOffset, Record, StoredGroup, StoredMember, group_record
 from millrace_broker.properties.group_config import GroupConfig
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+@dataclass(slots=True)
+class Member:
+    """One member, and its requests that wait."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[JoinProtocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    join_ticket: Ticket | None = None
+    sync_ticket: Ticket | None = None
+
+    @classmethod
+    def of(cls, join: Join, member_id: str) -> Member:
+        """Returns a member that has just joined, and does not know it yet."""
+        return cls(
+            member_id=member_id,
+            instance_id=join.instance_id,
+            client_id=join.client_id,
+            client_host=join.client_host,
+            rebalance_timeout_ms=join.rebalance_timeout_ms,
+            session_timeout_ms=join.session_timeout_ms,
+            protocols=join.protocols,
+            is_new=True,
+        )
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether the member's JoinGroup waits for its response."""
+        return self.join_ticket is not None
+
+    @property
+    def needs_no_heartbeat(self) -> bool:
+        """Whether the member waits for others, and so is taken to be alive; new members are not."""
+        return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Returns the member's metadata for a protocol, no bytes where it does not support that."""
+        return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
+
+    def take(self, join: Join) -> None:
+        """Takes the timeouts and protocols of a new JoinGroup."""
+        self.protocols = join.protocols
+        self.rebalance_timeout_ms = join.rebalance_timeout_ms
+        self.session_timeout_ms = join.session_timeout_ms
+
+
+class Members:
+    """All members of one group."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self.leader: str | None = None
+        self.pending_join: set[str] = set()
+        self.pending_sync: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(tuple(self._by_id.values()))
+
+    def __contains__(self, member_id: object) -> bool:
+        return member_id in self._by_id
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._by_id[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        """Returns the member with this id, or None."""
+        return self._by_id.get(member_id)
+
+    def static_member_id(self, instance_id: str | None) -> str | None:
+        """Returns the id of the member with a group instance id, or None."""
+        return None if instance_id is None else self._static.get(instance_id)
+
+    @property
+    def leader_first(self) -> list[Member]:
+        """All members in the order in which they are answered: none knows a generation before its leader does."""
+        return sorted(self._by_id.values(), key=lambda member: member.member_id != self.leader)
+
+    @property
+    def joining(self) -> int:
+        """The number of members that wait for the rebalance to complete."""
+        return sum(member.is_joining for member in self._by_id.values())
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether all members have joined the generation."""
+        return not self.pending_join and all(member.is_joining for member in self._by_id.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Checks that a request comes from a member, which is fenced where another has its instance id by now."""
+        if instance_id is not None:
+            holder = self._static.get(instance_id)
+            if holder is not None and holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self._by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def add(self, member: Member) -> None:
+        """Adds a member; the first one leads."""
+        self._by_id[member.member_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.pending_join.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Removes a member, joined or pending; where it led, the one that has been here longest leads now."""
+        member = self._by_id.pop(member_id, None)
+        if member is not None and member.instance_id is not None:
+            self._static.pop(member.instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self._by_id), None)
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def rename(self, old_id: str, new_id: str) -> None:
+        """Gives a static member that has come back its former place, under its new id."""
+        member = self._by_id.pop(old_id)
+        member.member_id = new_id
+        self._by_id[new_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        if old_id in self.pending_sync:
+            self.pending_sync.remove(old_id)
+            self.pending_sync.add(new_id)
+
+    def elect_joined_leader(self) -> bool:
+        """Makes a member that waits the leader, the present one if it does; returns whether any waits."""
+        if self.leader is not None and self._by_id[self.leader].is_joining:
+            return True
+        joined = next((member for member in self._by_id.values() if member.is_joining), None)
+        if joined is not None:
+            self.leader = joined.member_id
+        return joined is not None
+
+    def support(self, protocols: tuple[JoinProtocol, ...]) -> bool:
+        """Returns whether all members support one of the protocols."""
+        if not self._by_id:
+            return bool(protocols)
+        common = self._common_protocols()
+        return any(protocol.name in common for protocol in protocols)
+
+    def select_protocol(self) -> str | None:
+        """Returns the protocol with the most votes: each member votes for the first of its own that all support."""
+        common = self._common_protocols()
+        votes = Counter(
+            next((protocol.name for protocol in member.protocols if protocol.name in common), None)
+            for member in self._by_id.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
+        """Returns all topics that consumers subscribe to; None where their metadata can't be read."""
+        topics: set[str] = set()
+        try:
+            for member in self._by_id.values():
+                topics.update(_subscribed_topics(member.metadata(protocol_name)))
+        except CorruptRecordError:
+            return None
+        return frozenset(topics)
+
+    def _common_protocols(self) -> set[str]:
+        counts = Counter(name for member in self._by_id.values() for name in {one.name for one in member.protocols})
+        return {name for name, count in counts.items() if count == len(self._by_id)}
+
+
+def _subscribed_topics(metadata: bytes) -> list[str]:
+    """Reads the beginning of a ConsumerProtocolSubscription, the same in all versions: version i16, topics [string]."""
+    decoder = Decoder(metadata)
+    decoder.int16()
+    return [decoder.string() for _ in range(decoder.array_length())]
+
+
+class DescribedMember(NamedTuple):
+    """One member. `metadata` and `assignment` are the bytes that the clients exchange."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class Description(NamedTuple):
+    """A classic group as DescribeGroups shows it."""
+
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: tuple[DescribedMember, ...]
+
 
 CLASSIC = "classic"
 

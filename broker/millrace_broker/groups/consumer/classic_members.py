@@ -31,7 +31,7 @@ from millrace.errors import (
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT32, Encoder
 from millrace_broker.cluster.metadata_image import MetadataImage
-from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
+from millrace_broker.groups.classic.facts import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.consumer.change import Change
 from millrace_broker.groups.consumer.heartbeat import check_size, known_static_member
 from millrace_broker.groups.consumer.member import (
@@ -44,7 +44,7 @@ from millrace_broker.groups.consumer.member import (
     by_topic,
 )
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
+from millrace_broker.groups.group import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 
 FIRST_VERSION_WITH_OWNED = 1

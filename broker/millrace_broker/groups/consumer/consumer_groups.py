@@ -46,10 +46,18 @@ from millrace_broker.groups.consumer.heartbeat import check_heartbeat
 from millrace_broker.groups.consumer.member import JOINING_EPOCH
 from millrace_broker.groups.consumer.records import GroupRecord, Kind, decode_key, decode_value
 from millrace_broker.groups.consumer.state import ConsumerGroupFacts
-from millrace_broker.groups.events import Join, Leaving, Sync, Ticket
-from millrace_broker.groups.group import Committer, Effects, Group, StoreRecords, Succession
-from millrace_broker.groups.group_coordinator import GroupCoordinator
-from millrace_broker.groups.replay import simple_group
+from millrace_broker.groups.group import (
+    Committer,
+    Effects,
+    Group,
+    Join,
+    Leaving,
+    StoreRecords,
+    Succession,
+    Sync,
+    Ticket,
+)
+from millrace_broker.groups.group_coordinator import GroupCoordinator, simple_group
 from millrace_broker.groups.shard import Replay, Shard
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 

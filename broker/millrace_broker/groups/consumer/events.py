@@ -31,8 +31,7 @@ from millrace_broker.groups.consumer.member import (
     MemberState,
     any_topic,
 )
-from millrace_broker.groups.events import Join, Ticket
-from millrace_broker.groups.group import CancelTimer, Effects, SetTimer
+from millrace_broker.groups.group import CancelTimer, Effects, Join, SetTimer, Ticket
 from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 

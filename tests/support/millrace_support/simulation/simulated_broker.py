@@ -30,11 +30,11 @@ from millrace_broker.handlers import (
     controller_requests,
     k00_produce,
     k01_fetch,
-    k02_list_offsets,
-    k08_offset_commit,
     k09_offset_fetch,
     k10_find_coordinator,
     k18_api_versions,
+    log_offsets,
+    offset_commits,
 )
 from millrace_broker.handlers.api import InTurns, Reply, Request, Services
 from millrace_broker.handlers.in_order import InOrder
@@ -385,11 +385,11 @@ def _fetch(services: Services, request: Request) -> Reply:
 HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
-    ApiKey.LIST_OFFSETS: k02_list_offsets.handle,
+    ApiKey.LIST_OFFSETS: log_offsets.list_offsets,
     ApiKey.LEADER_AND_ISR: control_requests.leader_and_isr,
     ApiKey.STOP_REPLICA: control_requests.stop_replica,
     ApiKey.UPDATE_METADATA: control_requests.update_metadata,
-    ApiKey.OFFSET_COMMIT: k08_offset_commit.handle,
+    ApiKey.OFFSET_COMMIT: offset_commits.commit,
     ApiKey.OFFSET_FETCH: k09_offset_fetch.handle,
     ApiKey.FIND_COORDINATOR: k10_find_coordinator.handle,
     ApiKey.JOIN_GROUP: classic_members.join,

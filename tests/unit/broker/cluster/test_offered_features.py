@@ -11,7 +11,7 @@ from millrace_broker.cluster.offered_features import (
     SupportedFeatures,
     offered_features,
 )
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION
+from millrace_broker.txns.state import EPOCH_BUMP_VERSION
 
 OURS = controller_codec.decode_supported_features(
     codec.encode_broker(codec.BrokerRegistration(endpoints=(plaintext_endpoint("h", 1),), rack=None, timestamp_ms=0))

@@ -16,13 +16,11 @@ from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.groups import commits, membership, overview
+from millrace_broker.groups import commits, membership
 from millrace_broker.groups.commits import Commit
-from millrace_broker.groups.events import Join, JoinProtocol
-from millrace_broker.groups.group import Committer
-from millrace_broker.groups.group_coordinator import GroupCoordinator
+from millrace_broker.groups.group import Committer, Join, JoinProtocol
+from millrace_broker.groups.group_coordinator import GroupCoordinator, delete_group, list_groups, simple_group
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_record
-from millrace_broker.groups.replay import simple_group
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.replication.isr_tables import IsrTables
@@ -165,12 +163,12 @@ def test_groups_are_loaded_piece_by_piece_and_till_then_not_served(play):
         with pytest.raises(CoordinatorLoadInProgressError):
             home.coordinator.shard("g")
         with pytest.raises(CoordinatorLoadInProgressError):
-            overview.list_groups(home.coordinator)
+            list_groups(home.coordinator)
         assert membership.heartbeat(home.coordinator, "g", "m", None, 1) == ErrorCode.NONE
         shard = await home.lead()
         found = {name: shard.offsets.get(OffsetKey(name, *EVENTS)).offset for name in shard.groups}
         assert found == {f"g{number}": 90 + number for number in range(10)}
-        assert {one.state for one in overview.list_groups(home.coordinator)} == {"Empty"}
+        assert {one.state for one in list_groups(home.coordinator)} == {"Empty"}
 
     play(first)
     play(second)
@@ -266,10 +264,10 @@ def test_a_disk_that_fails_changes_nothing(play):
         await home.commit(1)
         home.replicas.failure = StorageError("no space")
         assert await home.commit(2) == ErrorCode.NOT_COORDINATOR
-        assert await overview.delete_group(home.coordinator, "g") == ErrorCode.NOT_COORDINATOR
+        assert await delete_group(home.coordinator, "g") == ErrorCode.NOT_COORDINATOR
         home.replicas.failure = None
         assert home.fetch(require_stable=True) == (0, 1)
-        assert await overview.delete_group(home.coordinator, "g") == ErrorCode.NONE
+        assert await delete_group(home.coordinator, "g") == ErrorCode.NONE
         assert home.fetch() == (0, -1)
 
     play(scene)
@@ -290,8 +288,8 @@ async def commit_many(home):
     return shard
 
 
-async def delete_group(home):
-    return await overview.delete_group(home.coordinator, "g")
+async def delete(home):
+    return await delete_group(home.coordinator, "g")
 
 
 async def delete_topic(home):
@@ -304,7 +302,7 @@ async def expire(home):
     return ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("forget", "groups"), [(delete_group, 0), (delete_topic, 1), (expire, 0)])
+@pytest.mark.parametrize(("forget", "groups"), [(delete, 0), (delete_topic, 1), (expire, 0)])
 def test_more_offsets_than_one_batch_has_tombstones_for_are_forgotten(play, forget, groups):
     async def first(home):
         shard = await commit_many(home)

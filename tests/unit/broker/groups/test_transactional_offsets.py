@@ -1,8 +1,7 @@
 """Offsets of open transactions: what an end costs does not depend on how many others are open."""
 
-from millrace_broker.groups.offsets import Offsets
+from millrace_broker.groups.offsets import Offsets, TransactionalOffsets
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_record
-from millrace_broker.groups.transactional_offsets import TransactionalOffsets
 
 MANY = 1000
 

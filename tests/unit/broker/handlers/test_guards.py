@@ -15,8 +15,7 @@ from millrace.wire.messages import (
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
 )
-from millrace_broker.handlers.api import UNGUARDED, Guard, Request
-from millrace_broker.handlers.authorized_operations import OPERATIONS, authorized_operations
+from millrace_broker.handlers.api import OPERATIONS, UNGUARDED, Guard, Request, authorized_operations
 from millrace_broker.handlers.cluster_registry import CLUSTER_APIS
 from millrace_broker.handlers.registry import APIS, check_guarded
 from millrace_broker.security.acls.authorizer import Access

@@ -14,7 +14,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace_broker.handlers import k00_produce
 from millrace_broker.handlers.api import Request
-from millrace_broker.handlers.produce_preparation import AT_ONCE_BYTES, LONG_BYTES, MESSAGES_AT_ONCE_BYTES
+from millrace_broker.handlers.produce_appends import AT_ONCE_BYTES, LONG_BYTES, MESSAGES_AT_ONCE_BYTES
 from millrace_broker.replication.produced import FIRST_VERSION_OF_BATCHES
 from millrace_broker.security.client_session import ClientSession
 from millrace_support.lying_batches import BATCH_LIES, Draft, Parts

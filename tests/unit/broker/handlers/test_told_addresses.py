@@ -12,7 +12,7 @@ from millrace.wire.leader import LeaderHint
 from millrace.wire.messages import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
-from millrace_broker.handlers import k03_metadata, k10_find_coordinator, k60_describe_cluster
+from millrace_broker.handlers import cluster_descriptions, k03_metadata, k10_find_coordinator
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.partitions import endpoints
 from millrace_broker.security.client_session import ClientSession
@@ -58,7 +58,7 @@ def test_metadata_and_the_cluster_have_the_listeners_addresses(listener, brokers
     found = asked(METADATA, k03_metadata.handle, 7, {"topics": None}, listener)
     assert {(one.node_id, one.host, one.port) for one in found.brokers} == brokers
     fields = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
-    found = asked(DESCRIBE_CLUSTER, k60_describe_cluster.handle, 1, fields, listener)
+    found = asked(DESCRIBE_CLUSTER, cluster_descriptions.describe_cluster, 1, fields, listener)
     assert {(one.broker_id, one.host, one.port) for one in found.brokers} == brokers
 
 

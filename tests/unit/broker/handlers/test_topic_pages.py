@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_broker.handlers.k75_describe_topic_partitions import Cursor, Page, paged
+from millrace_broker.handlers.cluster_descriptions import Cursor, Page, paged
 
 TOPICS = [("a", 2), ("b", 0), ("c", 3)]
 

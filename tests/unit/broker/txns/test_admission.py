@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from millrace.errors import AnswerLostError, ErrorCode
-from millrace_broker.txns.metadata import Producer
-from millrace_broker.txns.verification import ASK_AGAIN, ClientSupport, TransactionalWrite
+from millrace_broker.txns.admission import ASK_AGAIN, ClientSupport, TransactionalWrite
+from millrace_broker.txns.state import Producer
 from millrace_support.transaction_home import EVENTS, PRODUCER
 from millrace_support.until import until
 

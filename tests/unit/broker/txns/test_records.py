@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from millrace.errors import CorruptRecordError
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.metadata import TransactionMetadata
 from millrace_broker.txns.records import read_key, read_value, transaction_record
-from millrace_broker.txns.state import COMPLETE, OPEN, TransactionState
+from millrace_broker.txns.state import COMPLETE, OPEN, TransactionMetadata, TransactionState
 
 # Of Apache Kafka 3.9 and 4.1: an id without a transaction, and one with two partitions of two topics.
 ONGOING = TransactionMetadata(

@@ -7,10 +7,9 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.marker_sender import MarkerToSend, write_markers
-from millrace_broker.txns.markers import Marker
-from millrace_broker.txns.metadata import Producer
-from millrace_broker.txns.partition_requests import Question, ask_about_partitions
+from millrace_broker.txns.admission import Question, ask_about_partitions
+from millrace_broker.txns.markers import Marker, MarkerToSend, write_markers
+from millrace_broker.txns.state import Producer
 from millrace_support.scripted_broker import ScriptedBroker, answer_frame, answer_versions
 
 UNKNOWN_CODE = 94  # INCONSISTENT_VOTER_SET, which Millrace has no use for

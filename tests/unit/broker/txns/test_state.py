@@ -6,10 +6,20 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.effects import Respond, Result
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer, TransactionMetadata
-from millrace_broker.txns.state import COMPLETE, DECIDED, IDLE, OPEN, TRANSITIONS, Event, TransactionState
-from millrace_broker.txns.transaction import End, InitProducer, Transaction
+from millrace_broker.txns.state import (
+    COMPLETE,
+    DECIDED,
+    EPOCH_BUMP_VERSION,
+    IDLE,
+    NO_CLIENT_VERSION,
+    OPEN,
+    TRANSITIONS,
+    Event,
+    Producer,
+    TransactionMetadata,
+    TransactionState,
+)
+from millrace_broker.txns.transaction import End, InitProducer, Respond, Result, Transaction
 
 NOW_MS, TIMEOUT_MS, FRESH_ID = 1_700_000_000_000, 60_000, 9
 PRODUCER = Producer(7, 3)

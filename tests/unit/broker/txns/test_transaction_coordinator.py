@@ -8,11 +8,10 @@ from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.metadata import Producer
-from millrace_broker.txns.overview import Filter, find_transaction, list_transactions
-from millrace_broker.txns.state import TransactionState
+from millrace_broker.txns.admission import ClientSupport, TransactionalWrite
+from millrace_broker.txns.state import Producer, TransactionState
 from millrace_broker.txns.transaction import InitProducer
-from millrace_broker.txns.verification import ClientSupport, TransactionalWrite
+from millrace_broker.txns.transaction_coordinator import Filter, find_transaction, list_transactions
 from millrace_support.transaction_home import EVENTS, MINUTE_MS, OFFSETS, STATES, Home
 
 SOURCE = TopicPartition("source", 0)

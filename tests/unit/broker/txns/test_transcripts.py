@@ -20,10 +20,19 @@ from itertools import count
 
 from millrace.errors import ErrorCode
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.effects import CompleteLater, Forget, Respond, StoreMetadata, WriteMarkers
-from millrace_broker.txns.metadata import NOBODY, Producer
 from millrace_broker.txns.records import read_key, read_value, transaction_record
-from millrace_broker.txns.transaction import End, InitProducer, Transaction, new_transaction
+from millrace_broker.txns.state import NOBODY, Producer
+from millrace_broker.txns.transaction import (
+    CompleteLater,
+    End,
+    Forget,
+    InitProducer,
+    Respond,
+    StoreMetadata,
+    Transaction,
+    WriteMarkers,
+    new_transaction,
+)
 from millrace_support import transcripts
 from millrace_support.transcripts import plays
 

@@ -5,8 +5,17 @@ import pytest
 from millrace.errors import ErrorCode
 from millrace_broker.groups.classic.classic_group import JOIN_TIMER, SYNC_TIMER, ClassicGroup, session_timer
 from millrace_broker.groups.classic.state import STEPS, Event, State, Step
-from millrace_broker.groups.events import Join, JoinProtocol, Leaving, Sync
-from millrace_broker.groups.group import CancelTimer, Committer, Respond, SetTimer, StoreRecords
+from millrace_broker.groups.group import (
+    CancelTimer,
+    Committer,
+    Join,
+    JoinProtocol,
+    Leaving,
+    Respond,
+    SetTimer,
+    StoreRecords,
+    Sync,
+)
 from millrace_broker.properties.group_config import GroupConfig
 
 NOW_MS = 1_700_000_000_000

@@ -19,8 +19,18 @@ from itertools import count
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.group import CancelTimer, Committer, Respond, SetTimer, StoreRecords
+from millrace_broker.groups.group import (
+    CancelTimer,
+    Committer,
+    Join,
+    JoinProtocol,
+    JoinResult,
+    Leaving,
+    Respond,
+    SetTimer,
+    StoreRecords,
+    Sync,
+)
 from millrace_broker.groups.records import read_group_value
 from millrace_broker.properties.group_config import GroupConfig
 from millrace_support import transcripts

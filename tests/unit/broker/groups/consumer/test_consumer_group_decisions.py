@@ -20,8 +20,7 @@ from millrace_broker.groups.consumer.decisions import (
 from millrace_broker.groups.consumer.events import Expired, Heartbeat, HeartbeatEvent, Leave, Refusal, Timer, TimerKind
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
-from millrace_broker.groups.group import Respond, SetTimer
+from millrace_broker.groups.group import Join, JoinProtocol, JoinResult, Respond, SetTimer
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(4)), {})

@@ -15,8 +15,7 @@ from millrace_broker.groups.consumer.classic_members import (
 )
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING
-from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving
-from millrace_broker.groups.group import Committer
+from millrace_broker.groups.group import Committer, Join, JoinProtocol, JoinResult, Leaving
 from millrace_broker.groups.records import CommittedOffset, OffsetKey
 from millrace_support.shard_of_groups import Broker, Ticket, classic_pair, indexes, subscription
 

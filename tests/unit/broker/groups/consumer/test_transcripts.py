@@ -30,11 +30,21 @@ from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatResponse, Refusal
 from millrace_broker.groups.consumer.member import NOTHING, assignment_of, by_topic
 from millrace_broker.groups.consumer.records import Kind, decode_key, decode_value
-from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.group import CancelTimer, Respond, SetTimer, StoreRecords, Succession
+from millrace_broker.groups.group import (
+    CancelTimer,
+    Join,
+    JoinProtocol,
+    JoinResult,
+    Leaving,
+    Respond,
+    SetTimer,
+    StoreRecords,
+    Succession,
+    Sync,
+)
+from millrace_broker.groups.group_coordinator import REPLAYERS
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.records import GROUP_KEY_VERSION, key_version, read_group_value
-from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_support import transcripts
 from millrace_support.transcripts import plays

@@ -1,4 +1,10 @@
-"""DescribeTopicPartitions, version 0 (KIP-966): topics by name, in pages.
+"""DescribeCluster and DescribeTopicPartitions: what newer clients ask instead of Metadata.
+
+    DescribeCluster          v0 to v2   KIP-700; v1  the type of endpoint that is asked (KIP-919): a broker, never a
+                                        controller    v2  fenced brokers: there are none
+    DescribeTopicPartitions  v0         KIP-966: topics by name, in pages
+
+Brokers without the listener by which the request came are left out. Of a page:
 
     topics     those that are named, or all, in the order of their names
     cursor     the topic and partition with which a page begins; the response has the cursor of the next page
@@ -20,17 +26,30 @@ from millrace.turns import each
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
+from millrace.wire.messages import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.handlers.api import Api, Guard, InTurns, Request, Services
-from millrace_broker.handlers.authorized_operations import authorized_operations
+from millrace_broker.handlers.api import (
+    NO_OPERATIONS,
+    Api,
+    Guard,
+    InTurns,
+    Reply,
+    Request,
+    Services,
+    authorized_operations,
+)
 from millrace_broker.handlers.partitions import told_leader
 from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
+    from millrace.wire.messages.describe_cluster import (
+        DescribeClusterBrokerFields,
+        DescribeClusterRequest,
+        DescribeClusterResponseFields,
+    )
     from millrace.wire.messages.describe_topic_partitions import (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponseFields,
@@ -38,8 +57,59 @@ if TYPE_CHECKING:
         DescribeTopicPartitionsResponseTopicFields,
     )
 
-GUARD = Guard(ApiKey.DESCRIBE_TOPIC_PARTITIONS, AclOperation.DESCRIBE, ResourceType.TOPIC)
-ALL_GUARD = GUARD._replace(is_silent=True)
+BROKERS, CONTROLLERS = 1, 2
+CLUSTER_GUARD = Guard(ApiKey.DESCRIBE_CLUSTER, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+TOPIC_GUARD = Guard(ApiKey.DESCRIBE_TOPIC_PARTITIONS, AclOperation.DESCRIBE, ResourceType.TOPIC)
+ALL_TOPICS_GUARD = TOPIC_GUARD._replace(is_silent=True)
+
+
+def describe_cluster(services: Services, request: Request) -> Reply:
+    """Describes the cluster: its id, its controller and its live brokers."""
+    message = DESCRIBE_CLUSTER.decode_request(request.version, request.body)
+    endpoint_type = message.endpoint_type
+    if endpoint_type == BROKERS:
+        fields = _cluster(services, request, message)
+    elif endpoint_type == CONTROLLERS:
+        fields = _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for, and this is a broker")
+    else:
+        fields = _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is not known")
+    return respond(services, DESCRIBE_CLUSTER, request.version, fields)
+
+
+def _cluster(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponseFields:
+    image = services.metadata.image
+    brokers: list[DescribeClusterBrokerFields] = [
+        {"broker_id": one, "host": at.host, "port": at.port, "rack": image.brokers[one].rack, "is_fenced": False}
+        for one, at in reachable(image, request.session.listener).items()
+    ]
+    return {
+        **_refused(ErrorCode.NONE, None),
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "brokers": brokers,
+        "cluster_authorized_operations": (
+            _operations(services, request) if message.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    }
+
+
+def _operations(services: Services, request: Request) -> int:
+    if CLUSTER_GUARD.permits(services, request.session):
+        return authorized_operations(services, request.session, ResourceType.CLUSTER)
+    return NO_OPERATIONS
+
+
+def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFields:
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "error_message": message,
+        "endpoint_type": BROKERS,
+        "cluster_id": "",
+        "controller_id": -1,
+        "brokers": (),
+        "cluster_authorized_operations": OPERATIONS_NOT_ASKED,
+    }
 
 
 class Cursor(NamedTuple):
@@ -59,7 +129,7 @@ class Page(NamedTuple):
     next: Cursor | None
 
 
-def handle(services: Services, request: Request) -> InTurns:
+def describe_topic_partitions(services: Services, request: Request) -> InTurns:
     """Describes one page of topics, which may be long."""
     message = DESCRIBE_TOPIC_PARTITIONS.decode_request(request.version, request.body)
     return InTurns(lambda: _page_of(services, request.without_body(), message))
@@ -76,14 +146,14 @@ def _page_of(services: Services, request: Request, message: DescribeTopicPartiti
         refused = [_missing(name, error.code, OPERATIONS_NOT_ASKED) for name in each(named)]
         fields: DescribeTopicPartitionsResponseFields = {"throttle_time": 0, "topics": refused}
     else:
-        guard = GUARD if named else ALL_GUARD
+        guard = TOPIC_GUARD if named else ALL_TOPICS_GUARD
         names = [name for name in each(asked) if guard.permits(services, request.session, name)]
         page = paged([(name, _count(image, name)) for name in each(names)], cursor, limit)
         reached = reachable(image, request.session.listener)
         topics = [_topic(services, request.session, image, reached, place) for place in each(page.topics)]
         permitted = frozenset(each(names))
         denied = [name for name in each(asked) if name not in permitted] if named else []
-        topics += [_missing(name, GUARD.error, OPERATIONS_NOT_ASKED) for name in each(denied)]
+        topics += [_missing(name, TOPIC_GUARD.error, OPERATIONS_NOT_ASKED) for name in each(denied)]
         fields = {"throttle_time": 0, "topics": topics}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
@@ -180,4 +250,12 @@ def _missing(name: str, code: ErrorCode, operations: int) -> DescribeTopicPartit
     }
 
 
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, VersionRange(0, 0), handle, guards=(GUARD, ALL_GUARD))
+APIS = (
+    Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 2), describe_cluster, guards=(CLUSTER_GUARD,)),
+    Api(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        VersionRange(0, 0),
+        describe_topic_partitions,
+        guards=(TOPIC_GUARD, ALL_TOPICS_GUARD),
+    ),
+)

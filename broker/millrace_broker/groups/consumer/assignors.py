@@ -1,4 +1,10 @@
-"""`uniform` gives equal shares, and lets each member keep as much of its partitions as that allows.
+"""Server-side assignors (KIP-848): `uniform`, the first and so the default, and `range`.
+
+`range` cuts each topic's partitions, in order, into one run per member that reads it, the first longer by one. The
+members have the same order for all topics, those with an instance id first. So topics of equal partition counts are cut
+at the same places: a member gets the same partition numbers of each, and can join their records.
+
+`uniform` gives equal shares, and lets each member keep as much of its partitions as that allows.
 
 Where all members read the same topics, shares differ by one at most, and the longer shares stay with the members that
 had most.
@@ -12,12 +18,61 @@ Harvey, Ladner, Lovász, Tamir, "Semi-matchings for bipartite graphs and load ba
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from uuid import UUID
 
 from millrace_broker.cluster.metadata_image import TopicIdPartition
-from millrace_broker.groups.consumer.assignors.spec import GroupSpec
 from millrace_broker.groups.consumer.member import Assignment, in_order
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """One member: its instance id, those of its topics that exist, and its part of the last target assignment."""
+
+    instance_id: str | None
+    topic_ids: frozenset[UUID]
+    current: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """All members, and the partition count of every topic that one of them reads."""
+
+    members: Mapping[str, MemberSpec]
+    partition_counts: Mapping[UUID, int]
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        """Yields every partition that has a reader, in order."""
+        for topic_id in sorted(self.partition_counts):
+            for partition in range(self.partition_counts[topic_id]):
+                yield TopicIdPartition(topic_id, partition)
+
+
+def assign_range(group: GroupSpec) -> dict[str, Assignment]:
+    """Returns the partitions of each member."""
+    in_order = sorted(group.members, key=lambda member_id: _place(member_id, group.members[member_id]))
+    given: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in in_order}
+    for topic_id, partition_count in group.partition_counts.items():
+        readers = [member_id for member_id in in_order if topic_id in group.members[member_id].topic_ids]
+        for member_id, run in zip(readers, _runs(partition_count, len(readers)), strict=True):
+            given[member_id] |= _partitions(topic_id, run)
+    return {member_id: frozenset(partitions) for member_id, partitions in given.items()}
+
+
+def _place(member_id: str, member: MemberSpec) -> tuple[bool, str]:
+    return (member.instance_id is None, member.instance_id or member_id)
+
+
+def _runs(partition_count: int, readers: int) -> list[range]:
+    shortest, longer_ones = divmod(partition_count, readers) if readers else (0, 0)
+    starts = [reader * shortest + min(reader, longer_ones) for reader in range(readers + 1)]
+    return [range(start, end) for start, end in pairwise(starts)]
+
+
+def _partitions(topic_id: UUID, run: range) -> set[TopicIdPartition]:
+    return {TopicIdPartition(topic_id, partition) for partition in run}
 
 
 def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
@@ -130,3 +185,7 @@ class _Balance:
     def _give(self, topic_id: UUID, partition: int, member_id: str) -> None:
         self._held[topic_id].setdefault(member_id, []).append(partition)
         self._load[member_id] += 1
+
+
+Assignor = Callable[[GroupSpec], dict[str, Assignment]]
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

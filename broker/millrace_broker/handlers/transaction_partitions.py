@@ -1,9 +1,13 @@
-"""AddPartitionsToTxn, versions 0 to 5: adds the partitions that a producer is going to write to (KIP-98).
+"""AddPartitionsToTxn and WriteTxnMarkers: the partitions of a transaction, and the markers that end it there (KIP-98).
 
-v0-v3  one transaction, from its client      v2  PRODUCER_FENCED      v3  flexible
-v4     many transactions, from brokers; verify only (KIP-890)         v5  TRANSACTION_ABORTABLE
+    AddPartitionsToTxn  v0 to v3   one transaction, from its client    v2  PRODUCER_FENCED    v3  flexible
+                        v4, v5     many transactions, from brokers; verify only (KIP-890)    v5  TRANSACTION_ABORTABLE
+    WriteTxnMarkers     v0, v1     in partitions that this broker leads
 
 Where one partition can't be added, none is: the others are answered OPERATION_NOT_ATTEMPTED. Any broker may lead them.
+
+A marker comes from the transaction's coordinator on another broker, or from an administrator who ends a hanging
+transaction (KIP-664). Markers of an older epoch of the producer or of its coordinator are refused.
 """
 
 from __future__ import annotations
@@ -18,13 +22,14 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
+from millrace.wire.messages import ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.effects import Result
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
+from millrace_broker.txns.markers import Marker
+from millrace_broker.txns.state import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
+from millrace_broker.txns.transaction import Result
 
 if TYPE_CHECKING:
     from millrace.wire.messages.add_partitions_to_txn import (
@@ -36,25 +41,33 @@ if TYPE_CHECKING:
         AddPartitionsToTxnTopicResultFields,
         AddPartitionsToTxnTransaction,
     )
+    from millrace.wire.messages.write_txn_markers import (
+        WritableTxnMarkerPartitionResultFields,
+        WritableTxnMarkerResultFields,
+        WritableTxnMarkerTopicResultFields,
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponseFields,
+    )
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_BATCHED_VERSION = 4
 Errors = Mapping[TopicPartition, ErrorCode]
-
-GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+ADD_GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 TOPIC_GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.WRITE, ResourceType.TOPIC)
-BROKER_GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+ADD_BROKER_GUARD = Guard(ApiKey.ADD_PARTITIONS_TO_TXN, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+WRITE_GUARD = Guard(ApiKey.WRITE_TXN_MARKERS, AclOperation.ALTER, ResourceType.CLUSTER, is_silent=True)
+WRITE_BROKER_GUARD = Guard(ApiKey.WRITE_TXN_MARKERS, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
-def handle(services: Services, request: Request) -> Reply:
+def add_partitions(services: Services, request: Request) -> Reply:
     """Adds the partitions to each transaction, or verifies that they are in it."""
     version = request.version
     message = ADD_PARTITIONS_TO_TXN.decode_request(version, request.body)
     if version >= FIRST_BATCHED_VERSION:
         return _take_brokers(services, request, message)
     keys = _keys(message.v3_and_below_topics)
-    if not GUARD.permits(services, request.session, message.v3_and_below_transactional_id):
-        return _respond_one(services, version, message, dict.fromkeys(keys, GUARD.error))
+    if not ADD_GUARD.permits(services, request.session, message.v3_and_below_transactional_id):
+        return _respond_one(services, version, message, dict.fromkeys(keys, ADD_GUARD.error))
     if missing := _missing(services, request, keys):
         return _respond_one(services, version, message, missing)
     producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
@@ -83,11 +96,11 @@ def _respond_one(services: Services, version: int, message: AddPartitionsToTxnRe
 
 
 def _take_brokers(services: Services, request: Request, message: AddPartitionsToTxnRequest) -> Reply:
-    if BROKER_GUARD.permits(services, request.session):
+    if ADD_BROKER_GUARD.permits(services, request.session):
         return later(_respond_all(services, request.without_body(), message))
     fields: AddPartitionsToTxnResponseFields = {
         "throttle_time": 0,
-        "error_code": BROKER_GUARD.error,
+        "error_code": ADD_BROKER_GUARD.error,
         "results_by_transaction": (),
     }
     return respond(services, ADD_PARTITIONS_TO_TXN, request.version, fields)
@@ -148,4 +161,63 @@ def _topics(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[A
     return [{"name": topic, "results_by_partition": partitions} for topic, partitions in each(results.items())]
 
 
-API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 5), handle, guards=(GUARD, TOPIC_GUARD, BROKER_GUARD))
+def write_markers(services: Services, request: Request) -> Reply:
+    """Writes all markers, and answers once the in-sync replicas have each of them."""
+    message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
+    permitted = WRITE_GUARD.permits(services, request.session) or WRITE_BROKER_GUARD.permits(services, request.session)
+    return later(_write(services, request.version, message, permitted=permitted))
+
+
+async def _write(services: Services, version: int, message: WriteTxnMarkersRequest, *, permitted: bool) -> Parts:
+    written: dict[int, dict[TopicPartition, asyncio.Future[ErrorCode]]] = {}
+    for one in each(message.markers):
+        marker = Marker(Producer(one.producer_id, one.producer_epoch), one.transaction_result, one.coordinator_epoch)
+        for topic in each(one.topics):
+            for index in each(topic.partition_indexes):
+                key = TopicPartition(topic.name, index)
+                writing = _written(services, key, marker) if permitted else _denied()
+                written.setdefault(one.producer_id, {})[key] = writing
+    markers = [
+        _result(producer_id, {key: await error for key, error in each(errors.items())})
+        for producer_id, errors in each(written.items())
+    ]
+    fields: WriteTxnMarkersResponseFields = {"markers": markers}
+    return respond(services, WRITE_TXN_MARKERS, version, fields)
+
+
+def _written(services: Services, key: TopicPartition, marker: Marker) -> asyncio.Future[ErrorCode]:
+    ticket: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def then(error: ErrorCode) -> None:
+        if not ticket.done():
+            ticket.set_result(error)
+
+    services.txns.markers.local.write(key, marker, then)
+    return ticket
+
+
+def _denied() -> asyncio.Future[ErrorCode]:
+    denied: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    denied.set_result(WRITE_BROKER_GUARD.error)
+    return denied
+
+
+def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResultFields:
+    topics: dict[str, list[WritableTxnMarkerPartitionResultFields]] = {}
+    for key, error in each(errors.items()):
+        topics.setdefault(key.topic, []).append({"partition_index": key.partition, "error_code": error})
+    named: list[WritableTxnMarkerTopicResultFields] = [
+        {"name": name, "partitions": partitions} for name, partitions in each(topics.items())
+    ]
+    return {"producer_id": producer_id, "topics": named}
+
+
+APIS = (
+    Api(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        VersionRange(0, 5),
+        add_partitions,
+        guards=(ADD_GUARD, TOPIC_GUARD, ADD_BROKER_GUARD),
+    ),
+    Api(ApiKey.WRITE_TXN_MARKERS, VersionRange(0, 1), write_markers, guards=(WRITE_GUARD, WRITE_BROKER_GUARD)),
+)
