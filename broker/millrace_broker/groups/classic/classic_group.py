@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace_broker.groups.classic.facts import GroupFacts, Member
-from millrace_broker.groups.classic.state import STEPS, Event, State, Step
+from millrace_broker.groups.classic.state import COMMITS_KEEP_SESSIONS, HEARTBEAT_ERRORS, STEPS, Event, State, Step
 from millrace_broker.groups.group import (
     UNKNOWN_MEMBER,
     CancelTimer,
@@ -78,7 +78,7 @@ class ClassicGroup(GroupFacts):
     def committed(self, committer: Committer, now_ms: int) -> Effects:  # noqa: ARG002
         """Starts the member's session from zero: a commit is a sign of life."""
         member = self.members.get(committer.member_id)
-        if member is None or STEPS[self.state, Event.COMMIT] is not Step.SESSION:
+        if member is None or self.state not in COMMITS_KEEP_SESSIONS:
             return []
         return [_session(member)]
 
@@ -394,8 +394,7 @@ class ClassicGroup(GroupFacts):
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
         """Handles Heartbeat."""
-        told = STEPS[self.state, Event.HEARTBEAT]
-        assert isinstance(told, ErrorCode)
+        told = HEARTBEAT_ERRORS[self.state]
         if self.state is State.DEAD:
             return told, []
         error = self.members.check(member_id, instance_id)

@@ -81,3 +81,11 @@ _ROWS: dict[Event, tuple[Step | ErrorCode, ...]] = {
 }
 STEPS = {(state, event): step for event, row in _ROWS.items() for state, step in zip(State, row, strict=True)}
 """What follows from an event in a state: a step, or the error code of the response."""
+
+# The two rows that are looked up most often, by state alone.
+HEARTBEAT_ERRORS = {
+    state: step for (state, event), step in STEPS.items() if isinstance(step, ErrorCode) and event is Event.HEARTBEAT
+}
+COMMITS_KEEP_SESSIONS = frozenset(
+    state for (state, event), step in STEPS.items() if (event, step) == (Event.COMMIT, Step.SESSION)
+)
