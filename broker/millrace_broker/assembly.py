@@ -37,7 +37,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
-from millrace_broker.quotas.sampled_rate import QuotaWindows
+from millrace_broker.quotas.measures import QuotaWindows
 from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
@@ -50,10 +50,9 @@ from millrace_broker.replication.replica_fetcher import FetchSettings, Following
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
-from millrace_broker.security.acls.audit_log import AuditLog
-from millrace_broker.security.acls.authorizer import Access, Authorizer
+from millrace_broker.security.acls.authorizer import Access, AuditLog, Authorizer
 from millrace_broker.security.authentication.credentials import Credentials
-from millrace_broker.security.tokens.credential import token_login
+from millrace_broker.security.tokens import token_login
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogManager, TopicPartition
 from millrace_broker.txns.admission import Admission, PartitionRequests, ask_about_partitions

@@ -27,13 +27,12 @@ from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
 from millrace.tracing import Tracing
 from millrace_broker.admin.chores import Chore, Chores, broker_chores
-from millrace_broker.admin.clock_steps import ClockSteps
 from millrace_broker.admin.health import Health, judge
-from millrace_broker.admin.loop_delay import LoopDelay
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.service import AdminService, Served
 from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.admin.vitals import Vitals
+from millrace_broker.admin.watches import broker_watches
 from millrace_broker.assembly import BrokerComponents, new_services
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.leader_epochs import raise_leader_epochs
@@ -50,7 +49,7 @@ from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
 from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.properties.token_config import TokenConfig
-from millrace_broker.security.acls.configured import configured_authorizer
+from millrace_broker.security.acls.acl_authorizer import configured_authorizer
 from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogConfig, LogManager, RecoveryReport, TopicPartition
@@ -136,7 +135,7 @@ class Broker:
                 self._bound,
             )
         )
-        watches: tuple[LoopDelay | ClockSteps, ...] = LoopDelay(loop_delays), ClockSteps(self._clock, clock_counts)
+        watches = broker_watches(self._clock, loop_delays, clock_counts)
         for watch in watches:
             self._closing.callback(watch.stop)
             watch.start()

@@ -20,7 +20,7 @@ from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.security.client_session import Principal
-from millrace_broker.security.tokens.token import TokenRequest
+from millrace_broker.security.tokens import TokenRequest
 from millrace_support.zookeeper_security import SecuredZooKeeper
 
 WAIT_S = 60

@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from millrace.config import MAX_INT
-from millrace_broker.quotas.sampled_rate import QuotaWindows, SampledRate
-from millrace_broker.quotas.token_bucket import TokenBucket
+from millrace_broker.quotas.measures import QuotaWindows, SampledRate, TokenBucket
 from millrace_support.java_programs import with_program
 
 JUDGE = Path(__file__).parent / "judges" / "Quotas.java"

@@ -19,9 +19,9 @@ from millrace.security.sasl.scram import (
 from millrace.security.sasl.scram_client import ScramClient
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
+from millrace_broker.security.authentication.authentication import new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials, user_entity
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
-from millrace_broker.security.authentication.mechanisms import new_mechanism
 from millrace_ops.users.stored_users import in_zookeeper
 from millrace_support.kafka_tools import PATIENT_PRODUCER, KafkaTools
 from millrace_support.sasl_brokers import MECHANISMS, SCRAM, client_jaas, sasl_broker

@@ -11,7 +11,7 @@ from millrace.client.groups import GroupOffset, Groups
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace_broker.admin.kafka_names.table import TABLE
+from millrace_broker.admin.kafka_names import TABLE
 
 RECORDS, COMMITTED = 7, 3
 PROPERTIES = {"offsets.topic.num.partitions": "1", "log.flush.interval.messages": "1"}

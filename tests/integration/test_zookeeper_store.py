@@ -22,7 +22,7 @@ from millrace.zk import codec, paths
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
-from millrace_broker.admin.adoption_request import MAX_PARTITIONS
+from millrace_broker.admin.requests import MAX_PARTITIONS
 from millrace_broker.cluster import zookeeper_store
 from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id

@@ -11,7 +11,7 @@
     POST /strays/producer-ids      has this broker give higher producer ids, before that
     …    /console/…                the console in the browser, which has a login of its own (`console`)
 
-A maintenance request may choose topics, and may be a dry run (`maintenance_request`); each answer also reports segment
+A maintenance request may choose topics, and may be a dry run (`requests`); each answer also reports segment
 by segment. One that makes no sense is answered 400, and 500 where the disk fails, both with a sentence (`error`).
 
 `guard` says which requests are answered: each change needs `Authorization: Bearer TOKEN`, and so does reading beyond
@@ -38,14 +38,13 @@ from millrace.clock import Clock
 from millrace.errors import InvalidRequestError, SetupError, StorageError, UnknownTopicError
 from millrace.extras import hidden
 from millrace_broker.admin.collectors.all_collectors import Collectors
-from millrace_broker.admin.collectors.families import Collector, Family
+from millrace_broker.admin.collectors.families import Collector, Family, exposition, in_slices
 from millrace_broker.admin.console.access import ROOT as CONSOLE
 from millrace_broker.admin.console.gateway import ConsoleGateway
-from millrace_broker.admin.exposition import exposition, in_slices
 from millrace_broker.admin.guard import Answered, Asked, Guard, Refused, judge
 from millrace_broker.admin.health import Health
-from millrace_broker.admin.kafka_names.renaming import KafkaNames
-from millrace_broker.admin.maintenance_request import Action, MaintenanceRequest, read_request, selected_topics
+from millrace_broker.admin.kafka_names import KafkaNames
+from millrace_broker.admin.requests import Action, MaintenanceRequest, read_request, selected_topics
 from millrace_broker.admin.stray_requests import Response, StrayRequests
 from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
 

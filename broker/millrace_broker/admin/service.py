@@ -16,11 +16,10 @@ from millrace.addresses import Address, is_loopback
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError
 from millrace.fs import FileSystem, write_file_durably
-from millrace_broker.admin.guard import Guard
+from millrace_broker.admin.guard import Guard, kept_token, token_file
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.stray_requests import StrayRequests
-from millrace_broker.admin.token import kept_token, token_file
 from millrace_broker.admin.vitals import Vitals
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics

@@ -1,7 +1,7 @@
 """Answers the requests about stray logs: which there are, and to make a topic of them again.
 
     GET  /strays?topic=weather    the stray logs of this broker, and what it knows of the cluster
-    POST /strays/producer-ids     gives no producer id below a number any more (`adoption_request`)
+    POST /strays/producer-ids     gives no producer id below a number any more (`requests`)
     POST /strays/adopt            reserves producer ids, and then adds a topic to the cluster's metadata
 
 The order keeps a crash harmless: reserved producer ids cost nothing, and the topic is added whole or not at all. An
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from millrace.errors import ClusterError, MillraceError, StorageError, TopicExistsError
 from millrace.uuids import encode_id
-from millrace_broker.admin.adoption_request import read_adoption, read_first_free_producer_id
+from millrace_broker.admin.requests import read_adoption, read_first_free_producer_id
 from millrace_broker.admin.stray_logs import OfflineLog, StrayLog, offline_logs, stray_logs
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.cluster.metadata_cache import MetadataCache

@@ -34,8 +34,7 @@ from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, Pa
 from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
-from millrace_broker.security.tokens.node import decode_token, encode_token
-from millrace_broker.security.tokens.token import DelegationToken
+from millrace_broker.security.tokens import DelegationToken, decode_token, encode_token
 from millrace_broker.storage import TopicPartition
 
 FILE = "metadata.json"

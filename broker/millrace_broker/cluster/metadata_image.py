@@ -13,7 +13,7 @@ from uuid import UUID
 from millrace.addresses import Endpoint, plaintext_endpoint
 from millrace.security.acls import Acls
 from millrace_broker.cluster.offered_features import ALL_FEATURES, OfferedFeatures
-from millrace_broker.security.tokens.token import DelegationToken
+from millrace_broker.security.tokens import DelegationToken
 
 ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
 

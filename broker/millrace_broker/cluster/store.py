@@ -12,7 +12,7 @@ from uuid import UUID
 
 from millrace.security.acls import Acl, ResourcePattern
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
-from millrace_broker.security.tokens.token import DelegationToken
+from millrace_broker.security.tokens import DelegationToken
 
 OnChange = Callable[[MetadataImage], None]
 

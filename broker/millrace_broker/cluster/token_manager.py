@@ -23,7 +23,7 @@ from millrace.uuids import encode_id
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.security.client_session import Principal
-from millrace_broker.security.tokens.token import (
+from millrace_broker.security.tokens import (
     DelegationToken,
     IssuedToken,
     Lifetimes,

@@ -50,7 +50,7 @@ from millrace_broker.cluster.zookeeper_acls import Change, ZooKeeperAcls
 from millrace_broker.cluster.zookeeper_configs import ZooKeeperConfigs
 from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
 from millrace_broker.cluster.zookeeper_tokens import ZooKeeperTokens
-from millrace_broker.security.tokens.token import DelegationToken
+from millrace_broker.security.tokens import DelegationToken
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from millrace.zk import paths
 from millrace.zk.operations import Create, Delete
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
-from millrace_broker.security.tokens.node import decode_token, encode_token
-from millrace_broker.security.tokens.token import DelegationToken
+from millrace_broker.security.tokens import DelegationToken, decode_token, encode_token
 
 logger = logging.getLogger(__name__)
 

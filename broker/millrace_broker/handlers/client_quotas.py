@@ -16,9 +16,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond
-from millrace_broker.quotas.alterations import Operation, altered
-from millrace_broker.quotas.entities import path_of
-from millrace_broker.quotas.filters import Component, EntityQuotas, check_filter, found
+from millrace_broker.quotas.entities import Component, EntityQuotas, Operation, altered, check_filter, found, path_of
 
 if TYPE_CHECKING:
     from millrace.wire.messages.alter_client_quotas import (

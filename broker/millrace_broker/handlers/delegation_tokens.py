@@ -31,7 +31,7 @@ from millrace.wire.messages import (
 from millrace_broker.handlers.api import UNGUARDED, Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ANONYMOUS, ClientSession, Principal
-from millrace_broker.security.tokens.token import DelegationToken, IssuedToken, TokenRequest
+from millrace_broker.security.tokens import DelegationToken, IssuedToken, TokenRequest
 
 if TYPE_CHECKING:
     from millrace.wire.messages.create_delegation_token import (

@@ -21,8 +21,15 @@ from millrace.wire.messages import ALTER_USER_SCRAM_CREDENTIALS, DESCRIBE_USER_S
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond
-from millrace_broker.security.authentication.credentials import user_entity, users_of
-from millrace_broker.security.authentication.scram_changes import Change, Deletion, Upsertion, altered, by_user
+from millrace_broker.security.authentication.credentials import (
+    Change,
+    Deletion,
+    Upsertion,
+    altered,
+    by_user,
+    user_entity,
+    users_of,
+)
 
 if TYPE_CHECKING:
     from millrace.wire.messages.alter_user_scram_credentials import (

@@ -1,17 +1,30 @@
-"""Writes the broker's log to a stream, as text or as JSON (`logging.format`)."""
+"""Writes the broker's log to a stream, as text or as JSON (`logging.format`), and leaves out what helps nobody.
+
+No client and no fault can fill the disk with one sentence. Lines are of one kind if they have the same logger, level
+and sentence, whatever names and numbers are in it. Within ten seconds a hundred lines of one kind are written. The last
+of them says that others are left out, and the first line of this kind after the ten seconds tells how many. Some
+loggers are exempt: they have a limit of their own, or none on purpose.
+
+Where a client sends something else than HTTP to an HTTP endpoint, the server would log an error with a traceback and
+the request, though only the client is at fault: one sentence takes its place.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TextIO
 
-from millrace_broker.log_lines.bad_requests import HTTP_SERVER, tell_plainly
-from millrace_broker.log_lines.repetition import RepetitionFilter
 from millrace_broker.log_lines.text import LineFormatter
 
 JSON = "json"
 REQUESTS, AUDIT = "millrace_broker.requests", "millrace_broker.authorizer"
 QUIET = {"kazoo": logging.WARNING}  # lines of a library below its level help only its authors
+HTTP_SERVER = "aiohttp.server"
+WINDOW_S = 10.0
+LINES_IN_WINDOW = 100
+MAX_KINDS = 1_000  # the oldest kind is forgotten for another one
 
 
 def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
@@ -34,3 +47,65 @@ def use_format(handler: logging.Handler, name: str) -> None:
     from millrace_broker.log_lines.json_lines import JsonLineFormatter  # noqa: PLC0415
 
     handler.setFormatter(JsonLineFormatter())
+
+
+def tell_plainly(record: logging.LogRecord) -> bool:
+    """Passes the records of HTTP_SERVER; makes a warning of an error that is the client's, and names its kind."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return True
+    from aiohttp.http_exceptions import BadHttpMessage  # noqa: PLC0415  # only who has the server logs for it
+
+    if isinstance(error, BadHttpMessage):
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        record.msg, record.args = "refusing a request of %s: %s", (*_peer(record), type(error).__name__)
+        record.exc_info = None
+    return True
+
+
+def _peer(record: logging.LogRecord) -> tuple[object, ...]:
+    return record.args if isinstance(record.args, tuple) else ()
+
+
+@dataclass(slots=True)
+class _Window:
+    """The lines of one kind since `began_s`."""
+
+    began_s: float
+    lines: int = 0
+
+
+class RepetitionFilter(logging.Filter):
+    """Passes lines that are not repeated too often; the time is that of the records."""
+
+    def __init__(self, unlimited: Collection[str] = ()) -> None:
+        """Takes the names of loggers whose lines are never left out."""
+        super().__init__()
+        self._unlimited = unlimited
+        self._windows: dict[tuple[str, int, str], _Window] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether a line is written; adds to it that lines like it are left out now, or how many were."""
+        if record.name in self._unlimited:
+            return True
+        kind = (record.name, record.levelno, str(record.msg))
+        window = self._windows.get(kind)
+        if window is None or not 0 <= record.created - window.began_s < WINDOW_S:
+            window = self._begin(kind, record)
+        window.lines += 1
+        if window.lines == LINES_IN_WINDOW:
+            _add(record, f"further lines like this are left out for {WINDOW_S:.0f} s")
+        return window.lines <= LINES_IN_WINDOW
+
+    def _begin(self, kind: tuple[str, int, str], record: logging.LogRecord) -> _Window:
+        former = self._windows.pop(kind, None)
+        if former is not None and (left_out := former.lines - LINES_IN_WINDOW) > 0:
+            _add(record, f"{left_out} lines like this were left out")
+        elif len(self._windows) >= MAX_KINDS:
+            del self._windows[next(iter(self._windows))]
+        window = self._windows[kind] = _Window(record.created)
+        return window
+
+
+def _add(record: logging.LogRecord, text: str) -> None:
+    record.msg, record.args = f"{record.getMessage()} ({text})", ()

@@ -29,12 +29,10 @@ from millrace.errors import (
 from millrace.times import SECOND_MS
 from millrace_broker.handlers.k18_api_versions import VERSIONS
 from millrace_broker.metrics import RequestMetrics
-from millrace_broker.security.authentication.authentication import Authentication, State
+from millrace_broker.security.authentication.authentication import Authentication, CheckToken, State, new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
-from millrace_broker.security.authentication.mechanisms import CheckToken, new_mechanism
-from millrace_broker.security.authenticator import Challenge
-from millrace_broker.security.client_session import ClientSession
+from millrace_broker.security.client_session import Challenge, ClientSession
 
 if TYPE_CHECKING:
     from millrace_broker.net.json_web_keys import JsonWebKeys

@@ -42,14 +42,13 @@ from millrace.wire.header import read_request_header
 from millrace_broker.handlers.api import Api, InTurns, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics, RequestTimes
 from millrace_broker.net.foreign_protocols import no_request
-from millrace_broker.net.gate import Gate
 from millrace_broker.net.long_requests import TURN_S, LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.send import Outgoing
 from millrace_broker.net.slot import LONG_BYTES, Slot, Waited, served, takes_long
 from millrace_broker.net.throttling import throttled
-from millrace_broker.security.client_session import ClientSession, Principal
+from millrace_broker.security.client_session import ClientSession, Gate, Principal
 
 logger = logging.getLogger(__name__)
 

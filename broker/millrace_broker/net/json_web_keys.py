@@ -15,7 +15,7 @@ import aiohttp
 import jwt
 
 from millrace.clock import Clock
-from millrace_broker.security.authentication.token_rules import TokenRules
+from millrace_broker.security.authentication.listener_security import TokenRules
 
 logger = logging.getLogger(__name__)
 

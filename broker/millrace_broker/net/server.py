@@ -33,7 +33,7 @@ from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.tls import RECEIVE_BYTES, TlsLayer
 from millrace_broker.properties.listeners import Listener
 from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates, Scopes
-from millrace_broker.quotas.sampled_rate import QuotaWindows
+from millrace_broker.quotas.measures import QuotaWindows
 
 if TYPE_CHECKING:
     from millrace_broker.net.tls_listener import TlsListener

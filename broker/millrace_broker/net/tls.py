@@ -27,8 +27,7 @@ from typing import Any, Protocol, cast
 
 from millrace.errors import TlsError
 from millrace_broker.metrics import RequestMetrics
-from millrace_broker.net.foreign_protocols import no_handshake
-from millrace_broker.net.tls_failures import failure
+from millrace_broker.net.foreign_protocols import failure, no_handshake
 from millrace_broker.security.client_session import Principal
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,9 @@ from millrace.security.protocols import SecurityProtocol
 from millrace.security.stores import files_of
 from millrace.security.tls import server_context
 from millrace_broker.properties.listeners import Listener, own_properties
+from millrace_broker.security.certificate_names import PROPERTY as MAPPING_RULES
+from millrace_broker.security.certificate_names import mapped, parse_rules, subject_of
 from millrace_broker.security.client_session import ANONYMOUS, USER, Principal
-from millrace_broker.security.distinguished_name import subject_of
-from millrace_broker.security.principal_mapping import PROPERTY as MAPPING_RULES
-from millrace_broker.security.principal_mapping import mapped, parse_rules
 
 
 class FileStamp(NamedTuple):

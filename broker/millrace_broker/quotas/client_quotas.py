@@ -14,11 +14,8 @@ from dataclasses import dataclass
 
 from millrace.errors import ThrottlingQuotaExceededError
 from millrace_broker.metrics import QuotaCounts
-from millrace_broker.quotas.kinds import QuotaKind
-from millrace_broker.quotas.limits import Client, Configs, QuotaLimits
-from millrace_broker.quotas.sampled_rate import DEFAULT_WINDOWS, QuotaWindows, SampledRate
-from millrace_broker.quotas.sensors import Sensors
-from millrace_broker.quotas.token_bucket import TokenBucket
+from millrace_broker.quotas.limits import Client, Configs, QuotaKind, QuotaLimits
+from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows, SampledRate, Sensors, TokenBucket
 
 PERCENT = 100
 RATES = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST)

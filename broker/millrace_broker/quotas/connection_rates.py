@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millrace_broker.quotas.sampled_rate import DEFAULT_WINDOWS, QuotaWindows, SampledRate
-from millrace_broker.quotas.sensors import Sensors
+from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows, SampledRate, Sensors
 
 BROKER = ""  # no listener has this name
 

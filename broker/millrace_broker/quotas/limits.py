@@ -1,4 +1,10 @@
-"""Finds the quota of a client among Kafka's eight levels, in the properties that the cluster keeps.
+"""The properties that are quotas, as Apache Kafka's QuotaConfigs has them, and which of a client's eight levels counts.
+
+    producer_byte_rate          long      bytes per second that are produced
+    consumer_byte_rate          long      bytes per second that are fetched
+    request_percentage          double    time of the event loop; 100 is all of it
+    controller_mutation_rate    double    partitions per second that are created and deleted
+    connection_creation_rate    int       connections per second from one address
 
     users/U/clients/C                   the client of the user                   is measured by itself
     users/U/clients/<default>           any client of the user                   each client by itself
@@ -17,10 +23,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import NamedTuple
 
+from millrace.config import MAX_INT, MAX_LONG
 from millrace.zk.entity_names import DEFAULT, encode_name
-from millrace_broker.quotas.kinds import CONNECTION_CREATION_RATE, QuotaKind, parse_quota
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +35,45 @@ MAX_CACHED = 10_000
 ADDRESSES = "ips/"
 
 Configs = Mapping[str, Mapping[str, str]]
+
+
+class QuotaKind(Enum):
+    """What a quota of users and clients limits, by the property that sets it."""
+
+    PRODUCE = "producer_byte_rate"
+    FETCH = "consumer_byte_rate"
+    REQUEST = "request_percentage"
+    CONTROLLER_MUTATION = "controller_mutation_rate"
+
+
+class QuotaType(NamedTuple):
+    """The type of a property's value: whole numbers have a greatest one."""
+
+    name: str
+    maximum: int | None = None
+
+
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+DOUBLE = QuotaType("DOUBLE")
+LONG = QuotaType("LONG", MAX_LONG)
+INT = QuotaType("INT", MAX_INT)
+
+CLIENT_QUOTAS = {
+    QuotaKind.PRODUCE.value: LONG,
+    QuotaKind.FETCH.value: LONG,
+    QuotaKind.REQUEST.value: DOUBLE,
+    QuotaKind.CONTROLLER_MUTATION.value: DOUBLE,
+}
+ADDRESS_QUOTAS = {CONNECTION_CREATION_RATE: INT}
+
+
+def parse_quota(text: str) -> float | None:
+    """Returns the value of a stored property; None where it is no number of 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value >= 0 else None
 
 
 class Client(NamedTuple):

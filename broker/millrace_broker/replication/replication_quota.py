@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from millrace.clock import Clock
 from millrace.config import MAX_LONG
-from millrace_broker.quotas.sampled_rate import DEFAULT_WINDOWS, QuotaWindows
+from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows
 
 ALL_REPLICAS = "*"
 

@@ -1,13 +1,57 @@
-"""Who is at the other end of a connection, by which its requests are authorized and its quotas are found."""
+"""Who is at the other end of a connection, by which its requests are authorized and its quotas are found.
+
+`Gate` holds back the requests of a connection until somebody has authenticated, and `Authenticator` is what handlers
+ask of it meanwhile.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from millrace_broker.security.authenticator import Authenticator
+from typing import NamedTuple, Protocol
 
 USER = "User"
+
+
+class Gate(Protocol):
+    """The gate of one connection."""
+
+    def admits(self, frame: memoryview) -> bool:
+        """Returns whether a frame is a request to handle; answers others itself. A WireError ends the connection."""
+        ...
+
+    def close(self) -> None:
+        """Waits no longer for anybody, as the connection has ended."""
+        ...
+
+
+class Challenge(NamedTuple):
+    """The answer to a token. `session_lifetime_ms` is 0 before the last one, and where the session is endless."""
+
+    token: bytes
+    session_lifetime_ms: int
+
+
+class Authenticator(Protocol):
+    """One connection of a listener that asks for SASL."""
+
+    mechanisms: Sequence[str]
+    failure_delay_ms: int
+
+    def handshake(self, version: int, mechanism: str) -> None:
+        """Takes the mechanism that a client chooses.
+
+        Raises IllegalSaslStateError where it may not authenticate now, UnsupportedSaslMechanismError where it is not
+        offered.
+        """
+        ...
+
+    def authenticate(self, token: bytes) -> Challenge:
+        """Takes a token.
+
+        Raises SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come.
+        """
+        ...
 
 
 class Principal(NamedTuple):

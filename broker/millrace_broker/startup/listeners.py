@@ -216,11 +216,11 @@ def _check_certificates(listener: Listener, given: Mapping[str, Given]) -> None:
     """Raises InvalidConfigError where what secures a listener can't be used, before anything else is started."""
     # A broker without TLS is spared the time and memory of what reads certificates.
     from millrace.security.tls import server_context  # noqa: PLC0415
-    from millrace_broker.security import principal_mapping  # noqa: PLC0415
+    from millrace_broker.security import certificate_names  # noqa: PLC0415
 
     try:
         server_context(listener.properties)
-        principal_mapping.parse_rules(listener.properties.get(principal_mapping.PROPERTY, "DEFAULT"))
+        certificate_names.parse_rules(listener.properties.get(certificate_names.PROPERTY, "DEFAULT"))
     except InvalidConfigError as error:
         place = _place_of(str(error), listener, given)
         raise InvalidConfigError(f"{place}listener {listener.name}: {error}") from None

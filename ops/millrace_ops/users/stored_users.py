@@ -26,8 +26,7 @@ from millrace.zk.operations import Create, SetData
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.local_store import FILE, LocalStore
-from millrace_broker.security.authentication.credentials import user_entity, users_of
-from millrace_broker.security.authentication.scram_changes import Deletion, Upsertion, altered
+from millrace_broker.security.authentication.credentials import Deletion, Upsertion, altered, user_entity, users_of
 from millrace_broker.storage.filenames import LOCK, META_PROPERTIES
 
 USERS = "/config/users"

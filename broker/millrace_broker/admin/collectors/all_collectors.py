@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from millrace_broker.admin.collectors.coordinators import FetchSessionCollector, GroupCollector, TransactionCollector
+from millrace_broker.admin.collectors.coordinators import (
+    FetchSessionCollector,
+    GroupCollector,
+    LagCollector,
+    TransactionCollector,
+)
 from millrace_broker.admin.collectors.families import Collector
-from millrace_broker.admin.collectors.lag import LagCollector
 from millrace_broker.admin.collectors.machine import Machine, MachineCollector
-from millrace_broker.admin.collectors.partitions import PartitionCollector
-from millrace_broker.admin.collectors.replicas import ControllerCollector, ReplicaCollector
+from millrace_broker.admin.collectors.replicas import (
+    ControllerCollector,
+    PartitionCollector,
+    ReplicaCollector,
+    TimestampCollector,
+)
 from millrace_broker.admin.collectors.requests import QuotaCollector, RequestCollector
-from millrace_broker.admin.collectors.timestamps import TimestampCollector
 from millrace_broker.admin.collectors.topics import TopicCollector
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics

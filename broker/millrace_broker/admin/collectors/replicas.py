@@ -1,18 +1,30 @@
-"""The metrics of replicas and of the controller.
+"""The metrics of replicas, of the logs that this broker leads, and of the controller.
 
 The names are those of Apache Kafka's metrics, as docs/metrics.md lists them.
+
+Logs that have records from the future, as the broker's clock sees it, are told of: retention by time keeps a segment
+until its newest record is old, so one record of next year keeps its segment for a year. The logs are looked at when
+somebody asks, so that appends pay nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
-from millrace_broker.admin.collectors.families import Family, counter, gauge
+from millrace.clock import Clock
+from millrace_broker.admin.collectors.families import Family, LargeFamily, counter, gauge, gauges
+from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
     from millrace_broker.controller.controller import Controller  # it needs ZooKeeper's client
+
+Value = Callable[[Partition], int]
+LEAST_AHEAD_MS = 60_000  # clocks of producers differ
+MAX_LOGS = 100
+LOGS_AT_ONCE = 200
 
 
 class ReplicaCollector:
@@ -69,3 +81,59 @@ class ControllerCollector:
         text = "Leaders that may lack acknowledged records."
         yield counter("unclean_leader_elections", text, elections.unclean)
         yield counter("leader_election_seconds", "Time that these elections took.", elections.seconds)
+
+
+def _unstable(partition: Partition) -> int:
+    high_watermark = partition.high_watermark
+    return high_watermark - partition.log.producers.first_unstable_offset(high_watermark)
+
+
+LOG_GAUGES: tuple[tuple[str, str, Value], ...] = (
+    ("log_start_offset", "First offset in the log.", lambda one: one.log.log_start_offset),
+    ("log_end_offset", "Offset after the last in the log.", lambda one: one.log.log_end_offset),
+    ("log_size_bytes", "Bytes in the log.", lambda one: one.log.size_bytes),
+    ("last_stable_offset_lag", "Offsets that wait for open transactions to end.", _unstable),
+)
+
+
+class PartitionCollector:
+    """The logs of led partitions, in gauges that have the topic and the partition as labels."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterable[Family]:
+        """Yields all families."""
+        led = tuple(self._replicas.partitions.values())
+        for name, text, value in LOG_GAUGES:
+            yield LargeFamily(f"millrace_{name}", text, "gauge", _rows(led, value))
+
+
+def _rows(led: Iterable[Partition], value: Value) -> Iterator[str]:
+    for one in led:
+        topic, index = one.log.topic_partition
+        yield f'{{partition="{index}",topic="{topic}"}} {value(one)}'  # the name of a topic has nothing to escape
+
+
+class TimestampCollector:
+    """The led logs whose newest timestamp is more than a minute ahead of the clock, those furthest ahead."""
+
+    def __init__(self, replicas: ReplicaManager, clock: Clock) -> None:
+        self._replicas = replicas
+        self._clock = clock
+
+    def collect(self) -> Iterable[Family | None]:
+        """Yields the family, and before that None after each portion of the logs."""
+        now_ms = self._clock.now_ms()
+        ahead_ms: dict[tuple[str, ...], int] = {}
+        for number, one in enumerate(tuple(self._replicas.partitions.values()), 1):
+            newest_ms = one.log.newest_timestamp_ms()
+            if newest_ms - now_ms > LEAST_AHEAD_MS:
+                topic, index = one.log.topic_partition
+                ahead_ms[topic, str(index)] = newest_ms - now_ms
+            if number % LOGS_AT_ONCE == 0:
+                yield None
+        furthest = nlargest(MAX_LOGS, ahead_ms, key=ahead_ms.__getitem__)
+        text = "By how much a log's newest timestamp is ahead of the machine's clock."
+        told = {labels: ahead_ms[labels] / 1000 for labels in furthest}
+        yield gauges("log_timestamp_ahead_seconds", text, ["topic", "partition"], told)

@@ -1,4 +1,15 @@
-"""Decides by access control lists, as Apache Kafka's AclAuthorizer does.
+"""Decides by access control lists, as Apache Kafka's AclAuthorizer does, or by the operator's own authorizer.
+
+    authorizer.class.name                                         the authorizer
+    (empty)                                                       none: everyone may do everything
+    kafka.security.authorizer.AclAuthorizer, or                   `AclAuthorizer`, with super.users and
+    org.apache.kafka.metadata.authorizer.StandardAuthorizer       allow.everyone.if.no.acl.found
+    MODULE:CLASS                                                  that class of Python, made with all properties
+
+Any other value, and a property that only an authorizer obeys where there is none, stops the start: the broker would be
+open although its operator believes it closed.
+
+`AclAuthorizer` decides:
 
     the principal is in super.users              allowed
     no entry at all on the resource              as allow.everyone.if.no.acl.found says
@@ -8,24 +19,43 @@
 
 An entry that allows READ, WRITE, DELETE or ALTER allows DESCRIBE too, and one that allows ALTER_CONFIGS allows
 DESCRIBE_CONFIGS. An entry that denies denies only what it names. Decisions are kept until the lists change.
+
+Which entries count for the name `orders` (all three together, in no order):
+
+    literal  orders        the resource itself
+    literal  *             every resource of the type
+    prefixed o, ord, …     looked up by each length that a prefix of the type has
+
+An entry is looked for by its value among those of a resource: for a principal and `User:*`, for a host and `*`, for an
+operation and ALL. So the number of entries of a resource does not matter. The index of the lists is made as a whole
+after each change and is never changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from importlib import import_module
+from itertools import product
 
 from millrace.errors import InvalidConfigError
 from millrace.security.acls import (
+    EVERY_HOST,
+    EVERYONE,
     WILDCARD,
+    Acl,
     AclOperation,
     Acls,
     PatternType,
     PermissionType,
+    ResourcePattern,
     ResourceType,
 )
-from millrace_broker.security.acls.acl_index import AclIndex, matching
+from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.security.acls.authorizer import Authorizer, PluggableAuthorizer
 from millrace_broker.security.client_session import ClientSession, Principal
 
+NO_ENTRIES: frozenset[Acl] = frozenset()
 MAX_KEPT_DECISIONS = 10_000
 ALLOWING = {
     AclOperation.DESCRIBE: (
@@ -39,6 +69,53 @@ ALLOWING = {
 }
 
 Decision = tuple[Principal, str, AclOperation, ResourceType, str]
+NAME = "authorizer.class.name"
+ACLS = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+NEEDS = ("authorize", "authorize_by_resource_type", "take")
+
+
+class AclIndex:
+    """Finds the entries that decide about a resource, and the resources on which there is an entry."""
+
+    def __init__(self, acls: Acls) -> None:
+        self._acls = acls
+        lengths: defaultdict[ResourceType, set[int]] = defaultdict(set)
+        names: defaultdict[tuple[ResourceType, PatternType], defaultdict[Acl, set[str]]]
+        names = defaultdict(lambda: defaultdict(set))
+        for (resource_type, name, pattern_type), entries in acls.items():
+            if pattern_type is PatternType.PREFIXED:
+                lengths[resource_type].add(len(name))
+            for acl in entries:
+                names[resource_type, pattern_type][acl].add(name)
+        self._prefix_lengths: Mapping[ResourceType, list[int]] = {kind: sorted(each) for kind, each in lengths.items()}
+        self._names: Mapping[tuple[ResourceType, PatternType], Mapping[Acl, set[str]]] = dict(names)
+
+    def entries_on(self, resource_type: ResourceType, name: str) -> list[frozenset[Acl]]:
+        """Returns the entries of each resource that a literal name belongs to; an empty list where there are none."""
+        patterns = [ResourcePattern(resource_type, name), ResourcePattern(resource_type, WILDCARD)]
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length > len(name):
+                break
+            patterns.append(ResourcePattern(resource_type, name[:length], PatternType.PREFIXED))
+        return [entries for one in patterns if (entries := self._acls.get(one, NO_ENTRIES))]
+
+    def names_with(
+        self, resource_type: ResourceType, pattern_type: PatternType, wanted: Iterable[Acl]
+    ) -> frozenset[str]:
+        """Returns the names of the resources that have one of the entries."""
+        by_acl = self._names.get((resource_type, pattern_type), {})
+        return frozenset(name for acl in wanted for name in by_acl.get(acl, ()))
+
+
+def matching(
+    principal: str, host: str, operations: Collection[AclOperation], permission: PermissionType
+) -> Iterator[Acl]:
+    """Yields the entries that are about a principal, its host and one of the operations."""
+    for named in product((principal, EVERYONE), (host, EVERY_HOST), (*operations, AclOperation.ALL)):
+        yield Acl(*named, permission)
 
 
 class AclAuthorizer:
@@ -136,3 +213,32 @@ def _principal(text: str) -> Principal:
     if not colon or not kind or not name:
         raise InvalidConfigError(f"super.users={text}: expected principals such as User:alice, with ; between them")
     return Principal(kind, name)
+
+
+def configured_authorizer(config: BrokerConfig, properties: Mapping[str, str]) -> Authorizer | None:
+    """Returns the authorizer; None for a broker without access control. Raises InvalidConfigError."""
+    name = config.authorizer_class_name.strip()
+    if name in ACLS:
+        return AclAuthorizer(super_users(config.super_users), allows_if_no_acl=config.allow_everyone_if_no_acl_found)
+    if name:
+        return _own(name, properties)
+    closes = "allow.everyone.if.no.acl.found" in properties and not config.allow_everyone_if_no_acl_found
+    if config.super_users.strip() or closes:
+        given = "super.users" if config.super_users.strip() else "allow.everyone.if.no.acl.found"
+        raise InvalidConfigError(f"{given}={properties[given]}: Invalid value, {NAME} names no authorizer to obey it")
+    return None
+
+
+def _own(name: str, properties: Mapping[str, str]) -> Authorizer:
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise InvalidConfigError(f"{NAME}={name}: Invalid value, expected {ACLS[0]}, {ACLS[1]} or MODULE:CLASS")
+    try:
+        authorizer_class: PluggableAuthorizer = getattr(import_module(module), attribute)
+        authorizer = authorizer_class(properties)
+    except Exception as error:  # whatever the operator's own class raises
+        raise InvalidConfigError(f"{NAME}={name}: Invalid value, it can't be made: {error!r}") from error
+    missing = [one for one in NEEDS if not callable(getattr(authorizer, one, None))]
+    if missing:
+        raise InvalidConfigError(f"{NAME}={name}: Invalid value, it has no {', '.join(missing)}")
+    return authorizer

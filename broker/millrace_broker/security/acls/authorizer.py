@@ -1,17 +1,91 @@
-"""The interface of an authorizer, which says who may do what, and the access that handlers ask for.
+"""The interface of an authorizer, which says who may do what, the access that handlers ask for, and the audit log.
 
 `authorizer.class.name` names one: Kafka's names stand for `AclAuthorizer`, `module:Class` for another class, which is
 made with the broker's properties. An authorizer is asked on the event loop for every request, so it answers at once.
+
+The audit log says who was allowed or denied what, in the manner of Kafka's `kafka.authorizer.logger`:
+
+    logger    millrace_broker.authorizer
+    denied    INFO
+    allowed   DEBUG
+
+A client can repeat a request that is denied as fast as it likes. So a line is written once in ten seconds, of at most a
+thousand different ones; how many were left out is told when the next ten seconds begin. What clients name is written
+without control characters, and not beyond 256 characters, so no client can forge a line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from millrace.security.acls import AclOperation, Acls, ResourceType
-from millrace_broker.security.acls.audit_log import AuditLog
+from millrace_broker.log_lines.output import AUDIT
 from millrace_broker.security.client_session import ClientSession
+
+logger = logging.getLogger(AUDIT)
+
+WINDOW_MS = 10_000
+MAX_LINES = 1_000
+MAX_CHARACTERS = 256
+
+
+class AuditLog:
+    """Writes decisions; `now_ms` tells the time."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._began_ms = now_ms()
+        self._written: set[str] = set()
+        self._left_out = 0
+
+    @property
+    def tells_allowed(self) -> bool:
+        """Whether allowed operations are logged, too."""
+        return logger.isEnabledFor(logging.DEBUG)
+
+    def note(
+        self,
+        session: ClientSession,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        request: str,
+        *,
+        permitted: bool,
+    ) -> None:
+        """Writes a decision, unless the same line has been written lately."""
+        self._begin_again()
+        line = (
+            f"Principal = {_shown(str(session.principal))} is {'Allowed' if permitted else 'Denied'} "
+            f"Operation = {operation.pascal} from host = {_shown(session.host)} "
+            f"on resource = {resource_type.pascal}:LITERAL:{_shown(name)} for request = {_pascal(request)}"
+        )
+        if line in self._written or len(self._written) >= MAX_LINES:
+            self._left_out += 1
+            return
+        self._written.add(line)
+        logger.log(logging.DEBUG if permitted else logging.INFO, "%s", line)
+
+    def _begin_again(self) -> None:
+        now = self._now_ms()
+        if now - self._began_ms < WINDOW_MS:
+            return
+        if self._left_out:
+            logger.info("%d more decisions, most of them the same, were left out", self._left_out)
+        self._began_ms, self._left_out = now, 0
+        self._written.clear()
+
+
+def _pascal(name: str) -> str:
+    """Returns the name of an API as Kafka's log has it: `LIST_OFFSETS` is ListOffsets."""
+    return name.title().replace("_", "")
+
+
+def _shown(text: str) -> str:
+    shown = "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text[:MAX_CHARACTERS])
+    return shown if len(text) <= MAX_CHARACTERS else f"{shown}…"
 
 
 class Authorizer(Protocol):

@@ -22,14 +22,19 @@ from enum import Enum, auto
 
 from millrace.clock import Clock
 from millrace.errors import IllegalSaslStateError, SaslAuthenticationError, UnsupportedSaslMechanismError
+from millrace.security.sasl.names import OAUTHBEARER, PLAIN
+from millrace.security.sasl.oauthbearer import OAuthBearerServer
+from millrace.security.sasl.plain import PlainServer
+from millrace.security.sasl.scram_server import Known, ScramServer
 from millrace.security.sasl.server_mechanism import Authenticated, ServerMechanism
 from millrace.wire.api import ApiKey, VersionRange
+from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
-from millrace_broker.security.authenticator import Challenge
-from millrace_broker.security.client_session import USER, Principal
+from millrace_broker.security.client_session import USER, Challenge, Principal
 
 FIRST_VERSION_WITH_HEADERS = 1  # of SaslHandshake: what follows are requests, and not bare tokens
 REAUTHENTICATION_INTERVAL_MS = 1_000
+CheckToken = Callable[[str], Authenticated]
 
 
 class State(Enum):
@@ -156,3 +161,20 @@ class Authentication:
     def _check_same_user(self, authenticated: Authenticated) -> None:
         if self.authenticated is not None and authenticated.user != self.authenticated.user:
             raise SaslAuthenticationError("a session can't go on as another user")
+
+
+def new_mechanism(
+    name: str, security: ListenerSecurity, credentials: Credentials, check_token: CheckToken | None
+) -> ServerMechanism:
+    """Returns a mechanism that the listener offers; `check_token` is needed for OAUTHBEARER."""
+    if name == PLAIN:
+        return PlainServer(security.passwords)
+    if name == OAUTHBEARER and check_token is not None:
+        return OAuthBearerServer(check_token)
+    if name not in security.mechanisms:
+        raise UnsupportedSaslMechanismError(f"this listener does not offer the mechanism {name!r}")
+
+    def lookup(user: str, is_by_token: bool) -> Known:
+        return credentials.find(name, user, is_by_token=is_by_token)
+
+    return ScramServer(name, lookup)

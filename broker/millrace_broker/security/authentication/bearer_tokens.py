@@ -16,7 +16,7 @@ from millrace.clock import Clock
 from millrace.errors import SaslAuthenticationError
 from millrace.security.sasl.server_mechanism import Authenticated
 from millrace.times import SECOND_MS
-from millrace_broker.security.authentication.token_rules import TokenRules
+from millrace_broker.security.authentication.listener_security import TokenRules
 
 if TYPE_CHECKING:
     from jwt.types import Options

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from millrace_broker.admin.own_timers import OwnTimer, is_own_turn
+from millrace_broker.admin.maintenance import OwnTimer, is_own_turn
 from millrace_support.clock import ManualClock
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace.fs import OsFileSystem
-from millrace_broker.admin.token import kept_token, token_file
+from millrace_broker.admin.guard import kept_token, token_file
 
 
 def test_it_is_made_once_and_only_its_owner_can_read_it(tmp_path):

@@ -5,7 +5,7 @@ import logging
 import pytest
 from aiohttp import http_exceptions
 
-from millrace_broker.log_lines.bad_requests import tell_plainly
+from millrace_broker.log_lines.output import tell_plainly
 from millrace_broker.log_lines.text import LineFormatter
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from millrace_broker.log_lines.repetition import LINES_IN_WINDOW, MAX_KINDS, WINDOW_S, RepetitionFilter
+from millrace_broker.log_lines.output import LINES_IN_WINDOW, MAX_KINDS, WINDOW_S, RepetitionFilter
 
 
 @pytest.fixture

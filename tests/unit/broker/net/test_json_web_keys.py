@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from millrace_broker.net.json_web_keys import UNKNOWN_KEY_INTERVAL_S, JsonWebKeys
-from millrace_broker.security.authentication.token_rules import TokenRules
+from millrace_broker.security.authentication.listener_security import TokenRules
 from millrace_support.clock import ManualClock
 from millrace_support.token_server import TokenServer
 from millrace_support.until import until

@@ -5,7 +5,7 @@ import pytest
 from millrace.errors import ThrottlingQuotaExceededError
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.quotas.limits import Client
-from millrace_broker.quotas.sampled_rate import QuotaWindows
+from millrace_broker.quotas.measures import QuotaWindows
 
 APP, OTHER = Client("alice", "app"), Client("alice", "other")
 

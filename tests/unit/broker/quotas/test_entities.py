@@ -3,9 +3,20 @@
 import pytest
 
 from millrace.errors import InvalidRequestError, UnsupportedVersionError
-from millrace_broker.quotas.alterations import Operation, altered, java_double
-from millrace_broker.quotas.entities import entity_at, path_of
-from millrace_broker.quotas.filters import ANY, DEFAULT, EXACT, Component, EntityQuotas, check_filter, found
+from millrace_broker.quotas.entities import (
+    ANY,
+    DEFAULT_ONE,
+    EXACT,
+    Component,
+    EntityQuotas,
+    Operation,
+    altered,
+    check_filter,
+    entity_at,
+    found,
+    java_double,
+    path_of,
+)
 
 PATHS = {
     "users/alice": {"user": "alice"},
@@ -110,10 +121,10 @@ def test_the_empty_filter_finds_everything_or_nothing():
 def test_a_component_finds_names():
     assert paths(Component("user", EXACT, "alice")) == ["users/alice", "users/alice/clients/app"]
     assert paths(Component("user", EXACT, "alice"), strict=True) == ["users/alice"]
-    assert paths(Component("user", DEFAULT, None), strict=True) == ["users/<default>"]
+    assert paths(Component("user", DEFAULT_ONE, None), strict=True) == ["users/<default>"]
     assert paths(Component("user", ANY, None), strict=True) == ["users/alice", "users/<default>", "users/a%2Fb%20%2A"]
     assert paths(Component("client-id", ANY, None), strict=True) == ["clients/app", "clients/<default>"]
-    both = Component("user", ANY, None), Component("client-id", DEFAULT, None)
+    both = Component("user", ANY, None), Component("client-id", DEFAULT_ONE, None)
     assert paths(*both) == paths(*both, strict=True) == ["users/<default>/clients/<default>"]
     assert paths(Component("ip", ANY, None)) == ["ips/::1", "ips/<default>"]
     assert paths(Component("ip", EXACT, "::1"), strict=True) == ["ips/::1"]
@@ -121,7 +132,7 @@ def test_a_component_finds_names():
 
 
 def test_values_are_numbers():
-    assert list(found(CONFIGS, [Component("ip", DEFAULT, None)], is_strict=False)) == [
+    assert list(found(CONFIGS, [Component("ip", DEFAULT_ONE, None)], is_strict=False)) == [
         EntityQuotas({"ip": None}, {"connection_creation_rate": 3.0})
     ]
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.zk.entity_names import encode_name
-from millrace_broker.quotas.kinds import QuotaKind
-from millrace_broker.quotas.limits import Client, Limit, QuotaLimits
+from millrace_broker.quotas.limits import Client, Limit, QuotaKind, QuotaLimits
 
 ALICE = Client("alice", "app")
 # In the order in which they count, with what is measured.

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.config import MAX_INT
-from millrace_broker.quotas.sampled_rate import QuotaWindows, SampledRate
+from millrace_broker.quotas.measures import QuotaWindows, SampledRate
 
 WINDOWS = QuotaWindows(11, 1_000)
 

@@ -1,6 +1,6 @@
 """Sensors are bounded, and expire."""
 
-from millrace_broker.quotas.sensors import EXPIRY_MS, Sensors
+from millrace_broker.quotas.measures import EXPIRY_MS, Sensors
 
 
 def test_a_sensor_stays_as_long_as_it_is_used():

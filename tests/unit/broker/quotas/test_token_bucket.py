@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.config import MAX_INT
-from millrace_broker.quotas.sampled_rate import QuotaWindows
-from millrace_broker.quotas.token_bucket import TokenBucket
+from millrace_broker.quotas.measures import QuotaWindows, TokenBucket
 
 KIP_599 = QuotaWindows(100, 1_000)
 

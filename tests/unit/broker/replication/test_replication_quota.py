@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.config import MAX_LONG
-from millrace_broker.quotas.sampled_rate import DEFAULT_WINDOWS, QuotaWindows
+from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_support.clock import ManualClock
 

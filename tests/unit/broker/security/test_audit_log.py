@@ -5,10 +5,9 @@ import logging
 import pytest
 
 from millrace.security.acls import AclOperation, ResourceType
-from millrace_broker.security.acls import audit_log
+from millrace_broker.security.acls import authorizer
 from millrace_broker.security.acls.acl_authorizer import AclAuthorizer
-from millrace_broker.security.acls.audit_log import AuditLog
-from millrace_broker.security.acls.authorizer import Access
+from millrace_broker.security.acls.authorizer import Access, AuditLog
 from millrace_broker.security.client_session import ClientSession, Principal
 
 ALICE = ClientSession("10.0.0.1", principal=Principal("User", "alice"))
@@ -73,7 +72,7 @@ def test_a_line_is_written_once_in_ten_seconds(access, lines, time):
 
 
 def test_few_lines_are_written_however_many_names_a_client_makes_up(access, lines, monkeypatch):
-    monkeypatch.setattr(audit_log, "MAX_LINES", 10)
+    monkeypatch.setattr(authorizer, "MAX_LINES", 10)
     for number in range(100):
         ask(access, f"t{number}")
     assert len(lines()) == 10

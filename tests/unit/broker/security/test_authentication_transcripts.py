@@ -23,10 +23,9 @@ from millrace.security.sasl.scram import credential_text, new_credential
 from millrace.security.sasl.scram_client import ScramClient
 from millrace.security.sasl.server_mechanism import Authenticated
 from millrace.wire.api import ApiKey, VersionRange
-from millrace_broker.security.authentication.authentication import Authentication
+from millrace_broker.security.authentication.authentication import Authentication, new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
-from millrace_broker.security.authentication.mechanisms import new_mechanism
 from millrace_support import transcripts
 from millrace_support.clock import ManualClock
 from millrace_support.transcripts import plays

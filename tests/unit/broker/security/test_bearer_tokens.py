@@ -14,7 +14,7 @@ from millrace.security.sasl.oauth_login import unsecured_token
 from millrace.security.sasl.server_mechanism import Authenticated
 from millrace_broker.net.json_web_keys import parse_keys
 from millrace_broker.security.authentication.bearer_tokens import NoKeys, check_token
-from millrace_broker.security.authentication.token_rules import TokenRules
+from millrace_broker.security.authentication.listener_security import TokenRules
 from millrace_support.clock import ManualClock
 from millrace_support.token_server import AUDIENCE, ISSUER, TokenServer
 

@@ -5,8 +5,7 @@ import pytest
 from millrace.errors import InvalidConfigError
 from millrace.security.acls import AclOperation, ResourceType
 from millrace_broker.properties.broker_config import BrokerConfig
-from millrace_broker.security.acls.acl_authorizer import AclAuthorizer
-from millrace_broker.security.acls.configured import ACLS, configured_authorizer
+from millrace_broker.security.acls.acl_authorizer import ACLS, AclAuthorizer, configured_authorizer
 from millrace_broker.security.client_session import ClientSession, Principal
 
 

@@ -13,9 +13,9 @@ from millrace.security.sasl.scram import credential_text, new_credential
 from millrace.security.sasl.scram_client import ScramClient
 from millrace.security.sasl.scram_server import Known
 from millrace.security.sasl.server_mechanism import Authenticated
+from millrace_broker.security.authentication.authentication import new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials, user_entity, users_of
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
-from millrace_broker.security.authentication.mechanisms import new_mechanism
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 ALICE = new_credential(SHA_256, "pencil")

@@ -4,8 +4,11 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
-from millrace_broker.security.authentication.listener_security import listener_security
-from millrace_broker.security.authentication.token_rules import SIGNED_HANDLERS, UNSECURED_HANDLER
+from millrace_broker.security.authentication.listener_security import (
+    SIGNED_HANDLERS,
+    UNSECURED_HANDLER,
+    listener_security,
+)
 
 PLAIN_JAAS = f'{LOGIN_MODULES["PLAIN"]} required username="admin" password="p" user_alice="secret" user_bob="b";'
 OAUTH_JAAS = f"{LOGIN_MODULES['OAUTHBEARER']} required;"

@@ -9,7 +9,7 @@ from millrace.errors import (
     UnsupportedSaslMechanismError,
 )
 from millrace.security.sasl.scram import credential_of, credential_text, parse_credential, salted_password
-from millrace_broker.security.authentication.scram_changes import Deletion, Upsertion, altered, by_user
+from millrace_broker.security.authentication.credentials import Deletion, Upsertion, altered, by_user
 
 SALT = b"salt"
 SALTED = salted_password("sha256", "pencil", SALT, 4096)

@@ -9,14 +9,15 @@ from millrace.errors import ZooKeeperError
 from millrace.security.sasl.scram import SCRAM_HASHES, credential_of, salted_password
 from millrace.security.sasl.server_mechanism import Authenticated
 from millrace_broker.security.client_session import Principal
-from millrace_broker.security.tokens.credential import token_login
-from millrace_broker.security.tokens.node import decode_token, encode_token
-from millrace_broker.security.tokens.token import (
+from millrace_broker.security.tokens import (
     IssuedToken,
     Lifetimes,
     TokenRequest,
     TokenSecret,
+    decode_token,
+    encode_token,
     new_token,
+    token_login,
 )
 
 ALICE, BOB, CAROL = (Principal("User", name) for name in ("alice", "bob", "carol"))

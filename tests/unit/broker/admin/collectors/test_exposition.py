@@ -5,8 +5,15 @@ import asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.clock import SystemClock
-from millrace_broker.admin.collectors.families import LargeFamily, counter, escaped, histograms
-from millrace_broker.admin.exposition import ROWS_AT_ONCE, exposition, in_slices
+from millrace_broker.admin.collectors.families import (
+    ROWS_AT_ONCE,
+    LargeFamily,
+    counter,
+    escaped,
+    exposition,
+    histograms,
+    in_slices,
+)
 from millrace_broker.metrics import Durations
 from millrace_support.clock import ManualClock
 

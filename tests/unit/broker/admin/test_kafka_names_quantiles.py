@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_broker.admin.kafka_names.quantiles import WINDOW_S, RecentBuckets, quantile
+from millrace_broker.admin.kafka_names import WINDOW_S, RecentBuckets, quantile
 
 BOUNDS = (1.0, 2.0, 4.0)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace_broker.admin.kafka_names.table import TABLE
+from millrace_broker.admin.kafka_names import TABLE
 
-PAGE = (Path(__file__).parents[5] / "docs" / "metrics.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "metrics.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidRequestError, UnknownTopicError
-from millrace_broker.admin.maintenance_request import MaintenanceRequest, read_request, selected_topics
+from millrace_broker.admin.requests import MaintenanceRequest, read_request, selected_topics
 
 KNOWN = {"flights", "logs-eu", "logs-us", "weather"}
 

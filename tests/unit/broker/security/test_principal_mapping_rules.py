@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import InvalidConfigError, TlsError
-from millrace_broker.security.principal_mapping import mapped, parse_rules
+from millrace_broker.security.certificate_names import mapped, parse_rules
 
 SERVICE = "CN=serviceuser,OU=ServiceUsers,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"
 ADMIN = "CN=adminUser,OU=Admin,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"

@@ -2,9 +2,8 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from millrace_broker.admin.collectors.families import LargeFamily, counter, counters, gauge, histograms
-from millrace_broker.admin.exposition import exposition
-from millrace_broker.admin.kafka_names.renaming import KafkaNames
+from millrace_broker.admin.collectors.families import LargeFamily, counter, counters, exposition, gauge, histograms
+from millrace_broker.admin.kafka_names import KafkaNames
 from millrace_broker.metrics import Durations
 
 

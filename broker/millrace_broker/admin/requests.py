@@ -1,4 +1,9 @@
-"""Reads the requests that have a broker adopt a topic, and reserve producer ids (docs/maintenance.md).
+"""Reads what requests to the admin endpoint ask for (docs/maintenance.md): maintenance, and the adoption of a topic.
+
+    POST /maintenance/retention?topics=flights,logs-*&dry_run=true
+    POST /maintenance/retention        {"topics": ["flights", "logs-*"], "dry_run": true}
+
+A name with `*`, `?` or `[` is a pattern, as in a shell; topics can't have these characters in their names.
 
     POST /strays/adopt
     {"topic": "weather", "topic_id": "4hZ3cCVbQg6Ie4GAHZpGkQ", "first_free_producer_id": 1001000, "config": {},
@@ -13,22 +18,125 @@ Partitions stand in the order of their indexes. Each error names the field.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from millrace.config import MAX_INT
-from millrace.errors import InvalidRequestError
+from millrace.errors import InvalidRequestError, UnknownTopicError
 from millrace.leader_states import LAST_CHOSEN_LEADER_EPOCH
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
-from millrace_broker.admin.request_body import parse_body, shown
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicInfo
 
+MAX_SHOWN_CHARACTERS = 100
+Action = Literal["retention", "compaction", "verify"]
+
+TOPICS, DRY_RUN, ONLY_DUE = "topics", "dry_run", "only_due"
+FIELDS: Mapping[Action, Sequence[str]] = {
+    "retention": (TOPICS, DRY_RUN),
+    "compaction": (TOPICS, DRY_RUN, ONLY_DUE),
+    "verify": (TOPICS, DRY_RUN),
+}
+TRUTH = {"true": True, "false": False}
+PATTERN_CHARACTERS = "*?["
 MAX_PARTITIONS = 1000  # as many as fit into one transaction of ZooKeeper, which takes 1 MiB
 MAX_PRODUCER_ID = (1 << 62) - 1  # ids above have been made up by clients
 FIRST_FREE, CONFIG = "first_free_producer_id", "config"
 ADOPTION_FIELDS = ("topic", "topic_id", "partitions", FIRST_FREE, CONFIG)
 PARTITION_FIELDS = ("leader", "leader_epoch", "replicas")
+
+
+def parse_body(body: bytes) -> object:
+    """Returns the value that a body has. Raises InvalidRequestError where it is no JSON."""
+    try:
+        found: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the body is no JSON: {error}") from error
+    return found
+
+
+def shown(value: object) -> str:
+    """Returns a given value as errors show it, cut where it is long."""
+    return repr(value)[:MAX_SHOWN_CHARACTERS]
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRequest:
+    """What is asked for.
+
+    Attributes:
+        topics: Names and patterns of topics; none for all topics.
+        dry_run: Whether the answer tells what would be done, and nothing is changed.
+        only_due: Whether compaction leaves out logs that their own settings do not ask to compact yet.
+    """
+
+    topics: tuple[str, ...] = ()
+    dry_run: bool = False
+    only_due: bool = False
+
+    @property
+    def does_everything(self) -> bool:
+        """Whether nothing is left for the broker's own timer to do."""
+        return not self.topics and not self.dry_run
+
+
+def read_request(action: Action, query: Iterable[tuple[str, str]], body: bytes) -> MaintenanceRequest:
+    """Returns the request of a query and a JSON body, either of which may be empty.
+
+    Raises InvalidRequestError, which names the field.
+    """
+    given = _body_fields(body)
+    for name, text in query:
+        if name in given and name != TOPICS:
+            raise InvalidRequestError(f"{name}: the field is given twice")
+        given[name] = [*_names(given.get(name, [])), *text.split(",")] if name == TOPICS else TRUTH.get(text, text)
+    for name in given:
+        if name not in FIELDS[action]:
+            raise InvalidRequestError(f"{name}: unknown field of {action}, expected {', '.join(FIELDS[action])}")
+    return MaintenanceRequest(
+        topics=_names(given.get(TOPICS, [])),
+        dry_run=_truth(DRY_RUN, given.get(DRY_RUN, False)),
+        only_due=_truth(ONLY_DUE, given.get(ONLY_DUE, False)),
+    )
+
+
+def selected_topics(wanted: Sequence[str], known: Collection[str]) -> frozenset[str] | None:
+    """Returns the known topics that names and patterns stand for, None for all where `wanted` is empty.
+
+    A pattern may stand for no topic. Raises UnknownTopicError, which has the names that no topic has.
+    """
+    if not wanted:
+        return None
+    patterns = [each for each in wanted if any(character in each for character in PATTERN_CHARACTERS)]
+    names = set(wanted) - set(patterns)
+    if unknown := sorted(names - set(known)):
+        raise UnknownTopicError(f"{TOPICS}: this broker has no log of {', '.join(map(repr, unknown))}")
+    return frozenset(names | {topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in patterns)})
+
+
+def _body_fields(body: bytes) -> dict[str, object]:
+    if not body.strip():
+        return {}
+    fields = parse_body(body)
+    if not isinstance(fields, dict):
+        raise InvalidRequestError("the body is no JSON object")
+    return fields
+
+
+def _names(value: object) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidRequestError(f"{TOPICS}: a list of names and patterns is expected, not {shown(value)}")
+    return tuple(names)
+
+
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequestError(f"{name}: true or false is expected, not {shown(value)}")
+    return value
 
 
 class AdoptionRequest(NamedTuple):

@@ -1,20 +1,30 @@
-"""The measured rate of something that is limited, as Apache Kafka's Rate over a SampledStat measures it.
+"""What is measured of clients, as Apache Kafka does it: rates over sampled windows, and buckets of tokens (KIP-599).
 
     samples        |----|----|----| … |--        each begins with the first value that comes after a window's length
     rate           sum of all samples / time since the oldest one began, but at least all windows except the running one
     throttle time  (rate - quota) / quota * that time: until then the rate would be the quota, if nothing more came
 
 A sample that has had no value for all windows is forgotten.
+
+A bucket begins full, with what the quota allows in all windows, and fills at the quota's rate. One change may take more
+tokens than there are: then the bucket owes them, and it is exhausted until it has filled up to none again.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from millrace.config import MAX_INT
+
+EXPIRY_MS = 3_600_000
+MAX_SENSORS = 10_000  # of each kind of quota
+
+Key = TypeVar("Key", bound=Hashable)
+Sensor = TypeVar("Sensor")
 
 
 class QuotaWindows(NamedTuple):
@@ -80,3 +90,57 @@ class SampledRate:
 def bounded_ms(milliseconds: float) -> int:
     """Returns a time as the protocol has it: rounded as Java does, and at most the greatest int32."""
     return min(math.floor(milliseconds + 0.5), MAX_INT) if milliseconds < MAX_INT else MAX_INT
+
+
+class Sensors(Generic[Key, Sensor]):
+    """Sensors by key. Where there are too many, the one that has been silent for longest gives way."""
+
+    def __init__(self, new_sensor: Callable[[], Sensor], max_sensors: int = MAX_SENSORS) -> None:
+        self._new_sensor = new_sensor
+        self._max_sensors = max_sensors
+        self._used: OrderedDict[Key, tuple[int, Sensor]] = OrderedDict()  # the one that is silent for longest first
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def get(self, key: Key, now_ms: int) -> Sensor:
+        """Returns the sensor of a key, which is made where there is none."""
+        found = self._used.pop(key, None)
+        sensor = self._new_sensor() if found is None or now_ms - found[0] >= EXPIRY_MS else found[1]
+        self._used[key] = now_ms, sensor
+        if found is None:
+            self._forget(now_ms)
+        return sensor
+
+    def _forget(self, now_ms: int) -> None:
+        while len(self._used) > self._max_sensors or now_ms - next(iter(self._used.values()))[0] >= EXPIRY_MS:
+            self._used.popitem(last=False)
+
+
+class TokenBucket:
+    """One bucket; the quota is handed in each time, as it may change."""
+
+    __slots__ = ("_burst_seconds", "_last_ms", "_tokens")
+
+    def __init__(self, windows: QuotaWindows) -> None:
+        self._burst_seconds = windows.number * windows.window_ms / 1000
+        self._tokens = float("inf")
+        self._last_ms = 0
+
+    def tokens(self, quota: float, now_ms: int) -> float:
+        """Returns how many tokens there are; a negative number is owed."""
+        filled = self._tokens + quota * (now_ms - self._last_ms) / 1000
+        self._tokens = min(self._burst_seconds * quota, filled)
+        self._last_ms = now_ms
+        return self._tokens
+
+    def take(self, tokens: float, quota: float, now_ms: int) -> None:
+        """Takes tokens, whether there are enough or not."""
+        self._tokens = self.tokens(quota, now_ms) - tokens
+
+    def throttle_ms(self, quota: float, now_ms: int) -> int:
+        """Returns how long it takes until nothing is owed any more; 0 where nothing is."""
+        tokens = self.tokens(quota, now_ms)
+        if tokens >= 0:
+            return 0
+        return bounded_ms(-tokens / quota * 1000) if quota else MAX_INT

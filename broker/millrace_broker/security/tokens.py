@@ -1,4 +1,4 @@
-"""A delegation token, its secret, and the rules for its lifetime, as Apache Kafka has them (KIP-48, KIP-373).
+"""Delegation tokens, as Apache Kafka has them (KIP-48, KIP-373): their lifetime, their JSON, and the login with one.
 
     issue ────────── expiry ──────────────────────── max
       now              min(now + period, max)         issue + the life that was asked for, at most
@@ -6,16 +6,37 @@
 
 The secret of a token, which its user logs in with, is HMAC-SHA-512 of its id by the brokers' common key. So the secret
 is stored nowhere, and requests name a token by its secret.
+
+The JSON is that of Kafka's `/delegation_token/tokens/[id]`:
+
+    {"version":3,"owner":"User%3Aalice","tokenRequester":"User%3Abob","renewers":["User%3Acarol"],
+     "issueTimestamp":1,"maxTimestamp":3,"expiryTimestamp":2,"tokenId":"…"}
+
+Principals are encoded as the names of users in paths are. Before version 3 there is no requester: it is the owner.
+
+Somebody logs in by SCRAM, with the token's id as the name and its secret in base64 as the password, and 4,096
+iterations, as the secret is random already. The credential is made at the first login and kept for the next ones: so
+its salt stays the same, as that of an unknown token does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from base64 import b64encode
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from millrace.security.sasl.scram import ScramCredential, new_credential
+from millrace.security.sasl.scram_server import Known
+from millrace.security.sasl.server_mechanism import Authenticated
+from millrace.zk.codec import decoded, dump
+from millrace.zk.entity_names import decode_name, encode_name
 from millrace_broker.security.client_session import USER, Principal
+
+VERSION = 3
+KEPT_CREDENTIALS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,3 +120,58 @@ def new_token(request: TokenRequest, token_id: str, now_ms: int, lifetimes: Life
         max_ms=now_ms + life_ms,
         expiry_ms=now_ms + min(life_ms, lifetimes.expiry_time_ms),
     )
+
+
+def encode_token(token: DelegationToken) -> bytes:
+    """Returns the data of a token's node."""
+    return dump(
+        {
+            "version": VERSION,
+            "owner": encode_name(str(token.owner)),
+            "tokenRequester": encode_name(str(token.requester)),
+            "renewers": [encode_name(str(one)) for one in token.renewers],
+            "issueTimestamp": token.issue_ms,
+            "maxTimestamp": token.max_ms,
+            "expiryTimestamp": token.expiry_ms,
+            "tokenId": token.token_id,
+        }
+    )
+
+
+def decode_token(data: bytes) -> DelegationToken:
+    """Returns the token in a node; raises ZooKeeperError for another document."""
+    return decoded(data, "delegation token", _token)
+
+
+def _token(fields: Any) -> DelegationToken:
+    version = int(fields["version"])
+    if not 0 < version <= VERSION:
+        raise ValueError(f"version {version} is not known")
+    return DelegationToken(
+        token_id=str(fields["tokenId"]),
+        owner=_principal(fields["owner"]),
+        requester=_principal(fields["tokenRequester" if version == VERSION else "owner"]),
+        renewers=tuple(map(_principal, fields["renewers"])),
+        issue_ms=int(fields["issueTimestamp"]),
+        max_ms=int(fields["maxTimestamp"]),
+        expiry_ms=int(fields["expiryTimestamp"]),
+    )
+
+
+def _principal(text: str) -> Principal:
+    kind, colon, name = (decode_name(text) or "").partition(":")
+    if not (kind and colon):
+        raise ValueError(f"{text!r} is no principal")
+    return Principal(kind, name)
+
+
+def token_login(issued: IssuedToken, mechanism: str) -> Known:
+    """Returns the credential that SCRAM checks for a login with a token, and the owner as whom the client logs in."""
+    token = issued.token
+    expires_ms = min(token.expiry_ms, token.max_ms)
+    return Known(_credential(issued.hmac, mechanism), Authenticated(token.owner.name, expires_ms, is_by_token=True))
+
+
+@lru_cache(maxsize=KEPT_CREDENTIALS)
+def _credential(secret: bytes, mechanism: str) -> ScramCredential:
+    return new_credential(mechanism, b64encode(secret).decode())

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.errors import InvalidRequestError
 from millrace.uuids import encode_id
-from millrace_broker.admin.adoption_request import (
+from millrace_broker.admin.requests import (
     MAX_PARTITIONS,
     MAX_PRODUCER_ID,
     read_adoption,
