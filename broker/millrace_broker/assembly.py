@@ -39,7 +39,6 @@ from millrace_broker.properties.token_config import TokenConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.quotas.measures import QuotaWindows
 from millrace_broker.replication.broker_link import BrokerLink, Connect
-from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
 from millrace_broker.replication.isr_tables import IsrTables
@@ -50,6 +49,7 @@ from millrace_broker.replication.replica_fetcher import FetchSettings, Following
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.replication.roles import ControllerFence
 from millrace_broker.security.acls.authorizer import Access, AuditLog, Authorizer
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.tokens import token_login

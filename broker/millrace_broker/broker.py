@@ -141,7 +141,7 @@ class Broker:
             watch.start()
         chores = Chores()
         self._closing.push_async_callback(chores.stop)
-        chores.start(broker_chores(self._options, self._maintenance, self._services))
+        chores.start(broker_chores(self._options, self._logs, self._maintenance, self._services))
         if any(one.protocol.uses_tls for one in self._options.listeners):
             chores.start([Chore(CERTIFICATE_INTERVAL_MS, self._renew_certificates)])
         if self._member is not None:

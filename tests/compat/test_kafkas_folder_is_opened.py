@@ -15,8 +15,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, await_markers
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace_broker.storage.recovery.offline_check import check_segment
-from millrace_broker.storage.recovery.offline_logs import find_segments
+from millrace_broker.storage.recovery.offline_logs import check_segment, find_segments
 
 TOPIC = "moved"
 FOLDER = f"{TOPIC}-0"

@@ -9,7 +9,7 @@ import pytest
 from millrace.errors import CorruptRecordError, MillraceError
 from millrace.records.batch import HEADER_BYTES, walk
 from millrace.records.record import decode_records, encode_batch
-from millrace_broker.storage.recovery.damaged_ranges import read_damage
+from millrace_broker.storage.recovery.range_files import read_damage
 from millrace_broker.storage.segments.damage import DamagedRangeError
 from millrace_support.damaged_log import (
     END,

@@ -67,8 +67,8 @@ def repairs_at_any_operation():
 
 NOTICED_BY = {
     "segment.LogSegment.sync_batches": POWER_CUT_IN_LOG,
-    "index_file.IndexFile.sync": CLEAN_STOP,
-    "index_file.IndexFile.withdraw": FULL_DISK.test_no_aborted_transaction_is_forgotten_where_its_index_found_no_room,
+    "indexes.IndexFile.sync": CLEAN_STOP,
+    "indexes.IndexFile.withdraw": FULL_DISK.test_no_aborted_transaction_is_forgotten_where_its_index_found_no_room,
     "flushing.Flushing._sync_names": POWER_CUT_IN_LOG,
     "loading._Loading.load": lambda: SYNC_LANE.test_what_was_acknowledged_survives_a_power_cut(5, False, False),
     "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
@@ -87,7 +87,7 @@ NOTICED_BY = {
     "truncation.Truncation._go_on": (
         TRUNCATION.test_a_log_that_begins_afresh_begins_there_after_a_power_cut_at_any_operation
     ),
-    "segment_cut.cut_segment": POWER_CUT_IN_TRUNCATION,
+    "truncation.cut_segment": POWER_CUT_IN_TRUNCATION,
     "log_segments.LogSegments.rename_dropped": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
     "cleaner.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,

@@ -14,7 +14,7 @@ from millrace.errors import OffsetOutOfRangeError
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.encoder import contents
-from millrace_broker.replication.divergence import cut_for, fetch_position
+from millrace_broker.replication.epoch_ends import cut_for, fetch_position
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock

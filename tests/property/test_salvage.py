@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage.batches.salvage import Damage, ValidBatch, examine, segment_bounds
-from millrace_broker.storage.recovery.offline_check import check_segment
+from millrace_broker.storage.recovery.offline_logs import check_segment
 from millrace_broker.storage.recovery.repair import repair_segment
 from millrace_support.crash_fs import CrashFileSystem
 

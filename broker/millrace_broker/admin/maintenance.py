@@ -106,7 +106,7 @@ class LogMaintenance:
             self._counts.retention_removed_bytes += 0 if dry_run else report.deleted_bytes
             await asyncio.sleep(0)
         if not dry_run:
-            await self.remove_deleted()
+            await asyncio.to_thread(self._logs.remove_deleted)
         return reports
 
     async def compact(
@@ -137,31 +137,6 @@ class LogMaintenance:
         if self._timers["compaction"].is_own_turn():
             await self.compact(only_due=True)
 
-    async def expire_producers(self) -> int:
-        """Forgets idempotent producers that have been silent for long, and returns how many."""
-        return self._logs.expire_producers()
-
-    async def flush_due(self) -> None:
-        """Syncs the logs whose flush policy asks for it."""
-        await asyncio.to_thread(self._logs.flush_due)
-
-    async def remove_deleted(self) -> None:
-        """Removes the files of deleted segments and logs whose delay is over."""
-        await asyncio.to_thread(self._logs.remove_deleted)
-
-    @property
-    def data_dirs(self) -> Sequence[DataDir]:
-        """The data directories of the broker. Each has chores of its own, so that a slow disk delays no other's."""
-        return self._logs.dirs.all
-
-    async def checkpoint(self, data_dir: DataDir) -> None:
-        """Writes the recovery points and log start offsets of a data directory."""
-        await asyncio.to_thread(self._logs.checkpoint, data_dir)
-
     async def checkpoint_high_watermarks(self, data_dir: DataDir | None = None) -> None:
         """Writes the high watermarks of led and followed partitions, of all data directories without one."""
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks(), data_dir)
-
-    async def check_in_sync_replicas(self) -> None:
-        """Has followers that lag longer than they may leave the in-sync replicas."""
-        self._replicas.check_in_sync_replicas()

@@ -36,8 +36,8 @@ from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, Tr
 from millrace_broker.properties.without_effect import keys_without_effect
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
-from millrace_broker.storage.delete_policies import PROPERTY as POLICIES
-from millrace_broker.storage.delete_policies import check_policies
+from millrace_broker.storage.retention import PROPERTY as POLICIES
+from millrace_broker.storage.retention import check_policies
 
 Properties = Mapping[str, str]
 OBEYED_KEYS: Mapping[str, ConfigKey] = {

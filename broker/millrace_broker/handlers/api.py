@@ -62,12 +62,12 @@ from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
-from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.partition_roles import PartitionRoles
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.replication.roles import ControllerFence
 from millrace_broker.security.acls.authorizer import Access
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.client_session import ClientSession

@@ -21,7 +21,7 @@ appends, a consumer's for the high watermark or the last stable offset. A replic
 watermark has moved (KAFKA-9952). A replica that is throttled (`replication_quota`) and not in sync gets no records, and
 waits.
 
-A consumer may read from a follower from v11 on, up to the high watermark that the follower knows. `read_replica` says
+A consumer may read from a follower from v11 on, up to the high watermark that the follower knows. `in_rack` says
 where a leader sends it. A follower refuses a consumer that names neither its rack nor the leader epoch: it may have old
 metadata and take the follower for the leader. Kafka's kafka-replica-verification, whose replica id is -2, reads as
 a consumer does, from any follower.
@@ -71,10 +71,10 @@ from millrace_broker.replication.down_conversion import (
 )
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
 from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.in_sync_replicas import in_rack
 from millrace_broker.replication.missing_bytes import MissingBytes
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import settle
-from millrace_broker.replication.read_replica import in_rack
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.replica_manager import ANY_WITH_FOLLOWERS
 from millrace_broker.storage import TopicPartition

@@ -14,6 +14,7 @@ and its place.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -93,9 +94,8 @@ def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
     found = tuple(_listener(one.strip()) for one in text.split(",") if one.strip())
     if not found:
         raise InvalidConfigError(f"Invalid value, expected {FORM}")
-    names = [name for name, _ in found]
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    for name, times in Counter(one.name for one in found).items():
+        if times > 1:
             raise InvalidConfigError(f"Invalid value, two listeners have the name {name}")
     return found
 

@@ -1,4 +1,4 @@
-"""Finds where a leader epoch begins and ends in a log (KIP-101, KIP-320), as pure functions of its epochs.
+"""Finds where leader epochs begin and end in a log, and where a follower cuts its log (KIP-101, KIP-279, KIP-595).
 
 entries      (0, 0)        (2, 50)            (5, 90)       log end offset 120
 log          [ epoch 0 … 49 ][ epoch 2 … 89 ][ epoch 5 … 119 ]
@@ -9,11 +9,28 @@ end of 9     unknown       is newer than all epochs
 end of -1    unknown
 
 The end of an epoch that is older than all in the log is the epoch itself and where the oldest one begins.
+
+A follower cuts its log so that it goes on from what its leader has too:
+
+    leader      epoch 1 [0 … 9]  epoch 2 [10 … 19]                     epoch 5 [20 …
+    follower    epoch 1 [0 … 9]  epoch 2 [10 … 24]  epoch 3 [25 … 29]
+
+    fetch at 30, last epoch 3    the leader answers: epoch 2 ends at 20
+    epoch 2 ends at 25 here      both know it: cut at 20, where the first of the two ends
+    fetch at 20, last epoch 2    nothing diverges
+
+Each fetch says where the follower's log ends and in which epoch its last batch was written, so a leader finds out after
+every change of leaders that the logs differ, also where the same broker leads again (KAFKA-7164). Where the follower
+does not know the epoch that the leader names, it cuts at the end of the newest older one, and has to ask again, since
+its log may still reach too far. Each step shortens the log or ends the search.
+
+The functions are pure; `entries` are a log's leader epochs with their first offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from millrace.records.batch import NO_LEADER_EPOCH
 
@@ -38,3 +55,48 @@ def end_of_epoch(entries: Entries, epoch: int, log_end_offset: int) -> tuple[int
 def epoch_of_offset(entries: Entries, offset: int) -> int:
     """Returns the epoch in which an offset was written; -1 where that is not known."""
     return next((number for number, start in reversed(entries) if start <= offset), NO_LEADER_EPOCH)
+
+
+class FetchPosition(NamedTuple):
+    """Where a follower begins to fetch; an epoch of -1 asks for no comparison."""
+
+    offset: int
+    last_fetched_epoch: int
+
+
+class Cut(NamedTuple):
+    """The offset at which a follower's log must end, and whether its leader must be asked again after that."""
+
+    offset: int
+    asks_again: bool
+
+
+def fetch_position(entries: Entries, log_end_offset: int, high_watermark: int) -> FetchPosition:
+    """Returns where a follower begins to fetch from a new leader, or from one in a new epoch.
+
+    The epoch is that of the last record: a broker that led in a newer one, and could not write in it, may be the only
+    one that knows that epoch. A log without epochs can't be compared. So it is cut at the high watermark, below which
+    all that was acknowledged is the same everywhere, and is fetched from there.
+    """
+    written = [epoch for epoch, start_offset in entries if start_offset < log_end_offset]
+    if not written:
+        return FetchPosition(min(high_watermark, log_end_offset), NO_LEADER_EPOCH)
+    return FetchPosition(log_end_offset, written[-1])
+
+
+def cut_for(entries: Entries, log_end_offset: int, high_watermark: int, leaders_end: tuple[int, int]) -> Cut:
+    """Returns where to cut, given what the leader has answered: (epoch, end offset) of its newest epoch up to ours.
+
+    That is the diverging epoch of a Fetch answer, or the answer to OffsetForLeaderEpoch. (-1, -1) says that the leader
+    knows of no such epoch: the high watermark is then the only offset below which both are sure to be the same. An
+    epoch of -1 with an offset comes from a leader that can't name epochs (before KIP-279).
+    """
+    leaders_epoch, leaders_offset = leaders_end
+    if leaders_end == UNKNOWN:
+        return Cut(min(high_watermark, log_end_offset), asks_again=False)
+    own_epoch, own_offset = end_of_epoch(entries, leaders_epoch, log_end_offset)
+    if NO_LEADER_EPOCH in (leaders_epoch, own_epoch):
+        return Cut(min(leaders_offset, log_end_offset), asks_again=False)
+    if own_epoch != leaders_epoch:
+        return Cut(min(own_offset, log_end_offset), asks_again=True)
+    return Cut(min(own_offset, leaders_offset, log_end_offset), asks_again=False)

@@ -4,7 +4,7 @@
 
 The log is a copy of the leader's. Batches are appended as they are, the high watermark is the leader's, but never above
 the own log's end, and the log start offset follows the leader's. Where the two logs differ, `cut_at` says from the
-leader epochs of both where the own log is cut (`divergence`).
+leader epochs of both where the own log is cut (`epoch_ends`).
 
 A followed partition stands for one leader epoch: another epoch makes another object, so that an answer that comes late
 finds that its object is followed no longer (KAFKA-6880).
@@ -22,7 +22,7 @@ from millrace.leader_states import NO_LEADER
 from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_request import PartitionKey
-from millrace_broker.replication.divergence import Cut, cut_for, fetch_position
+from millrace_broker.replication.epoch_ends import Cut, cut_for, fetch_position
 from millrace_broker.replication.follower_session import Asked
 from millrace_broker.replication.replica import Replica
 from millrace_broker.storage import Log, TopicPartition

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from millrace.errors import MillraceError, StorageError, is_unforeseen
@@ -27,6 +27,8 @@ from millrace_broker.storage import AppendWaitsError, LogManager, TopicPartition
 logger = logging.getLogger(__name__)
 
 WhenTold = Callable[[TopicPartition], None]
+
+ANY_END = -1
 
 
 class FollowerLogs:
@@ -56,7 +58,7 @@ class FollowerLogs:
             followed.append(fetched)
         except AppendWaitsError:
             kept = fetched._replace(records=bytes(contents(fetched.records)))
-            self._on_worker((followed,), lambda: followed.append(kept, may_wait=True))
+            self._on_worker({followed: ANY_END}, lambda: followed.append(kept, may_wait=True))
         except MillraceError as error:
             self._failed(followed, error)
         if followed.high_watermark != high_watermark:
@@ -95,7 +97,7 @@ class FollowerLogs:
             by_dir[os.path.dirname(followed.log.directory)][followed] = offset
         for those in by_dir.values():
             ends = {followed.topic_partition: offset for followed, offset in those.items()}
-            self._on_worker(those, partial(self._logs.truncate_to, ends), partial(_ends_above, those))
+            self._on_worker(those, partial(self._logs.truncate_to, ends))
 
     def start_again(self, followed: FollowedPartition, offset: int) -> None:
         """Removes all that a log holds, as its leader's log begins above its end; it goes on at the offset."""
@@ -106,42 +108,33 @@ class FollowerLogs:
             followed.leader,
             offset,
         )
-        self._on_worker((followed,), partial(self._logs.truncate_fully_and_start_at, followed.topic_partition, offset))
+        work = partial(self._logs.truncate_fully_and_start_at, followed.topic_partition, offset)
+        self._on_worker({followed: ANY_END}, work)
 
-    def _on_worker(
-        self,
-        all_followed: Collection[FollowedPartition],
-        work: Callable[[], None],
-        is_undone: Callable[[FollowedPartition], bool] = lambda _: True,
-    ) -> None:
+    def _on_worker(self, ends: Mapping[FollowedPartition, int], work: Callable[[], None]) -> None:
         """Has a worker change logs of one data directory, which are free, and are held from now on.
 
-        `is_undone` says of which of them the work has failed, if it has.
+        Work that fails has failed for the logs that end above the offset then; `ANY_END` stands for any end.
         """
-        for followed in all_followed:
+        for followed in ends:
             followed.hold()
-        task = asyncio.get_running_loop().create_task(self._held(list(all_followed), work, is_undone))
+        task = asyncio.get_running_loop().create_task(self._held(ends, work))
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
 
-    async def _held(
-        self,
-        all_followed: Sequence[FollowedPartition],
-        work: Callable[[], None],
-        is_undone: Callable[[FollowedPartition], bool],
-    ) -> None:
+    async def _held(self, ends: Mapping[FollowedPartition, int], work: Callable[[], None]) -> None:
         """Does the work, lets the logs go, and has the partitions fetched further."""
-        watermarks = [one.high_watermark for one in all_followed]
+        watermarks = [one.high_watermark for one in ends]
         failure: Exception | None = None
         try:
-            await asyncio.wrap_future(self._logs.in_lane(all_followed[0].log, work))
+            await asyncio.wrap_future(self._logs.in_lane(next(iter(ends)).log, work))
         except Exception as error:  # the partitions are fetched again, or are offline
             if is_unforeseen(error):
                 logger.exception("a log can't be changed")
             failure = error
-        for followed, high_watermark in zip(all_followed, watermarks, strict=True):
+        for (followed, end), high_watermark in zip(ends.items(), watermarks, strict=True):
             followed.let_go()
-            if failure is not None and (is_undone(followed) or self._is_offline(followed)):
+            if failure is not None and (followed.log.log_end_offset > end or self._is_offline(followed)):
                 self._failed(followed, failure)
             if followed.high_watermark != high_watermark:
                 self._when_committed(followed.topic_partition)
@@ -158,7 +151,3 @@ class FollowerLogs:
 
     def _is_offline(self, followed: FollowedPartition) -> bool:
         return not self._logs.dirs.of_log(followed.log.directory).is_online
-
-
-def _ends_above(offsets: Mapping[FollowedPartition, int], followed: FollowedPartition) -> bool:
-    return followed.log.log_end_offset > offsets[followed]

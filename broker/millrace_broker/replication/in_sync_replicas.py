@@ -28,11 +28,18 @@ sends it again only when the one before can't be carried out any more or the con
 epoch. A fetch counts only once its leader epoch and topic id were checked, and where its answer has neither
 OFFSET_OUT_OF_RANGE nor a diverging epoch (KAFKA-14078). It counts for the registration that it names: a proposal has
 the broker epochs of its followers, so that none joins for what it had before it started with an empty disk (KIP-903).
+
+A consumer reads from a follower in sync (KIP-392) as `replica.selector.class` of its leader's broker says:
+
+| `replica.selector.class` | a consumer reads from |
+|---|---|
+| none, or `LeaderSelector` | the leader |
+| `RackAwareReplicaSelector` | the best follower in its rack; the leader if that is there too, or no follower is |
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -311,3 +318,13 @@ class InSyncReplicas:
             return False
         self.high_watermark = end
         return True
+
+
+def in_rack(
+    rack: str, leader: int, followers: Iterable[ReadReplica], rack_of: Callable[[int], str | None]
+) -> int | None:
+    """Returns the follower that a consumer in a rack reads from; None where it reads from the leader."""
+    if rack_of(leader) == rack:
+        return None
+    best = max((one for one in followers if rack_of(one.broker_id) == rack), default=None)
+    return None if best is None else best.broker_id

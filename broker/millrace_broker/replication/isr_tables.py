@@ -40,13 +40,6 @@ class IsrChanges(Protocol):
         ...
 
 
-class NoController:
-    """The door of a broker that has no other brokers beside it, so that no ISR ever changes."""
-
-    def propose(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, proposal: Proposal) -> None:
-        """Leaves the proposal unanswered."""
-
-
 class IsrTables:
     """What the tables of all led partitions share.
 
@@ -54,7 +47,7 @@ class IsrTables:
         broker_id: the id of this broker, which leads.
         clock: measures how far followers lag.
         lag_time_max_ms: how long a follower may lag and stay in sync (`replica.lag.time.max.ms`).
-        isr_changes: takes proposals to the controller.
+        isr_changes: takes proposals to the controller; without other brokers there is none, and no ISR changes.
         syncs_single_replica: whether the only replica commits what is synced, and nothing else.
 
     Attributes:
@@ -73,7 +66,7 @@ class IsrTables:
         self._broker_id = broker_id
         self._now_ms = clock.monotonic_ms
         self._lag_time_max_ms = lag_time_max_ms
-        self._isr_changes = isr_changes or NoController()
+        self._isr_changes = isr_changes
         self._eligible: frozenset[int] = frozenset()
         self._syncs_single_replica = syncs_single_replica
         self.counts = IsrCounts()
@@ -154,14 +147,13 @@ class IsrTables:
     def check(self, partitions: Iterable[Partition]) -> None:
         """Proposes to the controller that followers which lag too long leave; called every half of that time."""
         for partition in partitions:
-            in_sync = partition.in_sync
-            if in_sync is not None:
+            if (in_sync := partition.in_sync) is not None:
                 self._carry_out(partition, in_sync, in_sync.check(self._now_ms()))
 
     def _carry_out(self, partition: Partition, in_sync: InSyncReplicas, decision: Decision) -> bool:
         if decision.moves_high_watermark:
             partition.follow_in_sync(in_sync)
-        if decision.proposal is not None:
+        if decision.proposal is not None and self._isr_changes is not None:
             self._isr_changes.propose(
                 partition.log.topic_partition, partition.topic_id, partition.leader_epoch, decision.proposal
             )

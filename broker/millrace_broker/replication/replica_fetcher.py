@@ -29,7 +29,7 @@ An answer counts only for a partition that is still followed in the epoch in whi
 whose log ends where the request said.
 
 Where all records of an answer lie below the high watermark, the next request leaves before they are written
-(`fetch_ahead`).
+(`asked_ahead`).
 
 Runs on the event loop, and lets others have their turn between the partitions of an answer.
 """
@@ -61,10 +61,9 @@ from millrace.wire.fetch_request import (
 )
 from millrace.wire.fetch_response import FetchResponse, decode_fetch_response
 from millrace_broker.replication.broker_link import BrokerLink, Connect
-from millrace_broker.replication.fetch_ahead import asked_ahead
 from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
-from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest
+from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest, asked_ahead
 from millrace_broker.replication.leader_offsets import EARLIEST, LATEST, LeaderOffset, leader_offsets
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.storage import LogManager

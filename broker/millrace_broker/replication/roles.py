@@ -30,15 +30,18 @@ StopReplica, for each of its partitions:
 | an older leader epoch, or the same one | any | it stops |
 | a newer leader epoch | -2, when the topic is deleted, or -1, of a controller before KIP-570 | it stops |
 | a newer leader epoch | any other | FENCED_LEADER_EPOCH |
+
+`ControllerFence` knows the newest controller, and refuses what a former one sends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Self
 from uuid import UUID
 
-from millrace.errors import ErrorCode
+from millrace.errors import ErrorCode, StaleBrokerEpochError, StaleControllerEpochError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE, NO_BROKER_EPOCH
 from millrace_broker.storage import TopicPartition
@@ -134,3 +137,23 @@ def stop_refusal(state: StopState, hosted: Hosted) -> ErrorCode:
     if not is_unconditional and state.leader_epoch < hosted.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.NONE
+
+
+class ControllerFence:
+    """Knows the newest controller; `own_broker_epoch` returns that of the broker's registration, -1 without one."""
+
+    def __init__(self, own_broker_epoch: Callable[[], int]) -> None:
+        self._own_broker_epoch = own_broker_epoch
+        self.controller_epoch = 0
+
+    def check(self, controller_epoch: int, broker_epoch: int) -> None:
+        """Notes a request's controller as the newest; raises StaleBrokerEpochError or StaleControllerEpochError."""
+        own_epoch = self._own_broker_epoch()
+        code = refusal(controller_epoch, broker_epoch, self.controller_epoch, own_epoch)
+        if code is ErrorCode.STALE_BROKER_EPOCH:
+            raise StaleBrokerEpochError(f"a request for broker epoch {broker_epoch}; the broker has {own_epoch}")
+        if code is ErrorCode.STALE_CONTROLLER_EPOCH:
+            raise StaleControllerEpochError(
+                f"a request of controller epoch {controller_epoch}; epoch {self.controller_epoch} is known"
+            )
+        self.controller_epoch = controller_epoch

@@ -48,7 +48,7 @@ from millrace_broker.startup.listeners import (
 )
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
-from millrace_broker.storage.delete_policies import check_policies
+from millrace_broker.storage.retention import check_policies
 
 DEFAULT_ADMIN = "127.0.0.1:0"
 ADMIN_PROTOCOL = "admin.security.protocol"

@@ -11,8 +11,8 @@ Others import from here, and what is not a log's own work from the modules of th
 | `log` | `Log`: one partition, appended to, read, rolled, synced, cut by retention and by truncation |
 | `recovery` | a log is opened after a crash, checked, repaired |
 | `producers` | what a log knows of its producers |
-| `segments` | one stretch of a log, with its indexes |
-| `batches` | rules for batches, their places, walks over them |
+| `segments` | one segment of a log, with its indexes |
+| `batches` | rules for batches, the offsets that they are given, walks over them |
 
 A room imports those below it alone (`make lint`). An append passes `Log`, `LeaderAppend` or, where it was fetched from
 the leader, `FollowerAppend`, then `SegmentWriter` and `LogSegment`; a read passes `Log`, `LogReader`, `LogSegment` and
@@ -21,67 +21,37 @@ the leader, `FollowerAppend`, then `SegmentWriter` and `LogSegment`; a read pass
 
 from __future__ import annotations
 
-from millrace_broker.storage.batches.append_origin import AppendOrigin
-from millrace_broker.storage.batches.placement import LogAppendInfo
-from millrace_broker.storage.batches.preparation import Prepared, Steps, finished, finished_within, prepare
-from millrace_broker.storage.batches.topic_codec import codec_of_topic, uncompressed_limit_bytes
-from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig, LogCleaner
-from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
-from millrace_broker.storage.data_dirs.new_log import NewLog
-from millrace_broker.storage.failures import AppendWaitsError
-from millrace_broker.storage.filenames import TopicPartition, by_topic
-from millrace_broker.storage.health import DirHealth
-from millrace_broker.storage.log.leader_append import AppendOutcome
-from millrace_broker.storage.log.log import Log
-from millrace_broker.storage.log.log_slice import LogSlice
-from millrace_broker.storage.manager.log_manager import LogManager
-from millrace_broker.storage.moves.log_copy import LogCopy
-from millrace_broker.storage.reports import (
-    CompactionReport,
-    Finding,
-    LogRecovery,
-    RecoveryReport,
-    RetentionReport,
-    SegmentReport,
-    VerifiedSegment,
-    VerifyReport,
-)
-from millrace_broker.storage.segments.damage import DamagedRangeError
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction
-
-__all__ = [
-    "BROKER_CONFIG",
-    "TOPIC_CONFIG",
-    "AbortedTransaction",
-    "AppendOrigin",
-    "AppendOutcome",
-    "AppendWaitsError",
-    "CleanerConfig",
-    "CompactionReport",
-    "DamagedRangeError",
-    "DirHealth",
-    "Finding",
-    "Log",
-    "LogAppendInfo",
-    "LogCleaner",
-    "LogConfig",
-    "LogCopy",
-    "LogManager",
-    "LogRecovery",
-    "LogSlice",
-    "NewLog",
-    "Prepared",
-    "RecoveryReport",
-    "RetentionReport",
-    "SegmentReport",
-    "Steps",
-    "TopicPartition",
-    "VerifiedSegment",
-    "VerifyReport",
-    "by_topic",
-    "codec_of_topic",
-    "finished",
-    "finished_within",
-    "prepare",
-    "uncompressed_limit_bytes",
-]
+from millrace_broker.storage.batches.placement import AppendOrigin as AppendOrigin
+from millrace_broker.storage.batches.placement import LogAppendInfo as LogAppendInfo
+from millrace_broker.storage.batches.preparation import Prepared as Prepared
+from millrace_broker.storage.batches.preparation import Steps as Steps
+from millrace_broker.storage.batches.preparation import finished as finished
+from millrace_broker.storage.batches.preparation import finished_within as finished_within
+from millrace_broker.storage.batches.preparation import prepare as prepare
+from millrace_broker.storage.batches.topic_codec import codec_of_topic as codec_of_topic
+from millrace_broker.storage.batches.topic_codec import uncompressed_limit_bytes as uncompressed_limit_bytes
+from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig as CleanerConfig
+from millrace_broker.storage.cleaner.log_cleaner import LogCleaner as LogCleaner
+from millrace_broker.storage.config import BROKER_CONFIG as BROKER_CONFIG
+from millrace_broker.storage.config import TOPIC_CONFIG as TOPIC_CONFIG
+from millrace_broker.storage.config import LogConfig as LogConfig
+from millrace_broker.storage.data_dirs.log_factory import NewLog as NewLog
+from millrace_broker.storage.failures import AppendWaitsError as AppendWaitsError
+from millrace_broker.storage.failures import DirHealth as DirHealth
+from millrace_broker.storage.filenames import TopicPartition as TopicPartition
+from millrace_broker.storage.filenames import by_topic as by_topic
+from millrace_broker.storage.log.leader_append import AppendOutcome as AppendOutcome
+from millrace_broker.storage.log.log import Log as Log
+from millrace_broker.storage.log.log_slice import LogSlice as LogSlice
+from millrace_broker.storage.manager.log_manager import LogManager as LogManager
+from millrace_broker.storage.moves.log_copy import LogCopy as LogCopy
+from millrace_broker.storage.reports import CompactionReport as CompactionReport
+from millrace_broker.storage.reports import LogFinding as LogFinding
+from millrace_broker.storage.reports import LogRecovery as LogRecovery
+from millrace_broker.storage.reports import RecoveryReport as RecoveryReport
+from millrace_broker.storage.reports import RetentionReport as RetentionReport
+from millrace_broker.storage.reports import SegmentReport as SegmentReport
+from millrace_broker.storage.reports import VerifiedSegment as VerifiedSegment
+from millrace_broker.storage.reports import VerifyReport as VerifyReport
+from millrace_broker.storage.segments.damage import DamagedRangeError as DamagedRangeError
+from millrace_broker.storage.segments.transaction_index import AbortedTransaction as AbortedTransaction

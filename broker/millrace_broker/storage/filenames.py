@@ -11,9 +11,9 @@
   <topic>-<partition>/
     partition.metadata                    the topic's id
     leader-epoch-checkpoint               first offset of each leader epoch
-    damaged-ranges                        what is damaged in the log, where anything is (`damaged_ranges`)
-    repaired-ranges                       offsets that a repair has given up, where it has any (`repaired_ranges`)
-    offset-gaps                           there where a follower has left out offsets as its leader does (`offset_gaps`)
+    damaged-ranges                        what is damaged in the log, where anything is (`range_files`)
+    repaired-ranges                       offsets that a repair has given up, where it has any (`range_files`)
+    offset-gaps                           there where a follower has left out offsets as its leader does (`range_files`)
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
     <20-digit base offset>.timeindex      timestamp -> offset

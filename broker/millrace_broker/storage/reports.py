@@ -92,7 +92,7 @@ class CompactionReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class LogFinding:
     """Something wrong in a file: the batch or index entry that begins at byte `position`."""
 
     file: str
@@ -126,5 +126,5 @@ class VerifyReport:
     size_bytes: int
     log_start_offset: int
     log_end_offset: int
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     by_segment: tuple[VerifiedSegment, ...]

@@ -24,7 +24,7 @@ from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.batches.scan import Placed, scan_headers
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import LOG_SUFFIX, parse_partition_dir
-from millrace_broker.storage.reports import Finding
+from millrace_broker.storage.reports import LogFinding
 from millrace_broker.txns.records import read_key, read_value
 from millrace_broker.txns.state import OPEN, TransactionMetadata
 
@@ -40,7 +40,7 @@ class _Begin(NamedTuple):
     epoch: int
 
 
-def find_hanging(fs: FileSystem, logs: Sequence[str]) -> list[Finding]:
+def find_hanging(fs: FileSystem, logs: Sequence[str]) -> list[LogFinding]:
     """Returns the hanging transactions of the partitions whose last `.log` is among these files.
 
     What is behind damage in a file is not read.
@@ -48,7 +48,7 @@ def find_hanging(fs: FileSystem, logs: Sequence[str]) -> list[Finding]:
     Raises:
         StorageError: a file can't be read.
     """
-    found: list[Finding] = []
+    found: list[LogFinding] = []
     known: dict[str, Known] = {}
     for folder in sorted({os.path.dirname(os.path.abspath(log)) for log in logs}):
         partition = parse_partition_dir(os.path.basename(folder))
@@ -64,14 +64,14 @@ def find_hanging(fs: FileSystem, logs: Sequence[str]) -> list[Finding]:
     return found
 
 
-def _findings(partition: TopicPartition, begins: dict[int, _Begin], known: Known) -> Iterator[Finding]:
+def _findings(partition: TopicPartition, begins: dict[int, _Begin], known: Known) -> Iterator[LogFinding]:
     for producer_id, begin in begins.items():
         if (producer_id, partition) not in known:
             reason = (
                 f"a hanging transaction begins: producer {producer_id}, epoch {begin.epoch}, offset {begin.offset} of "
                 f"{partition}; no transaction of {TRANSACTION_TOPIC} here has it"
             )
-            yield Finding(file=begin.file, position=begin.position, reason=reason)
+            yield LogFinding(file=begin.file, position=begin.position, reason=reason)
 
 
 def _open_transactions(fs: FileSystem, segments: Iterable[str]) -> dict[int, _Begin]:

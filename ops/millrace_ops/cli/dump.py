@@ -192,7 +192,7 @@ DECODERS: dict[str, ShowRecord] = {OFFSETS_TOPIC: group_record_of, TRANSACTION_T
 
 
 def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
-    from millrace_broker.storage.segments.offset_index import OffsetIndex
+    from millrace_broker.storage.segments.indexes import OffsetIndex
 
     for number, (relative_offset, position) in enumerate(_entries(fs, fd, OffsetIndex.ENTRY)):
         yield {"entry": number, "offset": base_offset + relative_offset, "log_position": position}
@@ -200,7 +200,7 @@ def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
 
 
 def _time_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
-    from millrace_broker.storage.segments.time_index import TimeIndex
+    from millrace_broker.storage.segments.indexes import TimeIndex
 
     for number, (timestamp, relative_offset) in enumerate(_entries(fs, fd, TimeIndex.ENTRY)):
         yield {"entry": number, "max_timestamp": timestamp, "offset": base_offset + relative_offset}

@@ -24,9 +24,9 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millrace_broker.storage.recovery.offline_check import SegmentReport
+    from millrace_broker.storage.recovery.offline_logs import SegmentReport
     from millrace_broker.storage.recovery.repair import SegmentRepair
-    from millrace_broker.storage.reports import Finding
+    from millrace_broker.storage.reports import LogFinding
     from millrace_ops.cli.verify_batches import PartitionReport
 
 
@@ -89,7 +89,7 @@ def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoRe
     raise typer.Exit(int(any(report.findings for report in reports)))
 
 
-def _with_findings(reports: Sequence[SegmentReport], further: Sequence[Finding]) -> list[SegmentReport]:
+def _with_findings(reports: Sequence[SegmentReport], further: Sequence[LogFinding]) -> list[SegmentReport]:
     """Returns the reports together with what else was found in their files."""
     return [
         replace(

@@ -27,8 +27,7 @@ from typing import NamedTuple
 
 from millrace.errors import TopicError
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_broker.replication.divergence import cut_for
-from millrace_broker.replication.epoch_ends import end_of_epoch
+from millrace_broker.replication.epoch_ends import cut_for, end_of_epoch
 
 EPOCH_MARGIN = 101
 PRODUCER_ID_MARGIN = 1_000_000

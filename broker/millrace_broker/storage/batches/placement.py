@@ -7,6 +7,7 @@ costs less than handing each to the operating system.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from millrace.errors import MillraceError
@@ -19,6 +20,19 @@ Append = tuple[memoryview, Batches]  # the bytes of one append, and (position, h
 COPIED_BYTES_MAX = 128 << 10
 BUFFERS_MAX = 1024  # IOV_MAX of Linux
 PARTS_OF_A_BATCH = 2
+
+
+class AppendOrigin(Enum):
+    """Who appends to a log as its leader, which decides how a batch with a producer is checked (Kafka's AppendOrigin).
+
+    The sequence and epoch of a CLIENT must follow on what the log has of the producer, and control batches are none of
+    its own. Of a COORDINATOR the epoch counts alone; a control batch is a marker, and ends the producer's transaction.
+
+    What is fetched from a leader is appended by another way, as it is (`Log.append_as_follower`).
+    """
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
 
 
 class LogAppendInfo(NamedTuple):

@@ -63,7 +63,7 @@ class Damage(NamedTuple):
     reason: str
 
 
-class Bounds(NamedTuple):
+class SearchBounds(NamedTuple):
     """The bounds of a valid batch: it ends at byte `end` or before, and has offsets from `lowest` to `highest`."""
 
     end: int
@@ -71,12 +71,12 @@ class Bounds(NamedTuple):
     highest: int
 
 
-def segment_bounds(end: int, base_offset: int, lowest: int = 0) -> Bounds:
+def segment_bounds(end: int, base_offset: int, lowest: int = 0) -> SearchBounds:
     """Returns the bounds of a batch in a segment's file of `end` bytes, of offsets from `lowest` on."""
-    return Bounds(end, min(max(base_offset, lowest), MAX_LONG), min(base_offset + MAX_RELATIVE_OFFSET, MAX_LONG))
+    return SearchBounds(end, min(max(base_offset, lowest), MAX_LONG), min(base_offset + MAX_RELATIVE_OFFSET, MAX_LONG))
 
 
-def examine(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> Iterator[ValidBatch | Damage]:
+def examine(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> Iterator[ValidBatch | Damage]:
     """Yields everything in the file from a position on, in order and without a gap. Raises OSError, no other error."""
     while position < bounds.end:
         try:
@@ -92,7 +92,7 @@ def examine(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> Iterator[
             bounds = bounds._replace(lowest=found.last_offset + 1)
 
 
-def batch_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch:
+def batch_at(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch:
     """Reads the valid batch that begins at `position`; raises CorruptRecordError, which says why there is none."""
     head = fs.pread(fd, min(HEADER_BYTES, bounds.end - position), position)
     if len(head) < _MESSAGE.size:
@@ -106,7 +106,7 @@ def batch_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBat
     return found
 
 
-def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: Bounds) -> None:
+def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: SearchBounds) -> None:
     """Raises CorruptRecordError for a base offset that leaps where the next batch contradicts it: no CRC covers it."""
     end = found.position + found.size_bytes
     if found.base_offset == bounds.lowest or end >= bounds.end:
@@ -119,7 +119,7 @@ def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: Bounds) -> No
         raise CorruptRecordError(f"offset {found.base_offset}, and the next batch has offset {following.base_offset}")
 
 
-def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
+def next_batch(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> int:
     """Returns where the next valid batch at or behind `position` begins; the end of the file without one."""
     prefix = _common_prefix(bounds)
     while position < bounds.end:
@@ -133,7 +133,7 @@ def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
     return bounds.end
 
 
-def batch_behind(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
+def batch_behind(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch | None:
     """Returns the first batch of format v2 behind damage at `position`; None without one. Raises OSError."""
     head = fs.pread(fd, _OFFSET_AND_LENGTH.size, position)
     if len(head) == _OFFSET_AND_LENGTH.size:
@@ -155,7 +155,7 @@ def batch_behind(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> Vali
     return None
 
 
-def valid_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
+def valid_at(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch | None:
     """Returns the valid batch of format v2 that begins at `position`; None without one. Raises OSError."""
     head = fs.pread(fd, min(HEADER_BYTES, max(bounds.end - position, 0)), position)
     if len(head) < HEADER_BYTES or head[MAGIC_POSITION] != MAGIC_V2:
@@ -166,7 +166,7 @@ def valid_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBat
         return None
 
 
-def _common_prefix(bounds: Bounds) -> bytes:
+def _common_prefix(bounds: SearchBounds) -> bytes:
     """Returns the bytes with which all base offsets within the bounds begin."""
     differing_bytes = ((bounds.lowest ^ bounds.highest).bit_length() + 7) // 8
     return bounds.highest.to_bytes(8, "big")[: 8 - differing_bytes]
@@ -180,7 +180,7 @@ def _may_begin(chunk: bytes, at: int, end: int) -> bool:
     return _MIN_MESSAGE_BYTES[0] <= length <= end - at - LOG_OVERHEAD_BYTES
 
 
-def _is_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> bool:
+def _is_batch(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> bool:
     try:
         batch_at(fs, fd, position, bounds)
     except CorruptRecordError:
@@ -188,7 +188,7 @@ def _is_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> bool:
     return True
 
 
-def _batch(fs: FileSystem, fd: int, position: int, head: bytes, bounds: Bounds) -> ValidBatch:
+def _batch(fs: FileSystem, fd: int, position: int, head: bytes, bounds: SearchBounds) -> ValidBatch:
     if len(head) < HEADER_BYTES:
         raise CorruptRecordError(f"{len(head)} bytes are too few for a batch")
     header = BatchHeader._make(HEADER.unpack(head))
@@ -201,7 +201,7 @@ def _batch(fs: FileSystem, fd: int, position: int, head: bytes, bounds: Bounds) 
     return ValidBatch(position, header.size_bytes, header.base_offset, header.last_offset)
 
 
-def _message(fs: FileSystem, fd: int, position: int, head: bytes, bounds: Bounds) -> ValidBatch:
+def _message(fs: FileSystem, fd: int, position: int, head: bytes, bounds: SearchBounds) -> ValidBatch:
     offset, length, crc, magic = _MESSAGE.unpack_from(head)
     if magic not in _MIN_MESSAGE_BYTES:
         raise CorruptRecordError(f"magic {magic} is no message format")

@@ -44,18 +44,23 @@ from millrace_broker.storage.cleaner.choice import (
     first_dirty_offset,
     group_sizes,
 )
-from millrace_broker.storage.cleaner.cleaner import SegmentRewriter, discard, fill_map, remove_stale
+from millrace_broker.storage.cleaner.cleaner import (
+    CleanedTransactions,
+    SegmentRewriter,
+    discard,
+    fill_map,
+    remove_stale,
+)
 from millrace_broker.storage.cleaner.failing_logs import FailingLogs
 from millrace_broker.storage.cleaner.offset_map import OffsetMap
-from millrace_broker.storage.cleaner.transactions import CleanedTransactions
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPartition
 from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.manager.log_manager import LogManager
 from millrace_broker.storage.reports import CompactionReport, SegmentReport
+from millrace_broker.storage.segments.indexes import TimeIndex
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
-from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_broker.storage.throttle import Throttle, short_turns
 
 logger = logging.getLogger(__name__)

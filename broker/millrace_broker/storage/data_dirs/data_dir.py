@@ -13,7 +13,7 @@ from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, write_file_durably
 from millrace_broker.storage.checkpoints import salvaged_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir
-from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.failures import DirHealth, storage_errors
 from millrace_broker.storage.filenames import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
@@ -26,7 +26,6 @@ from millrace_broker.storage.filenames import (
     parse_future_dir,
     parse_partition_dir,
 )
-from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.sync_lane import SyncLane
 
 Offsets = Mapping[TopicPartition, int]

@@ -5,16 +5,22 @@
 | a folder was asked for | that folder |
 | else | the folder that is online and has the fewest logs |
 | an offline folder may hold it already | none: StorageError |
+
+Folders that were renamed to `-delete` wait here until `file.delete.delay.ms` is over; a start removes them at once.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
+from threading import Lock
 
+from millrace.clock import Clock
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
-from millrace_broker.storage.data_dirs.data_dir import DataDir
+from millrace_broker.storage.data_dirs.data_dir import DataDir, remove_tree
+from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
 
 MAX_PREFERRED = 10_000
@@ -65,3 +71,31 @@ class DataDirs:
             return self.by_path(path)
         more = planned or {}
         return min(online, key=lambda data_dir: data_dir.log_count + more.get(data_dir.path, 0))
+
+
+class DeletedDirs:
+    """Folders that wait for their removal. Any thread may add and remove."""
+
+    def __init__(self, fs: FileSystem, clock: Clock) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._lock = Lock()
+        self._waiting: deque[tuple[int, str]] = deque()
+
+    def add(self, path: str, delay_ms: int) -> None:
+        """Lets a folder be removed once `delay_ms` have passed."""
+        self._waiting.append((self._clock.monotonic_ms() + delay_ms, path))
+
+    def remove_due(self) -> int:
+        """Removes the folders whose delay is over; returns how many. Raises StorageError."""
+        removed = 0
+        while (path := self._next_due()) is not None:
+            with storage_errors(path):
+                remove_tree(self._fs, path)
+            removed += 1
+        return removed
+
+    def _next_due(self) -> str | None:
+        with self._lock:
+            is_due = self._waiting and self._waiting[0][0] <= self._clock.monotonic_ms()
+            return self._waiting.popleft()[1] if is_due else None

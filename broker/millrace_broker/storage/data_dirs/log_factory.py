@@ -1,6 +1,7 @@
 """The three ways in which a broker opens a log: it is found at the start, it is new, or it was copied.
 
-The data folder's checkpoints say how much of a found log is synced. Of the others everything is.
+The data folder's checkpoints say how much of a found log is synced. Of the others everything is. The settings of a log
+follow from its topic's properties and the broker's.
 """
 
 from __future__ import annotations
@@ -8,19 +9,58 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from millrace.clock import Clock
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
+from millrace_broker.storage.config import TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 from millrace_broker.storage.data_dirs.log_table import LogEntry
 from millrace_broker.storage.data_dirs.meta_properties import DamagedMetadataError, make_partition_dirs, read_topic_id
-from millrace_broker.storage.data_dirs.new_log import LogConfigs, NewLog
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
+
+
+class NewLog(NamedTuple):
+    """A partition whose log is to be made, with its topic's id and properties."""
+
+    topic_partition: TopicPartition
+    topic_id: uuid.UUID
+    topic_config: Mapping[str, str]
+
+    def known_properties(self) -> Mapping[str, str]:
+        """Returns the topic's properties but those that mean nothing here, which a topic from Kafka may have."""
+        unknown = sorted(set(self.topic_config) - set(TOPIC_CONFIG.keys))
+        if unknown:
+            names = ", ".join(unknown)
+            logger.warning("%s: topic properties that this broker ignores: %s", self.topic_partition, names)
+        return {name: value for name, value in self.topic_config.items() if name in TOPIC_CONFIG.keys}
+
+
+class LogConfigs:
+    """The settings of logs: a topic's properties over the broker's."""
+
+    def __init__(self, defaults: Mapping[str, str]) -> None:
+        """Takes the broker's properties; those that are not a log's are left alone. Raises InvalidConfigError."""
+        self._last: tuple[Mapping[str, str], LogConfig] | None = None
+        self.set_defaults(defaults)
+
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Takes other broker properties. Where InvalidConfigError is raised, nothing has changed."""
+        self.default = LogConfig.from_properties(defaults, {})
+        self._defaults = defaults
+        self._last = None
+
+    def of(self, wanted: NewLog) -> LogConfig:
+        """Returns the settings of a log; partitions of a topic, which come one after the other, share theirs."""
+        topic_config, last = wanted.topic_config, self._last
+        if last is None or last[0] is not topic_config:
+            last = self._last = topic_config, LogConfig.from_properties(self._defaults, wanted.known_properties())
+        return last[1]
 
 
 class LogFactory:
@@ -62,11 +102,11 @@ class LogFactory:
 
     def make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[LogEntry]:
         """Makes the folders of logs, durably, and then yields each log. Raises InvalidConfigError or StorageError."""
-        places = [
+        wanted_dirs = [
             (each, self._configs.of(each), os.path.join(data_dir.path, str(each.topic_partition))) for each in wanted
         ]
-        make_partition_dirs(self._fs, data_dir.path, {directory: each.topic_id for each, _, directory in places})
-        for (topic_partition, topic_id, _), config, directory in places:
+        make_partition_dirs(self._fs, data_dir.path, {directory: each.topic_id for each, _, directory in wanted_dirs})
+        for (topic_partition, topic_id, _), config, directory in wanted_dirs:
             log = Log(
                 self._fs, self._clock, directory, topic_partition, config, health=data_dir.health, lane=data_dir.lane
             )

@@ -18,7 +18,7 @@ A crash may cost what lies above the recovery point, from the first damaged byte
 | `log_reader` | finds and reads batches, times and aborted transactions |
 | `flushing` | syncs, and moves the recovery point |
 | `producer_state_manager`, `leader_epochs` | know who has written |
-| `retention_pass`, `verification`, `loading` | delete old segments, check every byte, open the folder |
+| `verification`, `loading` | check every byte, open the folder |
 
 Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced` and
 `close` belong to the event loop's; truncations, `hand_over` and appends that may wait for the disk to a worker that has
@@ -35,27 +35,23 @@ from contextlib import ExitStack
 from millrace.clock import Clock
 from millrace.errors import OffsetOutOfRangeError
 from millrace.fs import Buffer, FileSystem
-from millrace_broker.storage.batches.append_origin import AppendOrigin
-from millrace_broker.storage.batches.placement import LogAppendInfo, only_place
+from millrace_broker.storage.batches.placement import AppendOrigin, LogAppendInfo, only_place
 from millrace_broker.storage.batches.preparation import Prepared
 from millrace_broker.storage.config import LogConfig
-from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.failures import DirHealth, storage_errors
 from millrace_broker.storage.filenames import TopicPartition
-from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.follower_append import FollowerAppend
 from millrace_broker.storage.log.leader_append import AppendOutcome, LeaderAppend
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_reader import LogReader
-from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.log_segments import LogSegments, Rolling
 from millrace_broker.storage.log.log_slice import LogSlice
-from millrace_broker.storage.log.retention_pass import apply_retention
-from millrace_broker.storage.log.rolling import Rolling
 from millrace_broker.storage.log.segment_writer import SegmentWriter
-from millrace_broker.storage.log.truncation import Truncation
+from millrace_broker.storage.log.truncation import Truncation, apply_retention
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.recovery.damaged_ranges import name_damage
 from millrace_broker.storage.recovery.loading import LoadedLog, Promises, load_log
+from millrace_broker.storage.recovery.range_files import name_damage
 from millrace_broker.storage.recovery.verification import verify_log
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.segments.damage import DamagedRange
@@ -280,7 +276,7 @@ class Log:
         """Appends batches as they were fetched from the leader, whose epoch is `leader_epoch`; returns their place.
 
         None where there is no whole batch, or the first one is of a newer epoch. Raises RecordError for bytes that
-        break a rule (`batches/fetched.py`) and for a first batch below the log's end; the log is then as before.
+        break a rule (`validate_fetched`) and for a first batch below the log's end; the log is then as before.
         Raises StorageError where the disk fails: the log then holds the batches below its log end offset.
         Raises AppendWaitsError, with nothing changed, for an append that has to wait for the disk first and may not.
         """

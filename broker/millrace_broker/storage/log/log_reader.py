@@ -3,30 +3,37 @@
 Each method takes one snapshot of the segments, so what appends, retention and compaction do meanwhile is not seen.
 Damage that a read meets is set aside (`damage_search`); a read of what is damaged raises DamagedRangeError.
 Belongs to the log's own thread, but for `aborted_transactions`, which compaction's thread calls too.
+
+The header of a batch has the largest timestamp of its records, so a look-up by time decompresses no batch without a
+candidate. A batch may hold millions of records, so such a look-up pauses at each (`millrace.turns`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, OffsetOutOfRangeError
 from millrace.fs import FileSystem
-from millrace.records.batch import NO_TIMESTAMP
+from millrace.records.batch import NO_TIMESTAMP, BatchHeader
+from millrace.records.record_times import TimedOffset, record_times
+from millrace.turns import each
 from millrace_broker.storage.batches.scan import Located
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.log.log_slice import LogSlice
-from millrace_broker.storage.log.offsets_before import offsets_before
 from millrace_broker.storage.segments.damage_search import past_damage, set_aside_from
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
-from millrace_broker.storage.segments.timestamps import find_timestamp, max_timestamp_from
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction, find_aborted
 
+LATEST = -1
+EARLIEST = -2
 
-class Found(NamedTuple):
+
+class FoundBatches(NamedTuple):
     """Batches, and the segment that they are in."""
 
     segment: LogSegment
@@ -59,7 +66,7 @@ class LogReader:
             return _read(found)
         return LogSlice(segment, located.position, located.size_bytes)
 
-    def _find(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> Found | None:
+    def _find(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> FoundBatches | None:
         start_offset, end_offset = self._segments.start_offset, self._segments.end_offset
         if not start_offset <= offset <= end_offset:
             raise OffsetOutOfRangeError(
@@ -77,7 +84,7 @@ class LogReader:
                 locate = partial(segment.locate, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 located = past_damage(self._fs, segment, offset, locate)
                 if located is not None:
-                    return Found(segment, located) if located.size_bytes else None
+                    return FoundBatches(segment, located) if located.size_bytes else None
         except OSError as error:
             raise storage_error(self._segments.directory, error) from error
         return None
@@ -150,9 +157,84 @@ class LogReader:
         return past_damage(self._fs, segment, start_offset, search)
 
 
-def _read(found: Found) -> bytes:
+def _read(found: FoundBatches) -> bytes:
     segment, located = found
     try:
         return segment.read(located)
     except OSError as error:
         raise storage_error(segment.path, error) from error
+
+
+def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) -> TimedOffset | None:
+    """Finds the first record from `start_offset` on whose timestamp is not below `timestamp_ms`; None without one.
+
+    Where a batch's header promises one that none of its records has, the batch's last record is returned: otherwise
+    every batch with such a header would be decompressed.
+    """
+    older = segment.time_index.floor(timestamp_ms - 1)
+    floor = segment.offset_index.floor(older[1]) if older is not None else None
+    for position, header in each(segment.headers(floor[1] if floor is not None else 0)):
+        if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+            last = None
+            for last in _records(segment, position, header):
+                if last.timestamp_ms >= timestamp_ms and last.offset >= start_offset:
+                    return last
+            if last is not None and header.base_offset >= start_offset:
+                return last._replace(timestamp_ms=header.max_timestamp)
+    return None
+
+
+def max_timestamp_from(segment: LogSegment, start_offset: int) -> int:
+    """Returns the largest timestamp of records at `start_offset` or above; -1 where there is none."""
+    if start_offset <= segment.base_offset:
+        return segment.max_timestamp
+    headers = each(segment.headers(segment.position_of(start_offset)))
+    return max((_newest(segment, position, header, start_offset) for position, header in headers), default=NO_TIMESTAMP)
+
+
+def _newest(segment: LogSegment, position: int, header: BatchHeader, start_offset: int) -> int:
+    if start_offset <= header.base_offset:
+        return header.max_timestamp
+    records = _records(segment, position, header)
+    return max((record.timestamp_ms for record in records if record.offset >= start_offset), default=NO_TIMESTAMP)
+
+
+def _records(segment: LogSegment, position: int, header: BatchHeader) -> Iterator[TimedOffset]:
+    return iter(each(record_times(header, memoryview(segment.read_at(position, header.size_bytes)))))
+
+
+def offsets_before(
+    starts: Sequence[tuple[int, int]], timestamp_ms: int, max_count: int, up_to_offset: int
+) -> list[int]:
+    """Returns up to `max_count` offsets at which a reader may begin, as Kafka 0.7 and 0.8 do, newest first.
+
+        segment       0 … 41      42 … 99      100 …         log end offset 117
+        its time      09:00       10:00        11:00         now
+
+        LATEST (-1)   117, 100, 42, 0          the end, then the segments' first offsets, backwards
+        EARLIEST (-2) 0
+        10:30         42, 0                    from the newest whose time is not after 10:30; none where all are younger
+
+    The time of a segment is that of its newest record. Where no record has a time, and where there is no record, it is
+    the time at which the file was last written, which Apache Kafka takes for every segment. A newest segment that is
+    empty begins at the log end offset, which then has the time of that file. A consumer is not told of what lies above
+    the high watermark: that is told instead, once.
+
+    Args:
+        starts: (first offset, time) of each segment, oldest first; then (log end offset, now), unless the newest
+            segment is empty.
+        timestamp_ms: a time, LATEST or EARLIEST.
+        max_count: how many are wanted.
+        up_to_offset: the high watermark, for a consumer.
+    """
+    if max_count < 1:
+        return []
+    timed = [*starts]
+    if timestamp_ms == EARLIEST:
+        timed = timed[:1]
+    elif timestamp_ms != LATEST:
+        while timed and timed[-1][1] > timestamp_ms:
+            timed.pop()
+    found = [offset for offset, _ in timed[: -max_count - 1 : -1]]
+    visible = [offset for offset in found if offset <= up_to_offset]
+    return visible if len(visible) == len(found) else [up_to_offset, *visible]

@@ -15,8 +15,7 @@ from millrace_broker.storage.batches.placement import Placement
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
-from millrace_broker.storage.log.log_segments import LogSegments
-from millrace_broker.storage.log.rolling import Rolling
+from millrace_broker.storage.log.log_segments import LogSegments, Rolling
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.segments.segment import LogSegment
 

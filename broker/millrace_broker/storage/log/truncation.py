@@ -1,4 +1,4 @@
-"""Cutting a log: its end, which another leader's log does not have, or all of it (KIP-101).
+"""Cutting a log: its end, which another leader's log does not have, or all of it (KIP-101); and its oldest segments.
 
     before    [ segment 0 ][ segment 42 ......][ segment 97 ][ active 130 ...
     cut at 60 [ segment 0 ][ segment 42 .. ][ active 60
@@ -7,13 +7,15 @@
     1  give up repaired ranges above the offset                     the log as it was
     2  remove segments above the offset, the last one first,        the log up to one of them
        each with a sync of the folder
-    3  cut the segment that holds the offset, and sync it           the log up to the offset
+    3  cut the .log of the segment that holds the offset, sync it   the log up to the offset
+       cut .index and .timeindex, replace .txnindex, sync all       the same, with indexes that fit or are rebuilt
     4  begin a new active segment there; where it is the first,     the same
        its name is synced, as a log begins at the first name
     5  drop leader epochs and producers' snapshots above it         the same: a start drops them too
 
 At every step the log is a prefix of what it was, and nothing is appended before the last one. The caller lowers the
-checkpoints in the data folder first (`LogManager.truncate_to`): what they call synced is never cut at a start.
+checkpoints in the data folder first (`LogManager.truncate_to`): what they call synced is never cut at a start. Where
+the disk has no room for the indexes, they wait in memory, and a start rebuilds them.
 
 A batch that holds the offset is cut off whole. So the log may end below the offset, as it does where compaction has
 left offsets out.
@@ -22,24 +24,66 @@ left offsets out.
 (`LogSlice`). The files of removed segments are emptied before their names go, also those that compaction has replaced
 and a reader still holds. A file that was cut is never appended to again. So a reader comes to the end of a file, which
 is an error, and can't tell what else may have been there.
+
+Policies decide which of the oldest segments retention may delete (`storage.retention`); here they are taken out of the
+log, and their files go on another thread (`LogSegments.rename_dropped`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
+from millrace.config import MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, RecordError, StorageError
 from millrace.fs import FileSystem
+from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.recovery.repaired_ranges import cut_repaired
+from millrace_broker.storage.recovery.range_files import cut_repaired
+from millrace_broker.storage.reports import RetentionReport, SegmentReport
+from millrace_broker.storage.retention import deletable_of
+from millrace_broker.storage.segments.damage import Synced
 from millrace_broker.storage.segments.damage_search import past_damage
 from millrace_broker.storage.segments.segment import LogSegment
-from millrace_broker.storage.segments.segment_cut import cut_segment
+from millrace_broker.storage.segments.segment_sequence import facts_of
+
+
+def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
+    fs: FileSystem, directory: str, segment: LogSegment, position: int, end_offset: int, config: LogConfig
+) -> LogSegment:
+    """Cuts a segment at a batch's end, and returns another over the same files, closed and synced.
+
+    Raises OSError.
+
+    The old one stays open for those who hold it, and ends where the file does. `position` and `end_offset` are those of
+    `LogSegment.end_below`.
+    """
+    aborted = [each for each in segment.transaction_index.entries() if each.last_offset < end_offset]
+    has_indexes = segment.write_indexes()
+    segment.size_bytes, segment.next_offset = position, end_offset
+    fs.truncate(segment.fd, position)
+    fs.fsync(segment.fd)
+    cut = LogSegment(fs, directory, segment.base_offset, config)
+    with ExitStack() as undo:
+        undo.callback(cut.release)
+        cut.damage = tuple(one for one in segment.damage if one.end_offset <= end_offset)
+        cut.offset_index.cut(position)
+        cut.time_index.cut(end_offset - cut.base_offset)
+        if not has_indexes or not cut.load_active():
+            cut.recover(truncate=False, gaps_up_to_offset=MAX_LONG, synced=Synced(MAX_LONG, end_offset, is_end=True))
+        cut.finish()
+        if cut.transaction_index.replace(aborted) and cut.write_indexes():
+            cut.sync()
+            cut.seal()
+        else:
+            cut.time_index.withdraw()
+        undo.pop_all()
+    return cut
 
 
 class Truncation:
@@ -166,3 +210,49 @@ class Truncation:
 def _check_offset(offset: int) -> None:
     if offset < 0:
         raise OffsetOutOfRangeError(f"no log ends at {offset}")
+
+
+def apply_retention(
+    segments: LogSegments,
+    writer: SegmentWriter,
+    producers: ProducerStateManager,
+    config: LogConfig,
+    *,
+    up_to_offset: int,
+    now_ms: int,
+    dry_run: bool,
+) -> RetentionReport:
+    """Deletes the segments that `config` lets go, below `up_to_offset` only; a dry run names them. Raises StorageError.
+
+    The caller holds `names_lock`. A log that is closed keeps what it has.
+    """
+    before = [] if segments.is_closed else [facts_of(segment) for segment in segments.now]
+    reasons = deletable_of(
+        config, before, log_start_offset=segments.start_offset, up_to_offset=up_to_offset, now_ms=now_ms
+    )
+    deleted = tuple(
+        SegmentReport(base_offset=each.base_offset, size_bytes=each.size_bytes, reason=reason)
+        for each, reason in zip(before, reasons, strict=False)
+    )
+    if not dry_run:
+        _delete_oldest(len(deleted), segments, writer, producers, config.file_delete_delay_ms)
+    return RetentionReport(
+        topic=segments.topic_partition.topic,
+        partition=segments.topic_partition.partition,
+        segments=len(segments.now),
+        deleted_segments=len(deleted),
+        deleted_bytes=sum(each.size_bytes for each in deleted),
+        reasons=tuple(reasons),
+        by_segment=deleted,
+        log_start_offset=segments.start_offset,
+        log_end_offset=segments.end_offset,
+    )
+
+
+def _delete_oldest(
+    count: int, segments: LogSegments, writer: SegmentWriter, producers: ProducerStateManager, delay_ms: int
+) -> None:
+    for _ in range(count):
+        if len(segments.now) == 1:  # last, as a full disk may have no room for another
+            writer.roll()
+        segments.drop_first(producers.snapshot_path(segments.now[0].base_offset), delay_ms)

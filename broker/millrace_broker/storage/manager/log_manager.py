@@ -10,7 +10,7 @@ marker is removed before anything is written, so a crash at any later point mean
 | `log_moves` | moves logs from one folder to another |
 | `log_checkpoints` | writes down what the next start must know |
 | `log_factory` | opens and makes one log |
-| `opening`, `closing` | open and close many logs at once |
+| `opening` | opens and closes many logs at once |
 
 Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers` and `close` belong to one thread, the
 event loop's, which passes over logs that are held; the truncations to a worker for which they are. `flush_due`,
@@ -39,19 +39,15 @@ from millrace.fs import FileSystem
 from millrace.uuids import encode_id
 from millrace_broker.storage.config import RECOVERY_THREADS
 from millrace_broker.storage.data_dirs.data_dir import DataDir
-from millrace_broker.storage.data_dirs.data_dirs import DataDirs
-from millrace_broker.storage.data_dirs.deleted_dirs import DeletedDirs
+from millrace_broker.storage.data_dirs.data_dirs import DataDirs, DeletedDirs
 from millrace_broker.storage.data_dirs.log_checkpoints import LogCheckpoints
-from millrace_broker.storage.data_dirs.log_factory import LogFactory
+from millrace_broker.storage.data_dirs.log_factory import LogConfigs, LogFactory, NewLog
 from millrace_broker.storage.data_dirs.log_table import LogEntry, LogTable
 from millrace_broker.storage.data_dirs.meta_properties import is_damaged_id, write_topic_id
-from millrace_broker.storage.data_dirs.new_log import LogConfigs, NewLog
-from millrace_broker.storage.failures import each_tried, storage_errors
+from millrace_broker.storage.failures import DirHealth, each_tried, storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name, stray_dir_name
-from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log.log import Log
-from millrace_broker.storage.manager.closing import close_all
-from millrace_broker.storage.manager.opening import abandon_dir, open_data_dirs
+from millrace_broker.storage.manager.opening import abandon_dir, close_all, open_data_dirs
 from millrace_broker.storage.moves.log_moves import LogMoves
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 from millrace_broker.storage.sync_lane import Tell

@@ -1,14 +1,17 @@
-"""Opening the logs of all data folders at once.
+"""Opening the logs of all data folders at once, and closing those of one.
 
 Each folder is opened on its own thread, and its logs by `num.recovery.threads.per.data.dir` more: a recovery
 reads every byte that was not synced, and disks do that side by side. A folder that fails goes offline with what it
 holds, and the others serve. An error that concerns all of them is raised: a folder belongs to another cluster, or
 another broker uses it.
+
+Closing the logs of a data folder, several at once, as a disk syncs many files faster side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,7 +21,12 @@ from millrace.fs import FileSystem
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 from millrace_broker.storage.data_dirs.log_table import LogEntry
 from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.moves.log_swap import settle_moves
+
+logger = logging.getLogger(__name__)
+
+CLOSING_THREADS = 8  # the threads wait for the disk and need no processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +131,19 @@ def _check_any_online(data_dirs: Sequence[DataDir]) -> None:
     if not any(data_dir.is_online for data_dir in data_dirs):
         reasons = "; ".join(data_dir.health.reason or "" for data_dir in data_dirs)
         raise StorageError(f"no data folder is online: {reasons}")
+
+
+def close_all(logs: Iterable[Log], recovery_threads: int) -> list[StorageError]:
+    """Flushes and closes every log, by at least as many threads as recover them; returns what went wrong."""
+    threads = max(recovery_threads, CLOSING_THREADS)
+    with ThreadPoolExecutor(threads, thread_name_prefix="close-log") as pool:
+        return [error for error in pool.map(_close, logs) if error is not None]
+
+
+def _close(log: Log) -> StorageError | None:
+    try:
+        log.close()
+    except StorageError as error:
+        logger.error("close failed: %s", error)  # noqa: TRY400 -- the first one is raised by the caller
+        return error
+    return None

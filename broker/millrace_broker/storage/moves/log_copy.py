@@ -28,7 +28,7 @@ from millrace.clock import Clock
 from millrace.config import MAX_LONG
 from millrace.errors import CompactionStoppedError, StorageError
 from millrace.fs import FileSystem, read_file
-from millrace_broker.storage.failures import is_disk_full, storage_error, storage_errors
+from millrace_broker.storage.failures import DirHealth, is_disk_full, storage_error, storage_errors
 from millrace_broker.storage.filenames import (
     DAMAGED_RANGES,
     LEADER_EPOCH_CHECKPOINT,
@@ -40,7 +40,6 @@ from millrace_broker.storage.filenames import (
     future_dir_name,
     segment_file_name,
 )
-from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence

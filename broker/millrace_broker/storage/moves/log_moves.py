@@ -23,8 +23,7 @@ from millrace.clock import Clock
 from millrace.errors import CompactionStoppedError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.data_dirs.data_dir import DataDir
-from millrace_broker.storage.data_dirs.data_dirs import DataDirs
-from millrace_broker.storage.data_dirs.deleted_dirs import DeletedDirs
+from millrace_broker.storage.data_dirs.data_dirs import DataDirs, DeletedDirs
 from millrace_broker.storage.data_dirs.log_checkpoints import LogCheckpoints
 from millrace_broker.storage.data_dirs.log_factory import LogFactory
 from millrace_broker.storage.data_dirs.log_table import LogTable

@@ -20,8 +20,8 @@ Offsets are left out inside a segment by compaction, or by damage (the CRC does 
 | after a clean shutdown, or ends at or below the recovery point | yes: its bytes were synced |
 | closed, above the recovery point | if all that is not set aside is valid and it ends where the next one begins |
 | the newest | below the recovery point |
-| any, in a log that has followed one with gaps (`offset_gaps`) | yes |
-| any, within a range that was repaired (`repaired_ranges`) | yes |
+| any, in a log that has followed one with gaps (`range_files`) | yes |
+| any, within a range that was repaired (`range_files`) | yes |
 
 Compaction works below the recovery point, which may be above the one that was checkpointed; the second row allows for
 that, and compaction keeps the last batch of each segment. A lost tail or a changed base offset breaks the rule of that
@@ -54,12 +54,18 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
     segment_file_name,
 )
-from millrace_broker.storage.recovery.damaged_ranges import Damage, read_damage, write_damage
-from millrace_broker.storage.recovery.repaired_ranges import read_repaired
+from millrace_broker.storage.recovery.range_files import Damage, read_damage, read_repaired, write_damage
 from millrace_broker.storage.reports import LogRecovery
-from millrace_broker.storage.segments.damage import DamagedRange, Synced, are_still_there
-from millrace_broker.storage.segments.misplaced import add_holes
-from millrace_broker.storage.segments.repaired import RepairedRange, batches_end, behind, is_repaired
+from millrace_broker.storage.segments.damage import (
+    DamagedRange,
+    RepairedRange,
+    Synced,
+    are_still_there,
+    batches_end,
+    behind,
+    is_repaired,
+)
+from millrace_broker.storage.segments.damage_search import add_holes
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
 

@@ -3,10 +3,10 @@
     <base offset>.log            rewritten without the damage, by way of <base offset>.log.tmp
     <base offset>.log.damaged    the file as it was, byte for byte; .damaged.2 and so on where there is one already
     <base offset>.index …        removed, and rebuilt by the next start
-    repaired-ranges              names the offsets that are given up (`repaired_ranges`)
+    repaired-ranges              names the offsets that are given up (`range_files`)
     damaged-ranges               names them no more
 
-A repair gives up what is damaged or missing (`offline_check`), and nothing else: each other batch keeps its offsets.
+A repair gives up what is damaged or missing (`offline_logs`), and nothing else: each other batch keeps its offsets.
 
     step                                                     what a crash behind it leaves
     1  sync the log, raise its recovery point to its end     the damage
@@ -40,19 +40,20 @@ from millrace_broker.storage.filenames import (
     TIME_INDEX_SUFFIX,
     parse_partition_dir,
 )
-from millrace_broker.storage.recovery.damaged_ranges import read_damage, write_damage
-from millrace_broker.storage.recovery.offline_check import (
+from millrace_broker.storage.recovery.offline_logs import (
     ALONE,
     SegmentContext,
     SegmentReport,
     base_offset_of,
     check_segment,
+    locked,
+    logs_in,
     parts_of,
+    segment_contexts,
     sibling,
 )
-from millrace_broker.storage.recovery.offline_logs import locked, logs_in, segment_contexts
-from millrace_broker.storage.recovery.repaired_ranges import read_repaired, write_repaired
-from millrace_broker.storage.segments.repaired import RepairedRange, joined
+from millrace_broker.storage.recovery.range_files import read_damage, read_repaired, write_damage, write_repaired
+from millrace_broker.storage.segments.damage import RepairedRange, joined
 
 DAMAGED_SUFFIX = ".damaged"
 TEMPORARY_SUFFIX = ".tmp"

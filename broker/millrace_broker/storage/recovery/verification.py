@@ -6,8 +6,7 @@ the batch, after bytes that are no batch with the next one that is valid. What i
 with its offsets. A closed segment may leave out offsets, as compaction does, as long as offsets never go back. The
 active one may do so too where the log has followed one with gaps, or was repaired.
 
-Damage that nobody has met yet is set aside: reads of it are refused, health names it, and the next checkpoint chore
-writes it into `damaged-ranges`.
+Damage that nobody has met yet is set aside: reads of it are refused, health and the next checkpoint name it.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from millrace.config import MAX_LONG
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace.records.batch import BatchHeader
-from millrace_broker.storage.batches.salvage import Bounds, batch_behind
+from millrace_broker.storage.batches.salvage import SearchBounds, batch_behind
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, walk_batches
 from millrace_broker.storage.filenames import TopicPartition
-from millrace_broker.storage.reports import Finding, VerifiedSegment, VerifyReport
-from millrace_broker.storage.segments.damage import covering, intact_bytes
+from millrace_broker.storage.reports import LogFinding, VerifiedSegment, VerifyReport
+from millrace_broker.storage.segments.damage import covering, intact_bytes, is_repaired
 from millrace_broker.storage.segments.damage_search import set_aside_from
-from millrace_broker.storage.segments.repaired import is_repaired
 from millrace_broker.storage.segments.segment import LogSegment
 
 
@@ -33,17 +31,16 @@ class _SegmentCheck:
     """One walk over one segment, with what it finds."""
 
     def __init__(self, fs: FileSystem, segment: LogSegment, next_base: int | None) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[LogFinding] = []
         self.batches = self.records = 0
         self._index = list(segment.offset_index)
         self.size_bytes = segment.size_bytes
         self._segment = segment
         self._fs = fs
         self._end_offset = next_base
-        self._gaps: list[Finding] = []
-        self._gap_offsets: list[int] = []
+        self._gaps: list[tuple[LogFinding, int]] = []
         self._damaged_offsets: list[int] = []
-        self._expected: dict[int, int] = {}
+        self._expected = {position: offset for offset, position in self._index}
 
     @property
     def report(self) -> VerifiedSegment:
@@ -59,12 +56,10 @@ class _SegmentCheck:
     def run(self) -> None:
         """Walks over the batches and matches the index entries with them."""
         segment = self._segment
-        self._expected = {position: offset for offset, position in self._index}
-        damage = segment.damage
-        for one in damage:
+        for one in segment.damage:
             self._find(segment.path, one.position, str(one))
-        for position, end in intact_bytes(damage, 0, self.size_bytes):
-            passed = (one.end_offset for one in damage if one.end_position <= position)
+        for position, end in intact_bytes(segment.damage, 0, self.size_bytes):
+            passed = (one.end_offset for one in segment.damage if one.end_position <= position)
             self._walk(position, end, max(passed, default=segment.base_offset))
         for position in self._expected:
             self._find_index(position, "no batch begins there")
@@ -84,7 +79,7 @@ class _SegmentCheck:
                     self._check(position, header, next_offset, crc_holds=crc_holds)
                     start, next_offset = position + header.size_bytes, header.next_offset
             except RecordError as error:
-                bounds = Bounds(end, next_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
+                bounds = SearchBounds(end, next_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
                 found = batch_behind(self._fs, segment.fd, start, bounds)
                 behind = "the end" if found is None else f"offset {found.base_offset} at position {found.position}"
                 self._find(segment.path, start, f"{error}; offset {next_offset} up to {behind} can't be read")
@@ -106,16 +101,17 @@ class _SegmentCheck:
     def _find_offset(self, header: BatchHeader, position: int, expected: int) -> None:
         """Notes a finding for offsets left out in the active segment, or where what follows goes back behind them."""
         reason = f"offset {header.base_offset} where {expected} is expected"
-        gap = Finding(file=self._segment.path, position=position, reason=reason)
+        gap = LogFinding(file=self._segment.path, position=position, reason=reason)
         if self._end_offset is not None and expected < header.base_offset and header.next_offset <= self._end_offset:
-            self._gaps, self._gap_offsets = [gap], [expected]
+            self._gaps = [(gap, expected)]
         else:
-            self.findings += [*self._gaps, gap]
-            self._damaged_offsets += [*self._gap_offsets, expected]
-            self._gaps, self._gap_offsets = [], []
+            for finding, offset in (*self._gaps, (gap, expected)):
+                self.findings.append(finding)
+                self._damaged_offsets.append(offset)
+            self._gaps = []
 
     def _find(self, path: str, position: int, reason: str) -> None:
-        self.findings.append(Finding(file=path, position=position, reason=reason))
+        self.findings.append(LogFinding(file=path, position=position, reason=reason))
 
     def _find_index(self, position: int, reason: str) -> None:
         index = self._segment.offset_index
@@ -135,9 +131,7 @@ def verify_log(
 ) -> VerifyReport:
     """Checks the segments as they are at this moment; those that are deleted meanwhile are left out.
 
-    Raises OSError.
-
-    A dry run reads none of them.
+    A dry run reads none of them. Raises OSError.
     """
     checks: list[_SegmentCheck] = []
     for segment, following in zip_longest(segments, segments[1:]):

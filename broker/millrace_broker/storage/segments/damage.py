@@ -18,18 +18,26 @@ Which bytes were synced, and so are set aside and not cut, says `Synced`:
 | closed | all | the one before the next segment's base offset |
 | the newest, after a clean stop | all | the one before the recovery point, if that is known |
 | the newest, after a crash | what began below the recovery point | any |
+
+A repair gives up such offsets, so that a log without them is whole (`RepairedRange`):
+
+    batches    [ 0 ... 39 ]            [ 100 ... 119 ]
+    repaired                40 ... 99
+
+A reader passes over such a range as over one that compaction has emptied. It need not be exact: it may reach over
+batches that are there. What it allows is only that none are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import FileSystem
-from millrace_broker.storage.batches.salvage import CHUNK_BYTES, Bounds, ValidBatch, batch_behind, valid_at
+from millrace_broker.storage.batches.salvage import CHUNK_BYTES, SearchBounds, ValidBatch, batch_behind, valid_at
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, scan_headers
 
 
@@ -80,7 +88,7 @@ class DamagedRangeError(CorruptRecordError, retriable=False):
 
 
 def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
-    fs: FileSystem, fd: int, position: int, bounds: Bounds, synced: Synced, reason: str
+    fs: FileSystem, fd: int, position: int, bounds: SearchBounds, synced: Synced, reason: str
 ) -> DamagedRange:
     """Returns the damaged range that begins at a position, where the offset `bounds.lowest` is expected.
 
@@ -98,12 +106,12 @@ def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
 
 def is_valid_again(fs: FileSystem, fd: int, damaged: DamagedRange, segment_base: int) -> bool:
     """Returns whether a valid batch begins where a range was damaged: the file was replaced, or could not be read."""
-    bounds = Bounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
+    bounds = SearchBounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
     found = valid_at(fs, fd, damaged.position, bounds)
     return found is not None and found.base_offset == damaged.start_offset < damaged.end_offset
 
 
-def is_synced(fs: FileSystem, fd: int, position: int, bounds: Bounds, synced: Synced, *, truncate: bool) -> bool:
+def is_synced(fs: FileSystem, fd: int, position: int, bounds: SearchBounds, synced: Synced, *, truncate: bool) -> bool:
     """Returns whether something was synced of the bytes behind a position, where `bounds.lowest` is expected.
 
     Nothing was of a tail that is truncated at the end of the synced batches, unless some that lack before lie behind.
@@ -111,7 +119,7 @@ def is_synced(fs: FileSystem, fd: int, position: int, bounds: Bounds, synced: Sy
     expected = bounds.lowest
     if expected < synced.up_to and not (truncate and expected == synced.end_offset):
         return True
-    older = Bounds(bounds.end, bounds.highest - MAX_RELATIVE_OFFSET, min(expected, synced.up_to) - 1)
+    older = SearchBounds(bounds.end, bounds.highest - MAX_RELATIVE_OFFSET, min(expected, synced.up_to) - 1)
     if older.highest < older.lowest:
         return False
     found = valid_at(fs, fd, position, older) or batch_behind(fs, fd, position, older)
@@ -142,11 +150,13 @@ def are_still_there(fs: FileSystem, fd: int, named: Sequence[DamagedRange], segm
 def _ends_as_named(fs: FileSystem, fd: int, damaged: DamagedRange, size_bytes: int, segment_base: int) -> bool:
     if damaged.end_position >= size_bytes:
         return damaged.end_position == size_bytes
-    found = valid_at(fs, fd, damaged.end_position, Bounds(size_bytes, segment_base, segment_base + MAX_RELATIVE_OFFSET))
+    found = valid_at(
+        fs, fd, damaged.end_position, SearchBounds(size_bytes, segment_base, segment_base + MAX_RELATIVE_OFFSET)
+    )
     return found is not None and found.base_offset == damaged.end_offset
 
 
-def _in_order(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch | None:
+def _in_order(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch | None:
     """Returns the first valid batch behind damage, unless it is out of place, as where blocks have changed places.
 
     It is if a longer run of batches comes later that has offsets before its own. A run is compared up to a chunk.
@@ -163,7 +173,7 @@ def _in_order(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBa
     return found
 
 
-def _end_of_run(fs: FileSystem, fd: int, first: ValidBatch, bounds: Bounds) -> ValidBatch:
+def _end_of_run(fs: FileSystem, fd: int, first: ValidBatch, bounds: SearchBounds) -> ValidBatch:
     last = first
     while last.position - first.position < CHUNK_BYTES:
         following = valid_at(fs, fd, last.end, bounds)
@@ -173,7 +183,7 @@ def _end_of_run(fs: FileSystem, fd: int, first: ValidBatch, bounds: Bounds) -> V
     return last
 
 
-class Stretch(NamedTuple):
+class UndamagedBytes(NamedTuple):
     """Bytes between two damaged ranges, or the file's ends."""
 
     position: int
@@ -192,13 +202,13 @@ def check_undamaged(path: str, damage: Sequence[DamagedRange], offset: int) -> N
         raise DamagedRangeError(path, damaged)
 
 
-def stretch_of(damage: Sequence[DamagedRange], offset: int, size_bytes: int) -> Stretch:
+def undamaged_around(damage: Sequence[DamagedRange], offset: int, size_bytes: int) -> UndamagedBytes:
     """Returns the range of undamaged bytes in which the batch of an offset lies."""
     position = max((one.end_position for one in damage if one.end_offset <= offset), default=0)
     behind = next((one for one in damage if one.start_offset > offset), None)
     if behind is None:
-        return Stretch(position, size_bytes)
-    return Stretch(position, behind.position)
+        return UndamagedBytes(position, size_bytes)
+    return UndamagedBytes(position, behind.position)
 
 
 def intact_bytes(damage: Sequence[DamagedRange], position: int, end: int) -> Iterator[tuple[int, int]]:
@@ -215,3 +225,42 @@ def intact_bytes(damage: Sequence[DamagedRange], position: int, end: int) -> Ite
 def with_added(damage: Sequence[DamagedRange], added: DamagedRange) -> tuple[DamagedRange, ...]:
     """Returns the ranges, in the order of their bytes, with one more."""
     return tuple(sorted((*damage, added), key=lambda one: (one.position, one.start_offset)))
+
+
+class RepairedRange(NamedTuple):
+    """Offsets from `start_offset` up to `end_offset` that may be missing."""
+
+    start_offset: int
+    end_offset: int
+
+
+def is_repaired(repaired: Sequence[RepairedRange], start_offset: int, end_offset: int) -> bool:
+    """Returns whether the offsets from one up to another may be missing."""
+    return any(one.start_offset <= start_offset and end_offset <= one.end_offset for one in repaired)
+
+
+def batches_end(repaired: Sequence[RepairedRange], base_offset: int, next_base: int) -> int:
+    """Returns where a closed segment must reach: to where the next one begins, or to a repaired range before that."""
+    starts = (one.start_offset for one in repaired if one.start_offset < next_base <= one.end_offset)
+    return max(min(starts, default=next_base), base_offset)
+
+
+def behind(repaired: Sequence[RepairedRange], offset: int) -> int:
+    """Returns the end of the range that an offset lies in; the offset itself without one."""
+    return max((one.end_offset for one in repaired if one.start_offset <= offset < one.end_offset), default=offset)
+
+
+def joined(ranges: Iterable[RepairedRange]) -> tuple[RepairedRange, ...]:
+    """Returns the ranges sorted, and as one where they touch; those of no offsets are left out."""
+    found: list[RepairedRange] = []
+    for one in sorted(each for each in ranges if each.start_offset < each.end_offset):
+        if found and one.start_offset <= found[-1].end_offset:
+            found[-1] = RepairedRange(found[-1].start_offset, max(found[-1].end_offset, one.end_offset))
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def below(repaired: Iterable[RepairedRange], offset: int) -> tuple[RepairedRange, ...]:
+    """Returns what is left of the ranges in a log that was cut at an offset."""
+    return joined(RepairedRange(one.start_offset, min(one.end_offset, offset)) for one in repaired)

@@ -3,38 +3,90 @@
 A read goes by headers and meets what is no header, or reaches over the file's end. The damage may lie before that, as
 in a length. So batches are checked from an index entry before the read on, and where the first one is not valid, a
 damaged range begins. The search for the next valid batch goes no further than the next index entry that names one, so
-it is short: there is an entry for each `index.interval.bytes`.
+it is short: there is an entry for each `index.interval.bytes`. Where no batch is damaged the offset index is, and the
+segment is read without it. The next start that walks the segment makes it again. A read does not compare CRCs, so it
+doesn't meet damage inside a batch: the reader does.
 
-Where no batch is damaged the offset index is, and the segment is read without it. The next start that walks the segment
-makes it again.
+Batches may be out of place: blocks of a file that have changed places, or were written twice.
 
-A read does not compare CRCs, so it doesn't meet damage inside a batch: the reader does.
+    bytes      [ 0 … 9 ][ 30 … 39 ][ 20 … 29 ][ 10 … 19 ][ 40 …
+    read       [ 0 … 9 ][ 30 … 39 ]  damaged    damaged  [ 40 …        a hole at 10 … 29
+
+Each is valid by its CRC and lies where others are expected, so it is set aside. Its offsets are left out elsewhere,
+which looks like a gap that compaction has made. That they lie here shows that it is a hole.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
-from millrace_broker.storage.batches.salvage import Bounds, ValidBatch, valid_at
-from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
+from millrace_broker.storage.batches.salvage import SearchBounds, ValidBatch, batch_behind, segment_bounds, valid_at
 from millrace_broker.storage.segments.damage import (
+    DamagedRange,
     DamagedRangeError,
     Synced,
     damaged_from,
     intact_bytes,
     is_valid_again,
 )
-from millrace_broker.storage.segments.misplaced import add_holes
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
 
 logger = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome")
+
+
+def add_holes(fs: FileSystem, segment: LogSegment) -> tuple[DamagedRange, ...]:
+    """Sets aside the gaps whose offsets are in damaged bytes; returns them. Raises OSError."""
+    misplaced = [batch for one in segment.damage for batch in _valid_in(fs, segment, one)]
+    if not misplaced:
+        return ()
+
+    def is_misplaced(gap: DamagedRange) -> bool:
+        return any(one.base_offset < gap.end_offset and gap.start_offset <= one.last_offset for one in misplaced)
+
+    found = tuple(filter(is_misplaced, _gaps(segment)))
+    for gap in found:
+        segment.add_damage(gap)
+    return found
+
+
+def _valid_in(fs: FileSystem, segment: LogSegment, damaged: DamagedRange) -> Iterator[ValidBatch]:
+    position, bounds = damaged.position, segment_bounds(damaged.end_position, segment.base_offset)
+    while position < damaged.end_position:
+        found = valid_at(fs, segment.fd, position, bounds) or batch_behind(fs, segment.fd, position, bounds)
+        if found is None:
+            return
+        yield found
+        position = found.end
+
+
+def _gaps(segment: LogSegment) -> Iterator[DamagedRange]:
+    """Yields the offsets that are left out, but for those of damage, up to the first batch that can't be read.
+
+    A gap before a batch that the next one contradicts is none: no CRC covers a base offset.
+    """
+    known = sorted(segment.damage, key=lambda one: one.position)
+    next_offset, gap = segment.base_offset, None
+    try:
+        for position, header in segment.headers(0):
+            passed = (one.end_offset for one in known if one.end_position <= position)
+            next_offset = max((next_offset, *passed))
+            if gap is not None and header.base_offset >= next_offset:
+                yield gap
+            is_left_out = next_offset < header.base_offset
+            reason = "their batches lie elsewhere in the file"
+            gap = DamagedRange(next_offset, header.base_offset, position, position, reason) if is_left_out else None
+            next_offset = max(next_offset, header.next_offset)
+    except RecordError:
+        return
+    if gap is not None and next_offset <= segment.next_offset:
+        yield gap
 
 
 def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable[[], Outcome]) -> Outcome:
@@ -62,11 +114,10 @@ def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable
 def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
     """Sets aside what is no valid batch at a position, where an offset is expected. Raises OSError."""
     trusted = _next_trusted(fs, segment, position, expected_offset)
-    ends = [(segment.size_bytes, segment.next_offset)]
-    ends += [] if trusted is None else [(trusted.position, trusted.base_offset)]
-    ends += [(one.position, one.start_offset) for one in segment.damage if one.position > position]
-    end, end_offset = min(ends)
-    bounds = Bounds(end, expected_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
+    later = [(one.position, one.start_offset) for one in segment.damage if one.position > position]
+    later += [] if trusted is None else [(trusted.position, trusted.base_offset)]
+    end, end_offset = min([*later, (segment.size_bytes, segment.next_offset)])
+    bounds = segment_bounds(end, segment.base_offset, expected_offset)
     found = damaged_from(fs, segment.fd, position, bounds, Synced(end_offset=end_offset, is_end=True), reason)
     segment.add_damage(found)
     for one in (found, *add_holes(fs, segment)):
@@ -80,8 +131,8 @@ def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
         passed = (one.end_offset for one in segment.damage if one.end_position <= start)
         position, expected = start, max((expected, *passed))
         try:
-            place = WalkedFrom(start, end, segment.base_offset, expected, segment.next_offset, [])
-            for at, header in valid_batches(fs, segment.fd, place):
+            walk = WalkedFrom(start, end, segment.base_offset, expected, segment.next_offset, [])
+            for at, header in valid_batches(fs, segment.fd, walk):
                 position, expected = at + header.size_bytes, header.next_offset
         except RecordError as error:
             set_aside(fs, segment, position, expected, str(error))
@@ -106,5 +157,5 @@ def _next_trusted(fs: FileSystem, segment: LogSegment, position: int, expected_o
 
 def _named_by(fs: FileSystem, segment: LogSegment, entry: tuple[int, int]) -> ValidBatch | None:
     last_offset = segment.base_offset + entry[0]
-    found = valid_at(fs, segment.fd, entry[1], Bounds(segment.size_bytes, segment.base_offset, last_offset))
+    found = valid_at(fs, segment.fd, entry[1], SearchBounds(segment.size_bytes, segment.base_offset, last_offset))
     return found if found is not None and found.last_offset == last_offset else None

@@ -21,7 +21,7 @@ from threading import Lock
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, read_header
-from millrace_broker.storage.batches.salvage import Bounds
+from millrace_broker.storage.batches.salvage import SearchBounds
 from millrace_broker.storage.batches.scan import (
     MAX_RELATIVE_OFFSET,
     FoundBatch,
@@ -45,19 +45,19 @@ from millrace_broker.storage.filenames import (
 from millrace_broker.storage.segments.damage import (
     NOTHING_SYNCED,
     DamagedRange,
+    RepairedRange,
     Synced,
+    batches_end,
     check_undamaged,
     covering,
     damaged_from,
     intact_bytes,
     is_synced,
-    stretch_of,
+    undamaged_around,
     with_added,
 )
-from millrace_broker.storage.segments.offset_index import OffsetIndex
-from millrace_broker.storage.segments.repaired import RepairedRange, batches_end
+from millrace_broker.storage.segments.indexes import OffsetIndex, TimeIndex
 from millrace_broker.storage.segments.segment_walk import Headers, WalkedFrom, valid_batches
-from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_broker.storage.segments.transaction_index import TransactionIndex
 
 MAX_RESUME_POSITIONS = 64
@@ -247,8 +247,8 @@ class LogSegment:
         start = self._start_of(offset)
         if self.damage:
             check_undamaged(self.path, self.damage, offset)
-            stretch = stretch_of(self.damage, offset, self.size_bytes)
-            start, end = max(start, stretch.position), min(end, stretch.end_position)
+            intact = undamaged_around(self.damage, offset, self.size_bytes)
+            start, end = max(start, intact.position), min(end, intact.end_position)
         found = find_batch(self._fs, self.fd, start, end, offset)
         if found is None:
             return None
@@ -408,7 +408,7 @@ class LogSegment:
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         end, reason = self._add_valid(0, gaps_up_to_offset)
         while end < self.size_bytes:
-            bounds = Bounds(self.size_bytes, self.next_offset, max_offset)
+            bounds = SearchBounds(self.size_bytes, self.next_offset, max_offset)
             if not is_synced(self._fs, self.fd, end, bounds, synced, truncate=truncate):
                 break
             found = damaged_from(self._fs, self.fd, end, bounds, synced, reason)
@@ -423,10 +423,10 @@ class LogSegment:
 
     def _add_valid(self, position: int, gaps_up_to_offset: int) -> tuple[int, str]:
         """Adds the batches from a position on to the indexes; returns where valid ones end, and why."""
-        place = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset, self.led)
+        walk = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset, self.led)
         end = position
         try:
-            for at, header in valid_batches(self._fs, self.fd, place._replace(repaired=self.repaired)):
+            for at, header in valid_batches(self._fs, self.fd, walk._replace(repaired=self.repaired)):
                 if header.producer_id != NO_PRODUCER_ID:
                     self.has_producer_ids = True
                 self.add(at, header.base_offset + header.last_offset_delta, header.max_timestamp)

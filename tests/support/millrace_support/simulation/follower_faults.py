@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_broker.replication import followed_partition
-from millrace_broker.replication.divergence import Cut, FetchPosition
+from millrace_broker.replication.epoch_ends import Cut, FetchPosition
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.follower_session import Asked
 from millrace_broker.replication.replica_fetcher import ReplicaFetcher

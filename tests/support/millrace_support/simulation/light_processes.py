@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from millrace_broker.replication import broker_link
-from millrace_broker.storage.manager import closing, opening
+from millrace_broker.storage.manager import opening
 from millrace_support.simulation.unencoded import unencoded
 
 SMALL_BUFFER_BYTES = 8 << 10
@@ -54,7 +54,6 @@ def light_processes() -> Iterator[None]:
     """
     with ExitStack() as patches:
         patches.enter_context(patch.object(opening, "ThreadPoolExecutor", InlineExecutor))
-        patches.enter_context(patch.object(closing, "ThreadPoolExecutor", InlineExecutor))
         patches.enter_context(patch.object(broker_link, "SCRATCH_BYTES", SMALL_BUFFER_BYTES))
         patches.enter_context(unencoded())
         patches.enter_context(_without_garbage_collection())

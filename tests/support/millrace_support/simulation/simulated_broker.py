@@ -40,7 +40,6 @@ from millrace_broker.handlers.api import InTurns, Reply, Request, Services
 from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
-from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
 from millrace_broker.replication.isr_tables import IsrTables
@@ -50,6 +49,7 @@ from millrace_broker.replication.replica_fetcher import FetchSettings, Following
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.replication.roles import ControllerFence
 from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper

@@ -11,8 +11,7 @@ from millrace.errors import ErrorCode
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.control_requests import leader_and_isr, stop_replica
-from millrace_broker.replication.controller_fence import ControllerFence
-from millrace_broker.replication.roles import PartitionState, StopState
+from millrace_broker.replication.roles import ControllerFence, PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
 TOPIC_ID = UUID(int=7)

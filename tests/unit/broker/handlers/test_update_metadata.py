@@ -14,7 +14,7 @@ from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate
 from millrace_broker.handlers import control_requests
 from millrace_broker.handlers.api import Request
-from millrace_broker.replication.controller_fence import ControllerFence
+from millrace_broker.replication.roles import ControllerFence
 
 TOPIC_ID = UUID(int=7)
 OWN_BROKER_EPOCH, CONTROLLER_EPOCH = 100, 5

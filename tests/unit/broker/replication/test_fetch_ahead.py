@@ -8,8 +8,7 @@ from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_request import PartitionKey
-from millrace_broker.replication.fetch_ahead import asked_ahead, last_whole_batch
-from millrace_broker.replication.follower_session import Asked
+from millrace_broker.replication.follower_session import Asked, asked_ahead, last_whole_batch
 
 ONE, OTHER = (PartitionKey(UUID(int=7), index) for index in range(2))
 ASKED = {ONE: Asked(10, 2, 5, 0), OTHER: Asked(40, 3, 5, 0)}

@@ -10,7 +10,6 @@ from millrace.errors import ErrorCode, StaleBrokerEpochError, StaleControllerEpo
 from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
-from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition_roles import CHANGED_AT_ONCE, PartitionRoles
 from millrace_broker.replication.purgatory import Purgatory
@@ -18,7 +17,7 @@ from millrace_broker.replication.replica_fetcher import FetchSettings, Following
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
-from millrace_broker.replication.roles import PartitionState, StopState
+from millrace_broker.replication.roles import ControllerFence, PartitionState, StopState
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem

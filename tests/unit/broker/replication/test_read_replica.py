@@ -2,8 +2,7 @@
 
 import pytest
 
-from millrace_broker.replication.in_sync_replicas import Election, InSyncReplicas, ReadReplica
-from millrace_broker.replication.read_replica import in_rack
+from millrace_broker.replication.in_sync_replicas import Election, InSyncReplicas, ReadReplica, in_rack
 
 RACKS = {1: "a", 2: "b", 3: "b", 4: None}
 LEADER = 1

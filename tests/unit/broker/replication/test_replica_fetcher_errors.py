@@ -14,7 +14,7 @@ from millrace.wire.fetch_response import decode_fetch_response
 from millrace_broker.replication import replica_fetcher
 from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.replica_fetcher import FetchSettings
-from millrace_broker.storage.batches.fetched import validate_fetched
+from millrace_broker.storage.log.follower_append import validate_fetched
 from millrace_support.following_broker import (
     LEADER,
     SETTINGS,

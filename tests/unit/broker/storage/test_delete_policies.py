@@ -12,7 +12,7 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.cluster.config_sources import BrokerLayers, check_live, check_topic_config
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import Log, LogConfig, TopicPartition
-from millrace_broker.storage.delete_policies import BUILT_IN, GROUP, check_policies
+from millrace_broker.storage.retention import BUILT_IN, GROUP, check_policies
 from millrace_support.clock import ManualClock
 
 PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"

@@ -3,8 +3,7 @@
 import pytest
 
 from millrace_broker.storage.config import LogConfig
-from millrace_broker.storage.delete_policies import policies_of
-from millrace_broker.storage.retention import LogFacts, SegmentFacts, deletable
+from millrace_broker.storage.retention import LogFacts, SegmentFacts, deletable, policies_of
 
 OLD, BIG, BELOW = "older than retention.ms", "above retention.bytes", "below the log start offset"
 

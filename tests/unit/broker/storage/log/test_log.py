@@ -12,7 +12,7 @@ from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, check_crc, read_h
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
-from millrace_broker.storage.segments import timestamps
+from millrace_broker.storage.log import log_reader
 from millrace_support.clock import ManualClock
 from millrace_support.hostile_records import sealed_batch
 
@@ -203,8 +203,8 @@ def test_batches_that_only_say_that_they_are_new_are_not_all_opened(open_log: Op
         sent = batch(5)
         header = read_header(sent)._replace(base_offset=offset, max_timestamp=900, partition_leader_epoch=0)
         log.append_as_follower(sealed_batch(header, sent[HEADER_BYTES:]), leader_epoch=0)
-    records = timestamps._records
-    monkeypatch.setattr(timestamps, "_records", lambda *batch: opened.append(batch) or records(*batch))
+    records = log_reader._records
+    monkeypatch.setattr(log_reader, "_records", lambda *batch: opened.append(batch) or records(*batch))
     assert log.offset_for_timestamp(700) == log.offset_of_max_timestamp() == (900, 0)
     assert len(opened) == 2
 

@@ -10,7 +10,7 @@ from millrace.errors import StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, LogManager, TopicPartition
-from millrace_broker.storage.log.rolling import Rolling
+from millrace_broker.storage.log.log_segments import Rolling
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem

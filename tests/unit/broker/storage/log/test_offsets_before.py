@@ -5,7 +5,7 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
-from millrace_broker.storage.log.offsets_before import EARLIEST, LATEST, offsets_before
+from millrace_broker.storage.log.log_reader import EARLIEST, LATEST, offsets_before
 from millrace_support.clock import ManualClock
 
 STARTS = [(0, 900), (42, 1000), (100, 1100), (117, 5000)]

@@ -21,7 +21,7 @@ from millrace_broker.storage import (
     LogManager,
     TopicPartition,
 )
-from millrace_broker.storage.log.offsets_before import EARLIEST, LATEST
+from millrace_broker.storage.log.log_reader import EARLIEST, LATEST
 from millrace_support.clock import ManualClock
 from millrace_support.log_moves import finish_move
 

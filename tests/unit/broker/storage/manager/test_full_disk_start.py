@@ -14,7 +14,7 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import Log, LogManager, TopicPartition
-from millrace_broker.storage.segments.time_index import TimeIndex
+from millrace_broker.storage.segments.indexes import TimeIndex
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.markers import append_marker

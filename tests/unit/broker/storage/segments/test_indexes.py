@@ -2,9 +2,7 @@ import struct
 
 import pytest
 
-from millrace_broker.storage.segments.index_file import SEARCHED_AT_ONCE, IndexFile
-from millrace_broker.storage.segments.offset_index import OffsetIndex
-from millrace_broker.storage.segments.time_index import TimeIndex
+from millrace_broker.storage.segments.indexes import SEARCHED_AT_ONCE, IndexFile, OffsetIndex, TimeIndex
 from millrace_support.crash_fs import CrashFileSystem
 
 ENTRIES = [(3, 0), (7, 100), (8, 250), (20, 400)]

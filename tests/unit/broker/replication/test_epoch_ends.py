@@ -2,8 +2,7 @@
 
 import pytest
 
-from millrace_broker.replication.divergence import Cut, FetchPosition, cut_for, fetch_position
-from millrace_broker.replication.epoch_ends import UNKNOWN, end_of_epoch
+from millrace_broker.replication.epoch_ends import UNKNOWN, Cut, FetchPosition, cut_for, end_of_epoch, fetch_position
 
 OWN = ((1, 0), (2, 10), (3, 25))  # log end offset 30
 LEADER = ((1, 0), (2, 10), (5, 20))  # log end offset 40

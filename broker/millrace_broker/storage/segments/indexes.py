@@ -1,4 +1,4 @@
-"""A sorted file of fixed-size entries (key, value): the common part of the offset index and the time index.
+"""The offset index and the time index of a segment: sorted files of fixed-size entries (docs/formats/segment.md).
 
     entry  := key, value            big-endian, keys strictly increasing, values never decreasing
     file   := entry*
@@ -16,6 +16,7 @@ keeps the columns that it began with.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ Columns = tuple["array[int]", "array[int]"]
 
 KEY, VALUE = 0, 1
 SEARCHED_AT_ONCE = 512  # reading that many entries together costs less than one by one
+POSITION_BITS = 32
+POSITION_MASK = (1 << POSITION_BITS) - 1
 
 
 class IndexFile:
@@ -246,3 +249,39 @@ class IndexFile:
     def _entry_in_file(self, slot: int) -> Entry:
         key, value = self.ENTRY.unpack(self._fs.pread(self._fd, self.ENTRY.size, slot * self.ENTRY.size))
         return key, value
+
+
+class OffsetIndex(IndexFile):
+    """`<base offset>.index`: entries (relative offset i32, position i32), the positions of offsets in the segment.
+
+    The offset, relative to the segment's base offset, is that of the *last* record of the batch that begins at
+    `position`. There is one entry about every `index.interval.bytes`, so from `floor(offset)` a reader walks that far
+    at most.
+    """
+
+    __slots__ = ()
+
+    ENTRY: ClassVar[struct.Struct] = struct.Struct(">ii")
+    TYPE_CODES: ClassVar[tuple[str, str]] = ("i", "i")
+
+    def _last_slot(self, entries: bytes, field: int, target: int) -> int:
+        """Searches entries read as numbers of 64 bits, which sort as their offsets do."""
+        if field != KEY:
+            return super()._last_slot(entries, field, target)
+        numbers = array("Q", entries)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        return bisect_right(numbers, (target << POSITION_BITS) | POSITION_MASK) - 1
+
+
+class TimeIndex(IndexFile):
+    """`<base offset>.timeindex`: entries (timestamp i64 in ms, relative offset i32), the largest timestamps so far.
+
+    Up to that offset, and at it, no record of the segment is newer than `timestamp`; records that are newer come later.
+    The last entry of a closed segment has the largest timestamp in the segment.
+    """
+
+    __slots__ = ()
+
+    ENTRY: ClassVar[struct.Struct] = struct.Struct(">qi")
+    TYPE_CODES: ClassVar[tuple[str, str]] = ("q", "i")

@@ -1,0 +1,159 @@
+"""What a log's folder says of its offsets beside the segments, in files of Millrace's own (docs/formats/).
+
+`damaged-ranges` and `repaired-ranges` are lines of text that a checksum covers. A file is replaced as a whole, durably;
+one without lines is removed.
+
+    version: 0
+    ...
+    crc32c: 5a1cfe03        of all lines before, in hexadecimal digits
+
+`damaged-ranges` names what is damaged in a log:
+
+    0 180 190 14213 14999 the CRC-32C of the batch at offset 180 does not match
+
+    line  :=  segment's base offset, first offset, offset behind the last, position, position behind the last, reason
+
+Nothing in it is the only copy: what it names is found again by a walk over the segments. So a file that is damaged has
+them all walked, and after a loss of the file reads and `verify` find the damage.
+
+`repaired-ranges` names the offsets that a repair has given up (`repair`):
+
+    180 190                 first offset, offset behind the last
+
+A hole, that is offsets that no batch has between two segments or at the log's end, is damage unless it is named here.
+Inside a segment these may be left out, wherever the recovery point is. A repair writes the file before it changes a
+segment, and takes the ranges out of `damaged-ranges` last. A log that is cut gives up the ranges above its new end
+first, as batches may come to be there. A file that is damaged names nothing, and can be repaired again.
+
+`offset-gaps` says that a log may leave out offsets anywhere. A log that is written by its leader has no gaps above the
+recovery point, and recovery takes one there for damage: the CRC of a batch does not cover its base offset. A follower's
+log gets the gaps that compaction has made in its leader's. So before the first of them is written the follower makes
+this file, and from then on recovery accepts offsets that are left out, as Apache Kafka does in every log. It stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from millrace.errors import CorruptRecordError
+from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.records.checksum import crc32c
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import DAMAGED_RANGES, OFFSET_GAPS, REPAIRED_RANGES
+from millrace_broker.storage.segments.damage import DamagedRange, RepairedRange, below, joined
+from millrace_broker.storage.segments.segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+VERSION = "version: 0"
+_CRC = "crc32c: "
+_NUMBERS = 5
+
+Damage = Mapping[int, tuple[DamagedRange, ...]]
+"""Damaged ranges by the base offset of their segment."""
+
+
+def read_lines(fs: FileSystem, path: str) -> list[str]:
+    """Returns the lines between version and checksum, none without a file. Raises CorruptRecordError or OSError."""
+    try:
+        return _checked(read_file(fs, path).decode())
+    except FileNotFoundError:
+        return []
+    except ValueError as error:  # a UnicodeDecodeError is one, too
+        raise CorruptRecordError(f"{path}: {error}") from error
+
+
+def _checked(text: str) -> list[str]:
+    content, _, crc = text.rpartition(_CRC)
+    if crc != f"{crc32c(content.encode()):08x}\n":
+        raise ValueError("the CRC-32C does not match")
+    version, *lines = content.splitlines()
+    if version != VERSION:
+        raise ValueError(f"{version!r} where {VERSION!r} is expected")
+    return lines
+
+
+def write_lines(fs: FileSystem, path: str, lines: Sequence[str]) -> None:
+    """Replaces the file, or removes it where there are no lines. Raises OSError.
+
+    The removal is not synced: whoever reads the file again compares it with the segments.
+    """
+    if lines:
+        content = "".join(f"{line}\n" for line in (VERSION, *lines))
+        write_file_durably(fs, path, f"{content}{_CRC}{crc32c(content.encode()):08x}\n".encode())
+    elif fs.exists(path):
+        fs.unlink(path)
+
+
+def read_damage(fs: FileSystem, directory: str) -> Damage:
+    """Returns what the file names, nothing without a file. Raises CorruptRecordError or OSError."""
+    path = os.path.join(directory, DAMAGED_RANGES)
+    try:
+        return _damage_of(read_lines(fs, path))
+    except ValueError as error:
+        raise CorruptRecordError(f"{path}: {error}") from error
+
+
+def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], named: Damage) -> Damage:
+    """Writes the damage of a log's segments into the file, unless it is what is named there. Raises OSError."""
+    damage = {segment.base_offset: segment.damage for segment in segments if segment.damage}
+    if damage != named:
+        write_damage(fs, directory, damage)
+    return damage
+
+
+def write_damage(fs: FileSystem, directory: str, damage: Damage) -> None:
+    """Replaces the file, or removes it where nothing is damaged. Raises OSError."""
+    named = [(base, *one) for base, ranges in sorted(damage.items()) for one in ranges]
+    lines = [" ".join([*map(str, numbers), *str(reason).split()]) for *numbers, reason in named]
+    write_lines(fs, os.path.join(directory, DAMAGED_RANGES), lines)
+
+
+def _damage_of(lines: Iterable[str]) -> Damage:
+    found: dict[int, tuple[DamagedRange, ...]] = {}
+    for line in lines:
+        *numbers, reason = line.split(" ", _NUMBERS)
+        base_offset, start, end, position, end_position = map(int, numbers)
+        found[base_offset] = (*found.get(base_offset, ()), DamagedRange(start, end, position, end_position, reason))
+    return found
+
+
+def read_repaired(fs: FileSystem, directory: str) -> tuple[RepairedRange, ...]:
+    """Returns what the file names, nothing without a file, and where it is damaged. Raises OSError."""
+    path = os.path.join(directory, REPAIRED_RANGES)
+    try:
+        return joined(RepairedRange(int(start), int(end)) for start, end in map(str.split, read_lines(fs, path)))
+    except (CorruptRecordError, ValueError) as error:
+        logger.warning("%s names nothing, as it is damaged: %s", path, error)
+        return ()
+
+
+def write_repaired(fs: FileSystem, directory: str, repaired: Iterable[RepairedRange]) -> None:
+    """Replaces the file by the ranges, durably, unless it names them. Raises OSError."""
+    ranges = joined(repaired)
+    if ranges != read_repaired(fs, directory):
+        write_lines(fs, os.path.join(directory, REPAIRED_RANGES), [" ".join(map(str, one)) for one in ranges])
+
+
+def cut_repaired(fs: FileSystem, directory: str, end_offset: int) -> None:
+    """Gives up the ranges of a log that is about to be cut at an offset. Raises OSError.
+
+    Where none is left, the file's name is gone for good before the first batch that comes to be there counts as synced.
+    """
+    repaired = read_repaired(fs, directory)
+    if repaired:
+        write_repaired(fs, directory, below(repaired, end_offset))
+
+
+def may_have_gaps(fs: FileSystem, directory: str) -> bool:
+    """Returns whether the log of a folder may leave out offsets anywhere. Raises OSError."""
+    return fs.exists(os.path.join(directory, OFFSET_GAPS))
+
+
+def allow_gaps(fs: FileSystem, directory: str) -> None:
+    """Makes the file, durably. Raises StorageError."""
+    path = os.path.join(directory, OFFSET_GAPS)
+    with storage_errors(path):
+        write_file_durably(fs, path, f"{VERSION}\n".encode())
