@@ -23,7 +23,7 @@ PROLOGUE = """
 import os, signal, subprocess, sys, time
 from dagster_pipes import open_dagster_pipes
 from millrace_pipelines.runs.failures import Failed
-from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, write_report
+from millrace_pipelines.runs.jobs import MESSAGE, WORK, Message, write_report
 from millrace_pipelines.warehouse.load.report import LoadReport
 
 with open_dagster_pipes() as context:

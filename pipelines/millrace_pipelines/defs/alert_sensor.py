@@ -159,7 +159,7 @@ def _events_of(instance: dg.DagsterInstance, run_id: str, types: set[DagsterEven
         yield record.event_log_entry.get_dagster_event()
 
 
-class Told(NamedTuple):
+class SendResult(NamedTuple):
     """What a tick did: how many alerts it sent, what was reported by then, and why the rest waits, "" for no rest."""
 
     alerts: int
@@ -199,7 +199,7 @@ def alerts_sensor(cluster: DeclaredCluster, declared: str | None) -> dg.SensorDe
     return alerts
 
 
-def tell(look: Look, seen: Seen, send: Callable[[Alert], None], clock: Callable[[], float]) -> Told:
+def tell(look: Look, seen: Seen, send: Callable[[Alert], None], clock: Callable[[], float]) -> SendResult:
     """Sends what is new, and returns what was sent; raises ServiceUnreachableError where the first alert is not taken.
 
     Args:
@@ -213,16 +213,16 @@ def tell(look: Look, seen: Seen, send: Callable[[Alert], None], clock: Callable[
         alert, after = alert_of(event, seen)
         if alert is not None:
             if sent == MAX_ALERTS or clock() > end:
-                return Told(sent, seen, "; the next tick sends the rest")
+                return SendResult(sent, seen, "; the next tick sends the rest")
             try:
                 send(alert)
             except ServiceUnreachableError as error:
                 if not sent:
                     raise
-                return Told(sent, seen, f"; the next tick sends the rest, as the next one was not taken: {error}")
+                return SendResult(sent, seen, f"; the next tick sends the rest, as the next one was not taken: {error}")
             sent += 1
         seen = after
-    return Told(sent, seen._replace(position=look.end), "")
+    return SendResult(sent, seen._replace(position=look.end), "")
 
 
 def _said(sentence: str, seen: Seen) -> dg.SensorResult:

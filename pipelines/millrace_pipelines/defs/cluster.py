@@ -19,7 +19,6 @@ from millrace_pipelines.defs.alert_sensor import alerts_sensor
 from millrace_pipelines.defs.consumer_groups import groups_asset, groups_check, ownership_schedule
 from millrace_pipelines.defs.load_assets import cluster_assets
 from millrace_pipelines.defs.load_automation import load_selection, load_sensors, table_history_sensor, table_schedules
-from millrace_pipelines.defs.load_checks import table_checks
 from millrace_pipelines.defs.maintenance import (
     compaction_asset,
     maintenance_schedules,
@@ -28,6 +27,7 @@ from millrace_pipelines.defs.maintenance import (
     table_upkeep_asset,
 )
 from millrace_pipelines.defs.repairs import reloads_by_day, repair_jobs
+from millrace_pipelines.defs.table_checks import table_checks
 from millrace_pipelines.defs.table_metadata import linked
 from millrace_pipelines.defs.topic_checks import topic_checks
 from millrace_pipelines.defs.topic_sensor import topics_sensor

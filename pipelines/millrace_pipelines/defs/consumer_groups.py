@@ -20,7 +20,7 @@ from millrace.client.consumer.group_owners import (
 )
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.maintenance import failures_in_words, maintenance_group
-from millrace_pipelines.defs.table_content_checks import findings_list
+from millrace_pipelines.defs.table_check_results import findings_list
 
 LOOKS = 6
 PAUSE_S = 5.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from millrace.clock import SystemClock
+from millrace_pipelines.defs.resources import CLOCK
 from millrace_pipelines.defs.ticks import FINISHED
 
 KEPT_DAYS = 7
@@ -61,7 +61,7 @@ def remove_old_runs(context: dg.OpExecutionContext, config: PruningConfig) -> No
     for run_id in old:
         remove_run(instance, run_id)
     forget_check_results(instance, old)
-    ticks = remove_tick_logs(instance, SystemClock().now_ms())
+    ticks = remove_tick_logs(instance, CLOCK.now_ms())
     snapshots = forget_snapshots(instance)
     context.log.info(
         "%d of %d finished runs were removed, %d old logs of ticks, and %d snapshots of jobs that no run has",

@@ -18,14 +18,13 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.errors import SetupError
-from millrace.fs import OsFileSystem
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.declaration.keys import step_keys, under_own_keys
-from millrace_pipelines.defs.load_checks import report_checks
 from millrace_pipelines.defs.load_due import left_to_load, noting_failures
 from millrace_pipelines.defs.load_events import Event, asset_events, load_previews
 from millrace_pipelines.defs.load_process import Context, Outcome, run_jobs
-from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.defs.resources import FS, MillraceResource, resource_of
+from millrace_pipelines.defs.table_checks import report_checks
 from millrace_pipelines.runs.failures import Failed
 from millrace_pipelines.runs.jobs import LoadJob
 from millrace_pipelines.warehouse.load.attempts import LoadAttempts
@@ -179,7 +178,7 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
             for key in sorted(left)
         ]
         if config.dry_run:
-            yield from load_previews(context, jobs, OsFileSystem())
+            yield from load_previews(context, jobs, FS)
             return
         if not context.retry_number:  # a re-execution has planned the checks of all tables, and Dagster skips these
             report_checks(context, millrace, [by_key[key] for key in sorted(context.selected_asset_keys - set(left))])

@@ -17,31 +17,27 @@ from typing import NamedTuple
 import dagster as dg
 
 from millrace.client.fetched import IsolationLevel
-from millrace.clock import SystemClock
 from millrace.errors import MillraceError
-from millrace.fs import OsFileSystem
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
-from millrace_pipelines.defs.load_checks import check_evaluations, checks_of
 from millrace_pipelines.defs.load_due import (
+    LagStatus,
     LedgerReader,
-    Standing,
     TableLedger,
     decide_loads,
     lag_cursor,
     lag_report,
+    lag_status,
     lag_summary,
     lags_of,
     load_runs,
-    standing,
 )
-from millrace_pipelines.defs.resources import MillraceResource, resource_of
-from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT
+from millrace_pipelines.defs.resources import CLOCK, FS, MillraceResource, resource_of
+from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT, check_evaluations, checks_of
 from millrace_pipelines.defs.table_history import InstanceRuns, TableAsset, cursor_of, look, parse_cursor
 from millrace_pipelines.defs.ticks import failing_in_words
 from millrace_pipelines.defs.topic_checks import checked_topics, topics_as_declared
-from millrace_pipelines.defs.topic_offsets import Look, TopicOffsets, read_topic_offsets
-from millrace_pipelines.defs.topic_sensor import left_out, log_failed
+from millrace_pipelines.defs.topic_sensor import Look, TopicOffsets, left_out, log_failed, read_topic_offsets
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 
@@ -137,12 +133,12 @@ def new_records_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
         Runs have no key: Dagster remembers keys, and would drop a repeated load.
         """
         keys = {table.keys.table: table for table in tables}
-        runs = load_runs(context.instance, keys, SystemClock().now_ms())
+        runs = load_runs(context.instance, keys, CLOCK.now_ms())
         seen = look_at_tables(resource_of(context, cluster.name), tables)
         log_failed(context, seen.look)
         decision = decide_loads(
-            {table.topic: seen.standings[table.topic].bounded(table.declared.lag_bound)
-             for table in tables if table.topic in seen.standings},
+            {table.topic: seen.statuses[table.topic].bounded(table.declared.lag_bound)
+             for table in tables if table.topic in seen.statuses},
             under_way={keys[key].topic for key in runs.under_way},
             failed_lately={keys[key].topic for key in runs.failed_lately},
         )  # fmt: skip
@@ -181,7 +177,7 @@ def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
         """Reports the lag of each table that lags, or has just caught up; a topic without a table has none."""
         seen = look_at_tables(resource_of(context, cluster.name), cluster.loaded)
         log_failed(context, seen.look)
-        lags = {name: one.lag for name, one in seen.standings.items() if seen.ledgers[name] is not None}
+        lags = {name: one.lag for name, one in seen.statuses.items() if seen.ledgers[name] is not None}
         report = lag_report(lags_of(context.cursor), lags)
         keys = {table.topic: table.keys.table for table in cluster.loaded}
         return dg.SensorResult(
@@ -197,11 +193,11 @@ def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
 
 
 class Tables(NamedTuple):
-    """What a look at topics and their tables found, by topic; `standings` lacks topics that can't be looked at."""
+    """What a look at topics and their tables found, by topic; `statuses` lacks topics that can't be looked at."""
 
     look: Look
     ledgers: Mapping[str, TableLedger]
-    standings: Mapping[str, Standing]
+    statuses: Mapping[str, LagStatus]
 
 
 def look_at_tables(millrace: MillraceResource, tables: Iterable[DeclaredTable]) -> Tables:
@@ -215,12 +211,12 @@ def look_at_tables(millrace: MillraceResource, tables: Iterable[DeclaredTable]) 
     with failing_in_words(), millrace.cluster() as client:
         for isolation in {table.declared.isolation for table in tables}:
             looks[isolation] = read_topic_offsets(client, LEVELS[isolation])
-    standings = {
-        table.topic: standing(offsets, ledgers[table.topic])
+    statuses = {
+        table.topic: lag_status(offsets, ledgers[table.topic])
         for table in tables
         if (offsets := looks[table.declared.isolation].topics.get(table.topic)) is not None
     }
-    return Tables(_merged(looks.values()), ledgers, standings)
+    return Tables(_merged(looks.values()), ledgers, statuses)
 
 
 def _merged(looks: Iterable[Look]) -> Look:
@@ -253,7 +249,7 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
             if table.schema is not None:
                 assets.append(TableAsset(dead_letters_dir(location), table.keys.dead_letters))
         positions = parse_cursor(context.cursor)
-        seen = look(InstanceRuns(context.instance), assets, positions, OsFileSystem())
+        seen = look(InstanceRuns(context.instance), assets, positions, FS)
         for location, error in seen.damaged.items():
             context.log.error("%s can't be read: %s", location, error)
         if not seen.events and seen.positions == positions:

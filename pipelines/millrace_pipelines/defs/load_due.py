@@ -20,10 +20,10 @@ from typing import NamedTuple, TypeAlias
 import dagster as dg
 
 from millrace.errors import WarehouseError
-from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.load_process import Outcome
+from millrace_pipelines.defs.resources import FS
 from millrace_pipelines.defs.ticks import UNFINISHED, counted, pack_cursor, unpack_cursor
-from millrace_pipelines.defs.topic_offsets import TopicOffsets
+from millrace_pipelines.defs.topic_sensor import TopicOffsets
 from millrace_pipelines.runs.failures import Failed
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
@@ -39,7 +39,7 @@ TableLedger: TypeAlias = Ledger | WarehouseError | None
 """A table's ledger, the error for which it can't be read, or None where there is no table."""
 
 
-class Standing(NamedTuple):
+class LagStatus(NamedTuple):
     """How far a table is behind its topic, and whether a load is due.
 
     `lag` is the number of offsets that a load would read now, None where it can't be told; `is_due` says whether a load
@@ -49,22 +49,22 @@ class Standing(NamedTuple):
     lag: int | None
     is_due: bool
 
-    def bounded(self, lag_bound: int | None) -> Standing:
+    def bounded(self, lag_bound: int | None) -> LagStatus:
         """Returns the standing of a table that may lag by fewer than `lag_bound` records; None for no bound."""
         is_within = lag_bound is not None and self.lag is not None and self.lag < lag_bound
         return self._replace(is_due=self.is_due and not is_within)
 
 
-def standing(offsets: TopicOffsets, ledger: TableLedger) -> Standing:
+def lag_status(offsets: TopicOffsets, ledger: TableLedger) -> LagStatus:
     """Compares a table's ledger with its topic's offsets; the ledger must have been read before the offsets."""
     if ledger is None:
-        return Standing(offsets.records, offsets.is_ahead_of({}))
+        return LagStatus(offsets.records, offsets.is_ahead_of({}))
     if isinstance(ledger, WarehouseError) or (offsets.topic_id and offsets.topic_id != ledger.topic_id):
-        return Standing(None, is_due=True)
+        return LagStatus(None, is_due=True)
     following = {partition: entry.next_offset for partition, entry in ledger.partitions.items()}
     if offsets.is_behind(following):
-        return Standing(None, is_due=True)
-    return Standing(offsets.lag(following), offsets.is_ahead_of(following))
+        return LagStatus(None, is_due=True)
+    return LagStatus(offsets.lag(following), offsets.is_ahead_of(following))
 
 
 class LoadDecision(NamedTuple):
@@ -92,7 +92,7 @@ class LoadDecision(NamedTuple):
 
 
 def decide_loads(
-    standings: Mapping[str, Standing],
+    statuses: Mapping[str, LagStatus],
     *,
     under_way: Collection[str],
     failed_lately: Collection[str],
@@ -101,17 +101,17 @@ def decide_loads(
     """Returns which topics are loaded: those that are due and free, at most `limit`, the largest lag first.
 
     Args:
-        standings: By topic.
+        statuses: By topic.
         under_way: Topics with a load that waits or runs.
         failed_lately: Topics whose last load failed a short while ago.
         limit: How many loads one tick may request.
     """
-    due = [name for name, one in standings.items() if one.is_due]
+    due = [name for name, one in statuses.items() if one.is_due]
     free = [name for name in due if name not in under_way and name not in failed_lately]
-    free.sort(key=lambda name: (-(standings[name].lag or 0), name))
+    free.sort(key=lambda name: (-(statuses[name].lag or 0), name))
     return LoadDecision(
         requested=free[:limit],
-        up_to_date=[name for name, one in standings.items() if not one.is_due],
+        up_to_date=[name for name, one in statuses.items() if not one.is_due],
         under_way=[name for name in due if name in under_way],
         failed_lately=[name for name in due if name in failed_lately and name not in under_way],
         postponed=free[limit:],
@@ -140,7 +140,7 @@ class LedgerReader:
             return error
 
     def _newest(self, location: str) -> Ledger:
-        table = Table.load(location, OsFileSystem())
+        table = Table.load(location, FS)
         kept = self._kept.get(location)
         if kept is None or (kept.table_id, kept.version) != (table.id, table.version):
             kept = self._kept[location] = _Kept(table.id, table.version, ledger_of(table))

@@ -32,8 +32,7 @@ from dagster_pipes import PipesContextData, PipesDefaultMessageWriter, PipesPara
 
 from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace_pipelines.runs.failures import Failed, unreported
-from millrace_pipelines.runs.jobs import Job, Report
-from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, Work, read_report
+from millrace_pipelines.runs.jobs import MESSAGE, WORK, Job, Message, Report, Work, read_report
 
 COMMAND = (sys.executable, "-m", "millrace_pipelines.runs.child")
 POLL_INTERVAL_S = 0.1

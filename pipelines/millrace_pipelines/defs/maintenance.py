@@ -13,20 +13,23 @@ names ("segments to delete"), since Dagster draws those of one name as one line.
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import dagster as dg
 import pyarrow as pa
 from pydantic import Field
 
-from millrace.clock import SystemClock
 from millrace.errors import MillraceError
-from millrace.fs import OsFileSystem
-from millrace_pipelines.defs.admin_endpoint import CompactionOfPartition, VerifiedPartition
-from millrace_pipelines.defs.resources import resource_of
+from millrace_pipelines.defs.admin_endpoint import (
+    CompactionOfPartition,
+    CompactionReport,
+    RetentionReport,
+    VerifiedPartition,
+)
+from millrace_pipelines.defs.resources import CLOCK, FS, resource_of
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
 from millrace_pipelines.warehouse.tables.find import table_locations
@@ -34,6 +37,7 @@ from millrace_pipelines.warehouse.tables.places import State, unreadable
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
 
 Cell: TypeAlias = str | int | float | bool | None
+Report: TypeAlias = RetentionReport | CompactionReport
 Metadata: TypeAlias = "dict[str, dg.RawMetadataValue]"
 SHOWN_ROWS = 1_000
 SHOWN_ERRORS = 10
@@ -101,21 +105,49 @@ def _cell(value: object) -> Cell:
     return len(value) if isinstance(value, list) else cast("Cell", value)
 
 
-def retention_asset(cluster: str) -> dg.AssetsDefinition:
-    """Returns the asset of a cluster's retention."""
-
-    @dg.asset(
-        name="retention",
+def _asset(
+    cluster: str, name: str, kind: str, description: str, *, output_required: bool = True
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Returns the decorator of an asset of a cluster's maintenance."""
+    return dg.asset(
+        name=name,
         key_prefix=cluster,
         group_name=maintenance_group(cluster),
         required_resource_keys={cluster},
-        kinds={"kafka"},
-        output_required=False,
+        kinds={kind},
+        output_required=output_required,
         retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
-        description=(
-            "Deletes the segments that retention.ms, retention.bytes or another delete policy no longer keeps. "
-            "A dry run is an observation of what would be deleted."
-        ),
+        description=description,
+    )
+
+
+def _result(
+    context: dg.AssetExecutionContext,
+    report: Report,
+    figures: Mapping[str, int],
+    size: str,
+    outcome: Mapping[str, int] | None,
+) -> dg.MaterializeResult[None] | dg.AssetObservation:
+    """Returns a materialization with what was done, or an observation of what would be done.
+
+    `size` is the field of a partition's report that has its size; a dry run has no outcome.
+    """
+    metadata: Metadata = {**figures, "seconds": report["seconds"], **partition_metadata(report["partitions"], size)}
+    if outcome is None:
+        return dg.AssetObservation(context.asset_key, metadata=metadata)
+    return dg.MaterializeResult(metadata={**metadata, **outcome})
+
+
+def retention_asset(cluster: str) -> dg.AssetsDefinition:
+    """Returns the asset of a cluster's retention."""
+
+    @_asset(
+        cluster,
+        "retention",
+        "kafka",
+        "Deletes the segments that retention.ms, retention.bytes or another delete policy no longer keeps. "
+        "A dry run is an observation of what would be deleted.",
+        output_required=False,
     )
     def retention(
         context: dg.AssetExecutionContext, config: MaintenanceConfig
@@ -123,18 +155,12 @@ def retention_asset(cluster: str) -> dg.AssetsDefinition:
         """Has the broker apply retention to the logs of the chosen topics."""
         with failures_in_words():
             report = resource_of(context, cluster).admin().apply_retention(config.topics, dry_run=config.dry_run)
-        partitions = report["partitions"]
         what = "to delete" if config.dry_run else "deleted"
-        metadata = {
-            f"segments {what}": sum(one["deleted_segments"] for one in partitions),
-            f"bytes {what}": sum(one["deleted_bytes"] for one in partitions),
-            "seconds": report["seconds"],
-            **partition_metadata(partitions, "deleted_bytes"),
+        figures = {
+            f"segments {what}": sum(one["deleted_segments"] for one in report["partitions"]),
+            f"bytes {what}": sum(one["deleted_bytes"] for one in report["partitions"]),
         }
-        if config.dry_run:
-            yield dg.AssetObservation(context.asset_key, metadata=metadata)
-        else:
-            yield dg.MaterializeResult(metadata=metadata)
+        yield _result(context, report, figures, "deleted_bytes", None if config.dry_run else {})
 
     return retention
 
@@ -155,42 +181,31 @@ class CompactionConfig(MaintenanceConfig):
 def compaction_asset(cluster: str) -> dg.AssetsDefinition:
     """Returns the asset of a cluster's compaction."""
 
-    @dg.asset(
-        name="compaction",
-        key_prefix=cluster,
-        group_name=maintenance_group(cluster),
-        required_resource_keys={cluster},
-        kinds={"kafka"},
+    @_asset(
+        cluster,
+        "compaction",
+        "kafka",
+        "Compacts the logs of topics with cleanup.policy=compact that are due: the last value of each key stays. "
+        "A dry run is an observation of what would be rewritten.",
         output_required=False,
-        retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
-        description=(
-            "Compacts the logs of topics with cleanup.policy=compact that are due: the last value of each key stays. "
-            "A dry run is an observation of what would be rewritten."
-        ),
     )
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionConfig
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetObservation]:
         """Has the broker compact the logs of the chosen topics; fails where some logs can't be compacted."""
+        admin = resource_of(context, cluster).admin()
         with failures_in_words():
-            report = (
-                resource_of(context, cluster)
-                .admin()
-                .compact(config.topics, dry_run=config.dry_run, only_due=config.only_due)
-            )
+            report = admin.compact(config.topics, dry_run=config.dry_run, only_due=config.only_due)
         partitions = report["partitions"]
         what = "to rewrite" if config.dry_run else "rewritten"
         segments = [segment for one in partitions for segment in one["by_segment"]]
-        metadata = {
+        figures = {
             f"segments {what}": len(segments),
             f"bytes {what}": sum(segment["size_bytes"] for segment in segments),
-            "seconds": report["seconds"],
-            **partition_metadata(partitions, "bytes_before"),
         }
+        yield _result(context, report, figures, "bytes_before", None if config.dry_run else _outcome(partitions))
         if config.dry_run:
-            yield dg.AssetObservation(context.asset_key, metadata=metadata)
             return
-        yield dg.MaterializeResult(metadata=metadata | _outcome(partitions))
         if errors := [f"{one['topic']}-{one['partition']}: {one['error']}" for one in partitions if one["error"]]:
             shown = "; ".join(errors[:SHOWN_ERRORS])
             raise dg.Failure(
@@ -202,10 +217,8 @@ def compaction_asset(cluster: str) -> dg.AssetsDefinition:
 
 def _outcome(partitions: Sequence[CompactionOfPartition]) -> dict[str, int]:
     return {
-        "bytes before": sum(one["bytes_before"] for one in partitions),
-        "bytes after": sum(one["bytes_after"] for one in partitions),
-        "records kept": sum(one["records_kept"] for one in partitions),
-        "records dropped": sum(one["records_dropped"] for one in partitions),
+        name.replace("_", " "): sum(one[name] for one in partitions)
+        for name in ("bytes_before", "bytes_after", "records_kept", "records_dropped")
     }
 
 
@@ -279,17 +292,12 @@ def no_findings(partitions: Sequence[VerifiedPartition], asset_key: dg.AssetKey)
 def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
     """Returns the asset of the upkeep of a cluster's tables."""
 
-    @dg.asset(
-        name="table_upkeep",
-        key_prefix=cluster,
-        group_name=maintenance_group(cluster),
-        required_resource_keys={cluster},
-        kinds={"deltalake"},
-        retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
-        description=(
-            "Compacts small files, writes checkpoints and removes files that no version names any more, in each table "
-            "of the warehouse, a folder or a bucket, and in its dead letters, while loads go on."
-        ),
+    @_asset(
+        cluster,
+        "table_upkeep",
+        "deltalake",
+        "Compacts small files, writes checkpoints and removes files that no version names any more, in each table "
+        "of the warehouse, a folder or a bucket, and in its dead letters, while loads go on.",
     )
     def table_upkeep(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         """Does what each table of the warehouse needs."""
@@ -324,7 +332,7 @@ def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
 def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[UpkeepReport]:
     """Does what a table needs and returns what was done; notes an error instead of raising it, for the other tables."""
     try:
-        return upkeep(table, OsFileSystem(), SystemClock(), UpkeepPolicy())
+        return upkeep(table, FS, CLOCK, UpkeepPolicy())
     except TableNotFoundError as error:
         context.log.warning("%s", error)
     except (MillraceError, pa.ArrowException, OSError) as error:

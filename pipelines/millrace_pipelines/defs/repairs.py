@@ -1,4 +1,4 @@
-"""The jobs that mend tables: reload, backfill, replay, erase; and reloads by the day.
+"""The jobs that mend tables, and what a person gives them: reload, backfill, replay, erase; and reloads by the day.
 
 A job is one step on the tables of the topics it is given, which are mended one after the other; one that fails stops no
 other, and the step fails at the end. What a job commits is a materialization of the table's asset; a dry run, and a job
@@ -15,31 +15,167 @@ its last day, by the records' timestamps (`ledger.selection`). Loads are no such
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
-from collections.abc import Callable, Iterator, Mapping
+import base64
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
 from typing import TypeAlias
 
 import dagster as dg
+from pydantic import Field
 
-from millrace.errors import MillraceError
-from millrace.fs import OsFileSystem
+from millrace.errors import InvalidConfigError, MillraceError
+from millrace.times import epoch_ms, parse_time
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.declaration.keys import step_key, under_own_keys
 from millrace_pipelines.defs.load_assets import SPARK_POOL, table_options
-from millrace_pipelines.defs.load_checks import check_evaluations
 from millrace_pipelines.defs.load_events import PREVIEW, Event, asset_events, load_previews, step_failure
 from millrace_pipelines.defs.load_process import Context, run_jobs
 from millrace_pipelines.defs.maintenance import failures_in_words
-from millrace_pipelines.defs.repair_config import BackfillConfig, DaysConfig, EraseConfig, ReloadConfig, ReplayConfig
-from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.defs.resources import FS, MillraceResource, resource_of
+from millrace_pipelines.defs.table_checks import check_evaluations
 from millrace_pipelines.defs.table_metadata import loaded_metadata
 from millrace_pipelines.runs.failures import Failed, failure_of
 from millrace_pipelines.runs.jobs import ReloadJob
 from millrace_pipelines.warehouse.dead_letters.letters import Selection as LetterSelection
 from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
 from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, ReplayReport, replay
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+
+PARTITIONS = Field(default=None, description="Only these partitions; by default all.")
+FROM_OFFSET = Field(default=None, ge=0, description="The first offset; by default as far back as there are records.")
+UNTIL_OFFSET = Field(default=None, ge=0, description="The offset after the last one.")
+ACCEPT_LOST = Field(default=False, description="Leave out offsets that retention has deleted since.")
+ACCEPT_KEYLESS = Field(default=False, description="Leave records without a key out of an upsert.")
+DRY_RUN = Field(default=False, description="Report what would be done, and change nothing.")
+
+
+class KeyFormat(Enum):
+    """How the bytes of a key are written; a run configuration has a member's name, not its value."""
+
+    text = "text"
+    hex = "hex"
+    base64 = "base64"
+
+
+class RepairConfig(dg.Config):
+    """The configuration that all repair jobs share."""
+
+    topics: list[str] = Field(min_length=1, description="The topics whose tables are mended.")
+    dry_run: bool = DRY_RUN
+
+    def tables(self, cluster: DeclaredCluster) -> list[DeclaredTable]:
+        """Returns the tables of the topics; raises InvalidConfigError for a topic without one."""
+        there = {table.topic: table for table in cluster.loaded}
+        unknown = [topic for topic in self.topics if topic not in there]
+        if unknown:
+            raise InvalidConfigError(f"topics: {', '.join(unknown)}: no topic of {cluster.name} that becomes a table")
+        return [there[topic] for topic in dict.fromkeys(self.topics)]
+
+
+class DaysConfig(dg.Config):
+    """The options of reloads by the day."""
+
+    accept_lost_offsets: bool = ACCEPT_LOST
+    accept_keyless_records: bool = ACCEPT_KEYLESS
+    spark: dict[str, str] = Field(default={}, description="Settings of Spark for this run.")
+    dry_run: bool = DRY_RUN
+
+    def applied(self, options: LoadOptions) -> LoadOptions:
+        """Returns a table's options with those of the run; a reload takes its whole range at once."""
+        return replace(
+            options,
+            max_records_per_run=None,
+            accept_lost_offsets=self.accept_lost_offsets,
+            accept_keyless_records=self.accept_keyless_records,
+        )
+
+
+class BackfillConfig(RepairConfig, DaysConfig):
+    """What to load that lies below a table's first offsets."""
+
+    partitions: list[int] | None = PARTITIONS
+    from_offset: int | None = FROM_OFFSET
+
+    def selection(self) -> Selection:
+        """Returns the part of the topic."""
+        return Selection(partitions=_partitions(self.partitions), from_offset=self.from_offset, until_table_begins=True)
+
+
+class ReloadConfig(RepairConfig, DaysConfig):
+    """Which part of a topic to read again."""
+
+    partitions: list[int] | None = PARTITIONS
+    from_offset: int | None = FROM_OFFSET
+    until_offset: int | None = UNTIL_OFFSET
+    from_time: str | None = Field(default=None, description="From the first record at or after it: ISO 8601, UTC.")
+    until_time: str | None = Field(default=None, description="Up to the first record at or after it: ISO 8601, UTC.")
+
+    def selection(self) -> Selection:
+        """Returns the part of the topic; raises InvalidConfigError for a text that is no time."""
+        return Selection(
+            partitions=_partitions(self.partitions),
+            from_offset=self.from_offset,
+            until_offset=self.until_offset,
+            from_time_ms=_time_ms("from_time", self.from_time),
+            until_time_ms=_time_ms("until_time", self.until_time),
+        )
+
+
+class ReplayConfig(RepairConfig):
+    """Which dead letters to replay."""
+
+    reason: str | None = Field(default=None, description="Only letters of this reason, as the dead letters name it.")
+    partition: int | None = Field(default=None, ge=0, description="Only letters of this partition.")
+    from_offset: int | None = FROM_OFFSET
+    until_offset: int | None = UNTIL_OFFSET
+    corrected_schema: str | None = Field(
+        default=None,
+        description="The path of a corrected schema, which becomes the table's; by default its declared one.",
+    )
+
+
+class EraseConfig(RepairConfig):
+    """Which keys to erase."""
+
+    keys: list[str] = Field(min_length=1, description="The keys; all of their records go from the table.")
+    key_format: KeyFormat = Field(default=KeyFormat.text, description="How the keys are written.")
+    vacuum: bool = Field(
+        default=True, description="Also delete the files that had them, at once: readers of older versions fail."
+    )
+
+    def key_bytes(self) -> Sequence[bytes]:
+        """Returns the keys' bytes; raises InvalidConfigError for one that is not in its format."""
+        return [_key_bytes(key, self.key_format) for key in self.keys]
+
+
+def _partitions(partitions: Sequence[int] | None) -> tuple[int, ...] | None:
+    return tuple(partitions) if partitions else None
+
+
+def _time_ms(field: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return epoch_ms(parse_time(text))
+    except ValueError as error:
+        raise InvalidConfigError(f"{field}: {text!r} is not a time in ISO 8601: {error}") from error
+
+
+def _key_bytes(text: str, key_format: KeyFormat) -> bytes:
+    try:
+        if key_format is KeyFormat.hex:
+            return bytes.fromhex(text)
+        if key_format is KeyFormat.base64:
+            return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InvalidConfigError(f"keys: {text!r} is not {key_format.value}: {error}") from error
+    return os.fsencode(text)
+
 
 Logged = dg.AssetMaterialization | dg.AssetObservation
 Metadata: TypeAlias = "Mapping[str, dg.RawMetadataValue]"
@@ -65,22 +201,29 @@ def repair_jobs(cluster: DeclaredCluster) -> list[dg.JobDefinition]:
     return [_reload_job(cluster), _backfill_job(cluster), _replay_job(cluster), _erase_job(cluster)]
 
 
+def _job(cluster: DeclaredCluster, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
+    """Returns the job of one step."""
+
+    @dg.job(
+        name=f"{cluster.name}_{name}",
+        tags=cluster.tags,
+        executor_def=dg.in_process_executor,
+        description=description,
+    )
+    def job() -> None:
+        op()
+
+    return job
+
+
 def _reload_job(cluster: DeclaredCluster) -> dg.JobDefinition:
     @dg.op(name=f"{cluster.name}_reload_range", required_resource_keys={cluster.name}, pool=SPARK_POOL)
     def reload_range(context: dg.OpExecutionContext, config: ReloadConfig) -> None:
         """Reads a part of topics again, and replaces what their tables have of it."""
         _reload(context, cluster, config)
 
-    @dg.job(
-        name=f"{cluster.name}_reload",
-        tags=cluster.tags,
-        executor_def=dg.in_process_executor,
-        description="Read a part of topics again, by offsets or times, and replace what their tables have of it.",
-    )
-    def reload() -> None:
-        reload_range()
-
-    return reload
+    description = "Read a part of topics again, by offsets or times, and replace what their tables have of it."
+    return _job(cluster, "reload", reload_range, description)
 
 
 def _backfill_job(cluster: DeclaredCluster) -> dg.JobDefinition:
@@ -89,16 +232,8 @@ def _backfill_job(cluster: DeclaredCluster) -> dg.JobDefinition:
         """Loads what lies below the first offsets of tables."""
         _reload(context, cluster, config)
 
-    @dg.job(
-        name=f"{cluster.name}_backfill",
-        tags=cluster.tags,
-        executor_def=dg.in_process_executor,
-        description="Load what lies below the first offsets of tables, such as logs that were imported later.",
-    )
-    def backfill() -> None:
-        backfill_tables()
-
-    return backfill
+    description = "Load what lies below the first offsets of tables, such as logs that were imported later."
+    return _job(cluster, "backfill", backfill_tables, description)
 
 
 def _reload(context: dg.OpExecutionContext, cluster: DeclaredCluster, config: ReloadConfig | BackfillConfig) -> None:
@@ -106,24 +241,32 @@ def _reload(context: dg.OpExecutionContext, cluster: DeclaredCluster, config: Re
     with failures_in_words():
         tables, selection = config.tables(cluster), config.selection()
     by_key = {table.keys.table: table for table in tables}
+    for event in _reloaded(context, millrace, by_key, selection, config):
+        logged = _logged(event)
+        report_mended(context, millrace, by_key[logged.asset_key], logged)
+
+
+def _reloaded(
+    context: Context,
+    millrace: MillraceResource,
+    tables: Mapping[dg.AssetKey, DeclaredTable],
+    selection: Selection,
+    config: DaysConfig,
+) -> Iterator[Event]:
+    """Reloads a part of the tables' topics, and yields the events of the assets; a dry run only says what it would."""
     jobs = [
         ReloadJob(
             key=key.to_user_string(),
             options=config.applied(table_options(table, millrace, context.run.run_id)),
             selection=selection,
         )
-        for key, table in by_key.items()
+        for key, table in tables.items()
     ]
     if config.dry_run:
-        for observation in load_previews(context, jobs, OsFileSystem()):
-            context.log_event(observation)
+        yield from load_previews(context, jobs, FS)
         return
-    outcomes = run_jobs(
-        context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
-    )
-    for event in asset_events(context, outcomes):
-        logged = _logged(event)
-        report_mended(context, millrace, by_key[logged.asset_key], logged)
+    settings = {**millrace.spark, **config.spark}
+    yield from asset_events(context, run_jobs(context, jobs, master=millrace.master or None, spark_settings=settings))
 
 
 def _logged(event: Event) -> Logged:
@@ -155,23 +298,15 @@ def _replay_job(cluster: DeclaredCluster) -> dg.JobDefinition:
             tables = config.tables(cluster)
         _mend_each(context, millrace, tables, mend)
 
-    @dg.job(
-        name=f"{cluster.name}_replay",
-        tags=cluster.tags,
-        executor_def=dg.in_process_executor,
-        description="Append dead letters that decode now to the rows of their tables, each exactly once.",
-    )
-    def replay_job() -> None:
-        replay_letters()
-
-    return replay_job
+    description = "Append dead letters that decode now to the rows of their tables, each exactly once."
+    return _job(cluster, "replay", replay_letters, description)
 
 
 def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
     @dg.op(name=f"{cluster.name}_erase_keys", required_resource_keys={cluster.name})
     def erase_keys(context: dg.OpExecutionContext, config: EraseConfig) -> None:
         """Erases all records of some keys from tables and their dead letters."""
-        millrace, fs = resource_of(context, cluster.name), OsFileSystem()
+        millrace, fs = resource_of(context, cluster.name), FS
 
         def mend(table: DeclaredTable) -> Logged:
             location = _location(table, millrace)
@@ -186,17 +321,11 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
             tables, keys = config.tables(cluster), config.key_bytes()
         _mend_each(context, millrace, tables, mend)
 
-    @dg.job(
-        name=f"{cluster.name}_erase",
-        tags=cluster.tags,
-        executor_def=dg.in_process_executor,
-        description="Erase all records of some keys from tables and their dead letters, and the files that had them. "
-        "The topic keeps its records: send it a tombstone for each key.",
+    description = (
+        "Erase all records of some keys from tables and their dead letters, and the files that had them. "
+        "The topic keeps its records: send it a tombstone for each key."
     )
-    def erase_job() -> None:
-        erase_keys()
-
-    return erase_job
+    return _job(cluster, "erase", erase_keys, description)
 
 
 def _mend_each(
@@ -244,7 +373,7 @@ def _erased(table: DeclaredTable, report: EraseReport, shown: Metadata) -> Logge
 def _event(table: DeclaredTable, location: str, version: int | None, metadata: Metadata, dry_run: bool) -> Logged:
     if version is None:
         return dg.AssetObservation(table.keys.table, description=PREVIEW if dry_run else None, metadata=metadata)
-    shown = loaded_metadata(location, version, OsFileSystem(), topic=table.keys.topic)
+    shown = loaded_metadata(location, version, FS, topic=table.keys.topic)
     return dg.AssetMaterialization(table.keys.table, metadata={**shown, **metadata})
 
 
@@ -267,21 +396,8 @@ def reloads_by_day(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
         """Reloads the days that are chosen, in each of the selected tables."""
         millrace, days = resource_of(context, cluster.name), context.partition_time_window
         selection = Selection.of_times(days.start, days.end)
-        jobs = [
-            ReloadJob(
-                key=key.to_user_string(),
-                options=config.applied(table_options(by_key[key], millrace, context.run.run_id)),
-                selection=selection,
-            )
-            for key in sorted(context.selected_asset_keys)
-        ]
-        if config.dry_run:
-            yield from load_previews(context, jobs, OsFileSystem())
-            return
-        outcomes = run_jobs(
-            context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
-        )
-        for event in asset_events(context, outcomes):
+        selected = {key: by_key[key] for key in sorted(context.selected_asset_keys)}
+        for event in _reloaded(context, millrace, selected, selection, config):
             yield event
             if isinstance(event, dg.MaterializeResult) and event.asset_key is not None:
                 table = by_key[event.asset_key]

@@ -1,9 +1,14 @@
-"""All checks of one table: what each looks at, and the bounds that a declaration gives.
+"""The checks of tables: what each looks at, the bounds that a declaration gives, and when they are made.
+
+They read the tables and ask the brokers, and rely on nothing that Dagster keeps. After each load, all but two look at
+what it added, in time that does not grow with the table; every night, one reads whole tables, and one the bytes of a
+seventh of their files. They are a step of their own: where a blocking check of a load fails, the other tables are
+loaded anyway, the run fails, and assets downstream that wait for blocking checks stay as they are.
 
 A table that no load has created yet passes them. A table that can't be read fails those that read it, in words.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,20 +17,29 @@ import dagster as dg
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.dagster_internals.ticks_and_checks import AssetCheckEvaluationTargetMaterializationData
 from millrace_pipelines.declaration.checks import Check
-from millrace_pipelines.defs.table_content_checks import (
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.keys import step_key
+from millrace_pipelines.defs.maintenance import failures_in_words
+from millrace_pipelines.defs.resources import CLOCK, FS, MillraceResource, resource_of
+from millrace_pipelines.defs.table_check_results import (
     DESCRIPTIONS,
     MAX_SHARE,
     check_result,
     completeness,
     count_letters,
     dead_letters,
+    drift_of,
+    freshness,
+    lag,
     load_completeness,
+    newest_of,
     read_skipped,
+    schema_drift,
     skipped_offsets,
     stored_files,
 )
-from millrace_pipelines.defs.table_state_checks import drift_of, freshness, lag, newest_of, schema_drift
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.completeness.newest_load import audit_newest_load
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
@@ -42,7 +56,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class TableBounds:
     """What a table's declaration allows; None for no bound.
 
     Attributes:
@@ -79,7 +93,7 @@ class CheckedTable:
     client_config: str | None = None
     schema_file: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: TableBounds = field(default_factory=TableBounds)
     asset_key: dg.AssetKey | None = None
 
 
@@ -101,73 +115,148 @@ def evaluate(
         RegistryError: The schema registry can't be asked.
     """
     for check in checks:
-        try:
-            yield EVALUATIONS[check](checked, now_ms, fs)
-        except TableNotFoundError:
-            yield _said(check, checked, "No load has created the table yet.", passed=True)
-        except RegistryError:
-            raise
-        except WarehouseError as error:
-            yield _said(check, checked, f"The table can't be read: {error}.", passed=False)
+        yield _result(check, checked, now_ms, fs)._replace(asset_key=checked.asset_key)
 
 
-def _said(check: Check, checked: CheckedTable, says: str, *, passed: bool) -> dg.AssetCheckResult:
-    return check_result(check, passed=passed, says=says, metadata={}, asset_key=checked.asset_key)
+def _result(check: Check, checked: CheckedTable, now_ms: int, fs: FileSystem) -> dg.AssetCheckResult:
+    try:
+        return EVALUATIONS[check](checked, now_ms, fs)
+    except TableNotFoundError:
+        return check_result(check, passed=True, says="No load has created the table yet.", metadata={})
+    except RegistryError:
+        raise
+    except WarehouseError as error:
+        return check_result(check, passed=False, says=f"The table can't be read: {error}.", metadata={})
 
 
-def _load_completeness(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    audited = audit_newest_load(
-        checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs
-    )
-    return load_completeness(audited, checked.asset_key)
-
-
-def _completeness(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    found = audit(checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs)
-    return completeness(found, checked.asset_key)
-
-
-def _stored_files(checked: CheckedTable, now_ms: int, fs: FileSystem) -> dg.AssetCheckResult:
-    return stored_files(audit_stored_files(checked.location, portion(now_ms // DAY_MS), fs), checked.asset_key)
-
-
-def _skipped_offsets(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    skipped = read_skipped(checked.location, fs)
-    return skipped_offsets(skipped, allowed=checked.bounds.skipped_offsets, asset_key=checked.asset_key)
-
-
-def _dead_letters(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    counts = count_letters(Table.load(checked.location, fs), fs)
-    return dead_letters(counts, max_share=checked.bounds.dead_letter_share, asset_key=checked.asset_key)
-
-
-def _freshness(checked: CheckedTable, now_ms: int, fs: FileSystem) -> dg.AssetCheckResult:
-    return freshness(
+EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCheckResult]] = {
+    Check.LOAD_COMPLETENESS: lambda checked, _, fs: load_completeness(
+        audit_newest_load(checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs)
+    ),
+    Check.COMPLETENESS: lambda checked, _, fs: completeness(
+        audit(checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs)
+    ),
+    Check.STORED_FILES: lambda checked, now_ms, fs: stored_files(
+        audit_stored_files(checked.location, portion(now_ms // DAY_MS), fs)
+    ),
+    Check.SKIPPED_OFFSETS: lambda checked, _, fs: skipped_offsets(
+        read_skipped(checked.location, fs), allowed=checked.bounds.skipped_offsets
+    ),
+    Check.DEAD_LETTERS: lambda checked, _, fs: dead_letters(
+        count_letters(Table.load(checked.location, fs), fs), max_share=checked.bounds.dead_letter_share
+    ),
+    Check.FRESHNESS: lambda checked, now_ms, fs: freshness(
         newest_of(Table.load(checked.location, fs)),
         now_ms,
         max_load_age_s=checked.bounds.load_age_s,
         max_record_age_s=checked.bounds.record_age_s,
-        asset_key=checked.asset_key,
+    ),
+    Check.LAG: lambda checked, _, fs: lag(
+        lag_of(ledger_of(Table.load(checked.location, fs)), checked.bootstrap, checked.client_config),
+        max_lag=checked.bounds.lag,
+    ),
+    Check.SCHEMA_DRIFT: lambda checked, _, fs: schema_drift(
+        drift_of(Table.load(checked.location, fs), checked.schema_file, checked.columns)
+    ),
+}
+"""What each check looks at; they are told the time in milliseconds since 1970, and the disk."""
+
+
+def table_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
+    """Returns the checks of all tables, in a step for each: Dagster's time grows with the square of a step's checks."""
+    return [_checks_of_table(cluster.name, table) for table in cluster.loaded]
+
+
+def _checks_of_table(cluster: str, table: DeclaredTable) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(
+        name=f"{step_key(table.keys.table).to_python_identifier()}__checks",
+        specs=check_specs(table.keys.table, table.declared.blocking_checks),
+        can_subset=True,
+        required_resource_keys={cluster},
+    )
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        """Makes the selected checks of a table."""
+        selected = {key.name for key in context.selected_asset_check_keys}
+        wanted = [check for check in Check if check.value in selected]
+        with failures_in_words():
+            checked = checked_table(table, resource_of(context, cluster))
+            yield from evaluate(checked, wanted, CLOCK.now_ms(), FS)
+
+    return checks
+
+
+def report_checks(
+    context: dg.AssetExecutionContext, millrace: MillraceResource, tables: Iterable[DeclaredTable]
+) -> None:
+    """Makes the checks that follow a load, and reports them without a step.
+
+    Dagster skips the steps of checks where the step of the loads has failed, also those of tables that were loaded.
+    """
+    for table in tables:
+        target = newest_materialization(context.instance, table.keys.table)
+        for evaluation in check_evaluations(table, millrace, AFTER_EACH_LOAD, target):
+            context.instance.report_runless_asset_event(evaluation)
+
+
+def newest_materialization(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """Returns the materialization that a check made now belongs to.
+
+    Without it, Dagster compares times, which SQLite keeps in whole seconds: a check made in the same second as the
+    materialization would count as older.
+    """
+    for newest in instance.fetch_materializations(asset_key, limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=newest.storage_id, run_id=newest.run_id, timestamp=newest.timestamp
+        )
+    return None
+
+
+def check_evaluations(
+    table: DeclaredTable,
+    millrace: MillraceResource,
+    checks: Iterable[Check],
+    target: AssetCheckEvaluationTargetMaterializationData | None = None,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Makes checks of a table and yields their results as events; raises what `evaluate` raises.
+
+    Without `target` they belong to the materialization of the same run.
+    """
+    for result in evaluate(checked_table(table, millrace), checks, CLOCK.now_ms(), FS):
+        yield dg.AssetCheckEvaluation(
+            asset_key=table.keys.table,
+            check_name=str(result.check_name),
+            passed=result.passed,
+            metadata=result.metadata,
+            severity=result.severity,
+            description=result.description,
+            blocking=result.check_name in table.declared.blocking_checks,
+            target_materialization_data=target,
+        )
+
+
+def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTable:
+    """Returns a table as its checks see it, with the bounds that it declares."""
+    declared = table.declared
+    return CheckedTable(
+        location=millrace.table_dir(table.location or table.topic),
+        bootstrap=millrace.bootstrap,
+        client_config=millrace.client_config or None,
+        schema_file=table.schema or millrace.schema_file(table.topic),
+        columns=declared.columns,
+        bounds=TableBounds(
+            skipped_offsets=declared.max_skipped_offsets,
+            dead_letter_share=declared.max_dead_letter_share,
+            load_age_s=None if declared.freshness is None else round(declared.freshness.total_seconds()),
+            lag=declared.lag_bound,
+        ),
+        asset_key=table.keys.table,
     )
 
 
-def _lag(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    lacking = lag_of(ledger_of(Table.load(checked.location, fs)), checked.bootstrap, checked.client_config)
-    return lag(lacking, max_lag=checked.bounds.lag, asset_key=checked.asset_key)
-
-
-def _schema_drift(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    drift = drift_of(Table.load(checked.location, fs), checked.schema_file, checked.columns)
-    return schema_drift(drift, checked.asset_key)
-
-
-EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCheckResult]] = {
-    Check.LOAD_COMPLETENESS: _load_completeness,
-    Check.COMPLETENESS: _completeness,
-    Check.STORED_FILES: _stored_files,
-    Check.SKIPPED_OFFSETS: _skipped_offsets,
-    Check.DEAD_LETTERS: _dead_letters,
-    Check.FRESHNESS: _freshness,
-    Check.LAG: _lag,
-    Check.SCHEMA_DRIFT: _schema_drift,
-}
+def checks_of(tables: Iterable[DeclaredTable], *checks: Check) -> dg.AssetSelection:
+    """Returns the selection of some checks of tables."""
+    return dg.AssetSelection.checks(
+        *(dg.AssetCheckKey(table.keys.table, check.value) for table in tables for check in checks)
+    )

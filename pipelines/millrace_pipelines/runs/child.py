@@ -19,8 +19,7 @@ from dagster_pipes import PipesContext, open_dagster_pipes
 from millrace.errors import MillraceError
 from millrace.tracing import Tracing, tracing_of
 from millrace_pipelines.runs.failures import Failed, failure_of, jvm_ended
-from millrace_pipelines.runs.jobs import Job, LoadJob, Report
-from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, Work, write_report
+from millrace_pipelines.runs.jobs import MESSAGE, WORK, Job, LoadJob, Message, Report, Work, write_report
 from millrace_pipelines.spark.session import SharedSession, end_jvm, jvm_status
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.load.load import load_topic

@@ -2,15 +2,26 @@
 
 A job is written as JSON, in which `kind` says what is to be done. Another kind is another class here, a member of
 `Job`, and a case of `child.do`. A job is data alone, so that the process that asks for it needs no Spark.
+
+The process is given its jobs as the extras of Dagster's Pipes, and reports by custom messages of Pipes:
+
+    {"jobs": [{"kind": "load", "key": …, "options": {…}}, …], "master": …, "spark_settings": {…}}
+    {"key": …}                    the job begins
+    {"key": …, "report": {…}}     it is done
+    {"key": …, "failed": {…}}     it failed
+
+Both pass through files that only this user can read, so that no setting of Spark is seen on a command line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
+from millrace_pipelines.runs.failures import Failed
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
@@ -49,3 +60,49 @@ class ReloadJob:
 
 
 Job: TypeAlias = Annotated[LoadJob | ReloadJob, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The jobs of a child process, and the Spark session that they share.
+
+    Attributes:
+        jobs: What to do, one after the other.
+        master: Spark's master; None for all cores of this machine.
+        spark_settings: Settings of the session.
+    """
+
+    jobs: tuple[Job, ...]
+    master: str | None = None
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """What the child reports of a job: it has ended if `report` or `failed` is given, else it begins."""
+
+    key: str
+    report: Mapping[str, object] | None = None
+    failed: Failed | None = None
+
+
+WORK = TypeAdapter(Work)
+MESSAGE = TypeAdapter(Message)
+LOAD_REPORT = TypeAdapter(LoadReport)
+RELOAD_REPORT = TypeAdapter(ReloadReport)
+
+
+def write_report(report: Report) -> Mapping[str, object]:
+    """Returns a report as JSON."""
+    written: Mapping[str, object] = (
+        LOAD_REPORT.dump_python(report, mode="json")
+        if isinstance(report, LoadReport)
+        else RELOAD_REPORT.dump_python(report, mode="json")
+    )
+    return written
+
+
+def read_report(job: Job, written: Mapping[str, object]) -> Report:
+    """Returns the report that a job of this kind wrote."""
+    adapter = LOAD_REPORT if isinstance(job, LoadJob) else RELOAD_REPORT
+    return adapter.validate_python(written)

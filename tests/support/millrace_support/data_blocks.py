@@ -29,7 +29,7 @@ from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.defs.instance import PruningConfig
 from millrace_pipelines.defs.load_assets import LoadConfig
 from millrace_pipelines.defs.maintenance import MaintenanceConfig
-from millrace_pipelines.defs.repair_config import EraseConfig, ReloadConfig
+from millrace_pipelines.defs.repairs import EraseConfig, ReloadConfig
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_support.certificates import Authority
 from millrace_support.pages import ROOT, Block, blocks

@@ -8,17 +8,17 @@ from millrace.client import LogOffsets
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.load_due import (
+    LagStatus,
     LedgerReader,
-    Standing,
     decide_loads,
     lag_cursor,
     lag_report,
+    lag_status,
     lag_summary,
     lags_of,
-    standing,
 )
 from millrace_pipelines.defs.ticks import pack_cursor
-from millrace_pipelines.defs.topic_offsets import TopicOffsets
+from millrace_pipelines.defs.topic_sensor import TopicOffsets
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -30,7 +30,7 @@ from millrace_pipelines.warehouse.ledger.ledger import (
     swap,
 )
 
-UP_TO_DATE = Standing(0, is_due=False)
+UP_TO_DATE = LagStatus(0, is_due=False)
 
 
 def topic(*logs, topic_id="id"):
@@ -44,39 +44,39 @@ def ledger(next_offsets):
 @pytest.mark.parametrize(
     ("next_offsets", "expected"),
     [
-        ({}, Standing(7, is_due=True)),
-        ({0: 5, 1: 9}, Standing(1, is_due=True)),
+        ({}, LagStatus(7, is_due=True)),
+        ({0: 5, 1: 9}, LagStatus(1, is_due=True)),
         ({0: 5, 1: 10}, UP_TO_DATE),
         ({1: 10}, UP_TO_DATE),  # partition 0 is empty: retention took its records
-        ({0: 2, 1: 10}, Standing(0, is_due=True)),  # retention took offsets 2 to 4, which the load has to say
-        ({0: 5, 1: 1}, Standing(7, is_due=True)),
-        ({0: 5, 1: 11}, Standing(None, is_due=True)),
-        ({0: 5, 1: 10, 2: 0}, Standing(None, is_due=True)),
+        ({0: 2, 1: 10}, LagStatus(0, is_due=True)),  # retention took offsets 2 to 4, which the load has to say
+        ({0: 5, 1: 1}, LagStatus(7, is_due=True)),
+        ({0: 5, 1: 11}, LagStatus(None, is_due=True)),
+        ({0: 5, 1: 10, 2: 0}, LagStatus(None, is_due=True)),
     ],
 )
 def test_a_table_stands_to_its_topic(next_offsets, expected):
-    assert standing(topic((5, 5), (3, 10)), ledger(next_offsets)) == expected
+    assert lag_status(topic((5, 5), (3, 10)), ledger(next_offsets)) == expected
 
 
 def test_a_topic_without_a_table_is_due_once_it_has_records():
-    assert standing(topic((0, 0), (4, 4)), None) == UP_TO_DATE
-    assert standing(topic((0, 0), (4, 6)), None) == Standing(2, is_due=True)
+    assert lag_status(topic((0, 0), (4, 4)), None) == UP_TO_DATE
+    assert lag_status(topic((0, 0), (4, 6)), None) == LagStatus(2, is_due=True)
 
 
 def test_a_load_has_something_to_say_of_another_topic_and_of_a_damaged_table():
-    assert standing(topic((0, 5), topic_id="created again"), ledger({0: 5})) == Standing(None, is_due=True)
-    assert standing(topic((0, 5), topic_id=""), ledger({0: 5})) == UP_TO_DATE  # Kafka before 2.8 tells no id
-    assert standing(topic((0, 5)), WarehouseError("damaged")) == Standing(None, is_due=True)
+    assert lag_status(topic((0, 5), topic_id="created again"), ledger({0: 5})) == LagStatus(None, is_due=True)
+    assert lag_status(topic((0, 5), topic_id=""), ledger({0: 5})) == UP_TO_DATE  # Kafka before 2.8 tells no id
+    assert lag_status(topic((0, 5)), WarehouseError("damaged")) == LagStatus(None, is_due=True)
 
 
 def test_an_open_transaction_is_neither_lag_nor_a_cut_log():
-    assert standing(topic((0, 5, 9)), ledger({0: 5})) == UP_TO_DATE
-    assert standing(topic((0, 5, 9)), ledger({0: 7})) == UP_TO_DATE  # loaded with read_uncommitted before
-    assert standing(topic((0, 5, 9)), ledger({0: 10})) == Standing(None, is_due=True)
+    assert lag_status(topic((0, 5, 9)), ledger({0: 5})) == UP_TO_DATE
+    assert lag_status(topic((0, 5, 9)), ledger({0: 7})) == UP_TO_DATE  # loaded with read_uncommitted before
+    assert lag_status(topic((0, 5, 9)), ledger({0: 10})) == LagStatus(None, is_due=True)
 
 
 def test_each_topic_is_in_one_place():
-    due = Standing(1, is_due=True)
+    due = LagStatus(1, is_due=True)
     decision = decide_loads(
         {"a": UP_TO_DATE, "b": due, "c": due, "d": due, "e": UP_TO_DATE, "f": due},
         under_way={"b", "d", "e"},
@@ -90,15 +90,17 @@ def test_each_topic_is_in_one_place():
 
 
 def test_a_tick_requests_a_bounded_number_of_loads_those_with_the_largest_lag_first():
-    standings = {f"topic-{lag}": Standing(lag, is_due=True) for lag in range(50)} | {"cut": Standing(None, is_due=True)}
-    decision = decide_loads(standings, under_way=(), failed_lately=(), limit=3)
+    statuses = {f"topic-{lag}": LagStatus(lag, is_due=True) for lag in range(50)} | {
+        "cut": LagStatus(None, is_due=True)
+    }
+    decision = decide_loads(statuses, under_way=(), failed_lately=(), limit=3)
     assert decision.requested == ["topic-49", "topic-48", "topic-47"]
     assert (len(decision.postponed), decision.postponed[-1]) == (48, "topic-0")
 
 
 def test_one_damaged_table_stops_no_other_topic():
     decision = decide_loads(
-        {"damaged": Standing(None, is_due=True), "other": Standing(3, is_due=True)}, under_way=(), failed_lately=()
+        {"damaged": LagStatus(None, is_due=True), "other": LagStatus(3, is_due=True)}, under_way=(), failed_lately=()
     )
     assert decision.requested == ["other", "damaged"]
 

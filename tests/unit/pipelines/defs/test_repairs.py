@@ -10,7 +10,7 @@ from millrace.addresses import LOOPBACK
 from millrace.errors import InvalidConfigError
 from millrace.ports import free_port
 from millrace_pipelines.declaration.checks import Check
-from millrace_pipelines.defs.repair_config import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
+from millrace_pipelines.defs.repairs import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions

@@ -7,7 +7,7 @@ import pytest
 
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs import table_checks
-from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, Bounds, CheckedTable, check_specs
+from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, CheckedTable, TableBounds, check_specs
 from millrace_support.loads import FS, Loads
 
 KEY = dg.AssetKey("events")
@@ -30,7 +30,7 @@ def cluster(monkeypatch):
 
 
 def results(location, checks=Check, **bounds):
-    checked = CheckedTable(location=location, bootstrap="host:1", bounds=Bounds(**bounds), asset_key=KEY)
+    checked = CheckedTable(location=location, bootstrap="host:1", bounds=TableBounds(**bounds), asset_key=KEY)
     return {result.check_name: result for result in table_checks.evaluate(checked, checks, NOW_MS, FS)}
 
 

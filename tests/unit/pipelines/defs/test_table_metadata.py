@@ -8,8 +8,16 @@ import pytest
 from dagster._core.definitions.metadata.metadata_set import TableMetadataSet, UriMetadataSet
 from dagster._core.definitions.metadata.source_code import CodeReferencesMetadataSet
 
-from millrace_pipelines.defs.table_metadata import CodeLink, code_links, commit_metadata, table_metadata, uri_of
-from millrace_pipelines.defs.table_preview import cell, markdown_table, preview
+from millrace_pipelines.defs.table_metadata import (
+    CodeLink,
+    cell,
+    code_links,
+    commit_metadata,
+    markdown_table,
+    preview,
+    table_metadata,
+    uri_of,
+)
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.dead_letters.marks import REPLAY_APP_ID, REPLAY_KIND, finish_replay
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir

@@ -7,16 +7,16 @@ import pytest
 
 from millrace.client import LogOffsets
 from millrace_pipelines.defs.ticks import pack_cursor, unpack_cursor
-from millrace_pipelines.defs.topic_offsets import (
+from millrace_pipelines.defs.topic_sensor import (
     Look,
     Seen,
     TopicOffsets,
     cursor_of,
     materializations,
     seen_by,
+    summary,
     topic_changes,
 )
-from millrace_pipelines.defs.topic_sensor import summary
 
 KEY = dg.AssetKey(["lake", "topic", "events"])
 NOTHING = Seen({}, frozenset())

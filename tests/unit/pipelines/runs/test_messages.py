@@ -4,8 +4,7 @@ import json
 from dataclasses import fields
 
 from millrace_pipelines.runs.failures import Failed
-from millrace_pipelines.runs.jobs import LoadJob, ReloadJob
-from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, Work, read_report, write_report
+from millrace_pipelines.runs.jobs import MESSAGE, WORK, LoadJob, Message, ReloadJob, Work, read_report, write_report
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.delta.compression import Compression

@@ -11,7 +11,7 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.defs.table_preview import preview
+from millrace_pipelines.defs.table_metadata import preview
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER
 from millrace_pipelines.warehouse.dead_letters.summary import count_reasons
