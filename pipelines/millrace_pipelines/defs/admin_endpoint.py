@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from typing import Literal, NamedTuple, TypedDict, cast
+from typing import Generic, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 from millrace.errors import PlatformError
 from millrace.json_values import Json
@@ -16,6 +16,7 @@ MAINTENANCE_TIMEOUT_S = 3600.0
 UNAUTHORIZED = 401
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 FIRST_SERVER_ERROR = 500
+OfPartition = TypeVar("OfPartition")
 
 
 class MaintenanceRefusedError(PlatformError):
@@ -39,7 +40,7 @@ class VerifiedSegment(TypedDict):
     findings: int
 
 
-class Finding(TypedDict):
+class DamagedRange(TypedDict):
     """A damaged range in a partition's log."""
 
     file: str
@@ -78,29 +79,15 @@ class VerifiedPartition(TypedDict):
     segments: int
     records: int
     size_bytes: int
-    findings: list[Finding]
+    findings: list[DamagedRange]
     by_segment: list[VerifiedSegment]
 
 
-class RetentionReport(TypedDict):
-    """What retention deleted."""
+class Report(TypedDict, Generic[OfPartition]):
+    """What was done, or found, in each partition, and how long it took."""
 
     seconds: float
-    partitions: list[RetentionOfPartition]
-
-
-class CompactionReport(TypedDict):
-    """What compaction rewrote."""
-
-    seconds: float
-    partitions: list[CompactionOfPartition]
-
-
-class VerifyReport(TypedDict):
-    """What a verification of all logs read and found."""
-
-    seconds: float
-    partitions: list[VerifiedPartition]
+    partitions: list[OfPartition]
 
 
 class AdminEndpoint(NamedTuple):
@@ -119,17 +106,19 @@ class AdminEndpoint(NamedTuple):
     token: str
     context: ssl.SSLContext | None = None
 
-    def apply_retention(self, topics: list[str], *, dry_run: bool) -> RetentionReport:
+    def apply_retention(self, topics: list[str], *, dry_run: bool) -> Report[RetentionOfPartition]:
         """Has the broker delete what its policies no longer keep."""
-        return cast("RetentionReport", self._maintain("retention", topics, dry_run=dry_run))
+        return cast("Report[RetentionOfPartition]", self._maintain("retention", topics, dry_run=dry_run))
 
-    def compact(self, topics: list[str], *, dry_run: bool, only_due: bool) -> CompactionReport:
+    def compact(self, topics: list[str], *, dry_run: bool, only_due: bool) -> Report[CompactionOfPartition]:
         """Has the broker compact logs: all that have something to compact, or only those that are due."""
-        return cast("CompactionReport", self._maintain("compaction", topics, dry_run=dry_run, only_due=only_due))
+        return cast(
+            "Report[CompactionOfPartition]", self._maintain("compaction", topics, dry_run=dry_run, only_due=only_due)
+        )
 
-    def verify(self, topics: list[str], *, dry_run: bool) -> VerifyReport:
+    def verify(self, topics: list[str], *, dry_run: bool) -> Report[VerifiedPartition]:
         """Has the broker read its logs and check every batch."""
-        return cast("VerifyReport", self._maintain("verify", topics, dry_run=dry_run))
+        return cast("Report[VerifiedPartition]", self._maintain("verify", topics, dry_run=dry_run))
 
     def _maintain(
         self, action: Literal["retention", "compaction", "verify"], topics: list[str], **options: bool

@@ -25,8 +25,8 @@ from pydantic import Field
 from millrace.errors import MillraceError
 from millrace_pipelines.defs.admin_endpoint import (
     CompactionOfPartition,
-    CompactionReport,
-    RetentionReport,
+    Report,
+    RetentionOfPartition,
     VerifiedPartition,
 )
 from millrace_pipelines.defs.resources import CLOCK, FS, resource_of
@@ -37,7 +37,6 @@ from millrace_pipelines.warehouse.tables.places import State, unreadable
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
 
 Cell: TypeAlias = str | int | float | bool | None
-Report: TypeAlias = RetentionReport | CompactionReport
 Metadata: TypeAlias = "dict[str, dg.RawMetadataValue]"
 SHOWN_ROWS = 1_000
 SHOWN_ERRORS = 10
@@ -123,7 +122,7 @@ def _asset(
 
 def _result(
     context: dg.AssetExecutionContext,
-    report: Report,
+    report: Report[RetentionOfPartition] | Report[CompactionOfPartition],
     figures: Mapping[str, int],
     size: str,
     outcome: Mapping[str, int] | None,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import dagster as dg
 
@@ -57,16 +57,34 @@ class TableAsset(NamedTuple):
     topic: dg.AssetKey | None = None
 
 
-class Runs(Protocol):
-    """What Dagster knows of its runs and of what they reported."""
+class InstanceRuns:
+    """What an instance knows of its runs and of what they reported."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._instance = instance
 
     def is_running(self, run_id: str) -> bool:
-        """Returns whether a run has not ended; one that is unknown has."""
-        ...
+        """Returns whether a run has not ended; one that the instance does not know has."""
+        run = self._instance.get_run_by_id(run_id)
+        return run is not None and not run.is_finished
 
     def known_versions(self, asset: TableAsset, table_id: str, after_ms: int) -> frozenset[int]:
-        """Returns the versions whose commits are known, among those committed at or after a time."""
-        ...
+        """Returns the versions whose commits materializations name, among those stored at or after a time.
+
+        The clocks of the process that committed and of the instance may differ by CLOCK_DIFFERENCE_S.
+        """
+        wanted = dg.AssetRecordsFilter(
+            asset.asset_key,
+            after_timestamp=after_ms / 1000 - CLOCK_DIFFERENCE_S,
+        )
+        known: set[int] = set()
+        cursor: str | None = None
+        while True:
+            found = self._instance.fetch_materializations(wanted, limit=RECORDS_AT_ONCE, cursor=cursor)
+            known |= {version for record in found.records if (version := _version(record, table_id)) is not None}
+            if not found.has_more:
+                return frozenset(known)
+            cursor = found.cursor
 
 
 class Look(NamedTuple):
@@ -77,7 +95,7 @@ class Look(NamedTuple):
     damaged: dict[str, str]
 
 
-def look(runs: Runs, assets: Iterable[TableAsset], positions: Mapping[str, Position], fs: FileSystem) -> Look:
+def look(runs: InstanceRuns, assets: Iterable[TableAsset], positions: Mapping[str, Position], fs: FileSystem) -> Look:
     """Looks at tables in their order until there are EVENTS_AT_ONCE events; the next look takes the others.
 
     A table that is not there, or can't be read, keeps its position; the positions of other tables are dropped.
@@ -101,7 +119,7 @@ def look(runs: Runs, assets: Iterable[TableAsset], positions: Mapping[str, Posit
 
 
 def _look_at(
-    runs: Runs, asset: TableAsset, position: Position | None, fs: FileSystem
+    runs: InstanceRuns, asset: TableAsset, position: Position | None, fs: FileSystem
 ) -> tuple[list[dg.AssetMaterialization], Position]:
     if position is not None and is_newest(asset.location, position.version, fs):
         return [], position
@@ -117,7 +135,7 @@ def _look_at(
     return materializations(asset, table, unknown, fs), Position(table.id, commits[-1].version)
 
 
-def settled(runs: Runs, commits: Iterable[TableCommit]) -> list[TableCommit]:
+def settled(runs: InstanceRuns, commits: Iterable[TableCommit]) -> list[TableCommit]:
     """Returns the commits before the first one that a run may still report; such a commit names its run."""
     return list(takewhile(lambda commit: commit.run_id is None or not runs.is_running(commit.run_id), commits))
 
@@ -159,40 +177,6 @@ def _position(entry: object) -> Position | None:
         case [str(table_id), int(version)] if version >= BEFORE_THE_FIRST:
             return Position(table_id, version)
     return None
-
-
-class InstanceRuns:
-    """Asks an instance.
-
-    Args:
-        instance: The instance.
-    """
-
-    def __init__(self, instance: dg.DagsterInstance) -> None:
-        self._instance = instance
-
-    def is_running(self, run_id: str) -> bool:
-        """Returns whether a run has not ended; one that the instance does not know has."""
-        run = self._instance.get_run_by_id(run_id)
-        return run is not None and not run.is_finished
-
-    def known_versions(self, asset: TableAsset, table_id: str, after_ms: int) -> frozenset[int]:
-        """Returns the versions whose commits materializations name, among those stored at or after a time.
-
-        The clocks of the process that committed and of the instance may differ by CLOCK_DIFFERENCE_S.
-        """
-        wanted = dg.AssetRecordsFilter(
-            asset.asset_key,
-            after_timestamp=after_ms / 1000 - CLOCK_DIFFERENCE_S,
-        )
-        known: set[int] = set()
-        cursor: str | None = None
-        while True:
-            found = self._instance.fetch_materializations(wanted, limit=RECORDS_AT_ONCE, cursor=cursor)
-            known |= {version for record in found.records if (version := _version(record, table_id)) is not None}
-            if not found.has_more:
-                return frozenset(known)
-            cursor = found.cursor
 
 
 def _version(record: dg.EventLogRecord, table_id: str) -> int | None:
