@@ -17,7 +17,7 @@ from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 from millrace_broker.startup.options import parse_options
 from millrace_ops.cli.brokers_adopt import _endpoints
-from millrace_ops.replicas.stray_reports import AdminUnreachableError
+from millrace_ops.replicas.adoption import AdminUnreachableError
 from millrace_ops.supervisor import health
 from millrace_ops.supervisor.health import broker_problem
 from millrace_pipelines.defs.resources import MillraceResource

@@ -6,7 +6,7 @@ Series have a sample a minute: 5 minutes are well, 40 have the fault, 80 are wel
 import pytest
 import yaml
 
-from millrace_ops.monitoring.files import RULES, monitoring_files
+from millrace_ops.monitoring.grafana import RULES, monitoring_files
 from millrace_support.prometheus import find_prometheus, promtool
 
 pytestmark = pytest.mark.skipif(not find_prometheus(), reason="needs Prometheus: make prometheus")

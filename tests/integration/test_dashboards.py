@@ -11,7 +11,7 @@ import pytest
 from millrace.addresses import LOOPBACK
 from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.monitoring.files import DASHBOARDS
+from millrace_ops.monitoring.grafana import DASHBOARDS
 from millrace_pipelines.warehouse.load.history import TableCommit
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics
 from millrace_pipelines.warehouse.load.report import LoadReport

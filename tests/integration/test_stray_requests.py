@@ -18,8 +18,7 @@ from millrace_broker.admin.endpoint import AdminEndpoint
 from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 from millrace_ops.replicas import stray_reports
-from millrace_ops.replicas.adoption import AdoptionRefusedError
-from millrace_ops.replicas.stray_reports import AdminUnreachableError
+from millrace_ops.replicas.adoption import AdminUnreachableError, AdoptionRefusedError
 from millrace_support.admin_requests import JSON
 
 ID = encode_id(UUID(int=7))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from millrace_ops.monitoring.files import DASHBOARDS, RULES, monitoring_files
+from millrace_ops.monitoring.grafana import DASHBOARDS, RULES, monitoring_files
 from millrace_support import monitored_faults as faults
 from millrace_support.prometheus import SCRAPE_INTERVAL, find_prometheus, hurried, prometheus
 

@@ -18,7 +18,7 @@ from millrace.client import Admin, Cluster
 from millrace.errors import MillraceError
 from millrace.security.client_config import read_client_security
 from millrace.zk.embedded import is_serving
-from millrace_ops.supervisor.process import session_members
+from millrace_ops.supervisor.supervised import session_members
 from millrace_support.log_guard import GUARD
 from millrace_support.waiting import awaited
 

@@ -11,7 +11,7 @@ from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.platform import Platform, PlatformOptions
-from millrace_ops.supervisor.warm_spark import SERVER
+from millrace_ops.supervisor.services import SERVER
 from millrace_pipelines.project import write_definitions
 from millrace_support.log_guard import GUARD
 from millrace_support.waiting import until

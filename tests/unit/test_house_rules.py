@@ -113,7 +113,8 @@ def commands(typer_app):
     """Yields (file, name) of the commands' functions, whose docstrings are help texts."""
     for one in (*typer_app.registered_commands, typer_app.registered_callback):
         if one is not None:
-            yield Path(inspect.getsourcefile(one.callback)), one.callback.__name__
+            callback = inspect.unwrap(one.callback)
+            yield Path(inspect.getsourcefile(callback)), callback.__name__
     for group in typer_app.registered_groups:
         yield from commands(group.typer_instance)
 

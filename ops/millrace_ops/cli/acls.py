@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group, complete_topic
-from millrace_ops.cli.confirm import confirm
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json, open_cluster
-from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.output import confirm, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millrace.client import Cluster
     from millrace.security.acls import AclBinding, AclFilter
+    from millrace_ops.cli.acl_words import Resources
 
 app = Commands(help="List, add and remove access control lists: who may do what.")
 COLUMNS = ("type", "name", "pattern", "principal", "host", "operation", "permission")
@@ -51,28 +52,45 @@ Pattern = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class ResourceOptions:
+    """The resources that entries are on."""
+
+    topics: Topics = None
+    groups: Groups = None
+    transactional_ids: Ids = None
+    users: Users = None
+    cluster: OfCluster = False
+
+    def named(self) -> Resources:
+        """Returns the names by type."""
+        from millrace_ops.cli.acl_words import resources
+
+        names = (self.topics or (), self.groups or (), self.transactional_ids or (), self.users or ())
+        return resources(*names, cluster=self.cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryOptions:
+    """Which entries on these resources are meant."""
+
+    principals: Principals = None
+    hosts: Hosts = None
+    operations: Operations = None
+    pattern: Pattern = "any"
+
+
 @app.command("list")
 def list_(
     *,
-    topics: Topics = None,
-    groups: Groups = None,
-    transactional_ids: Ids = None,
-    users: Users = None,
-    cluster: OfCluster = False,
-    principals: Principals = None,
-    hosts: Hosts = None,
-    operations: Operations = None,
-    pattern: Pattern = "any",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    resources: ResourceOptions,
+    entries: EntryOptions,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """List entries: all, or those on what is named."""
-    from millrace_ops.cli.acl_words import filters, resources
-
-    named = resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
-    wanted = filters(named, pattern, principals or (), hosts or (), operations or ())
-    with open_cluster(bootstrap, client_config) as connected:
+    wanted = _filters(resources, entries)
+    with access.open() as connected:
         _show(_found(connected, wanted), as_json=as_json)
 
 
@@ -85,26 +103,21 @@ def add(
     denied: Annotated[
         list[str] | None, typer.Option("--deny", metavar="PRINCIPAL", help="User:NAME is denied; repeatable.")
     ] = None,
-    topics: Topics = None,
-    groups: Groups = None,
-    transactional_ids: Ids = None,
-    users: Users = None,
-    cluster: OfCluster = False,
+    resources: ResourceOptions,
     prefixed: Annotated[bool, typer.Option("--prefixed", help="All resources whose names begin so.")] = False,
     hosts: Hosts = None,
     operations: Operations = None,
     producer: Annotated[bool, typer.Option("--producer", help="What a producer needs.")] = False,
     consumer: Annotated[bool, typer.Option("--consumer", help="What a consumer needs, of its group too.")] = False,
     dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Add entries, one for each combination of what is given, and show them."""
     from millrace.client.acls import create_acls
     from millrace_ops.cli import acl_words as words
 
-    named = words.resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
+    named = resources.named()
     if not named:
         raise typer.BadParameter("a resource is needed", param_hint="--topic / --group / --cluster / …")
     if not (allowed or denied):
@@ -113,7 +126,7 @@ def add(
     who = words.Who(allowed or (), denied or (), hosts or ())
     bindings = words.bindings(named, wanted, who, prefixed=prefixed)
     if not dry_run:
-        with open_cluster(bootstrap, client_config) as connected:
+        with access.open() as connected:
             create_acls(connected, bindings)
     _show(bindings, as_json=as_json)
 
@@ -121,32 +134,29 @@ def add(
 @app.command()
 def remove(
     *,
-    topics: Topics = None,
-    groups: Groups = None,
-    transactional_ids: Ids = None,
-    users: Users = None,
-    cluster: OfCluster = False,
-    principals: Principals = None,
-    hosts: Hosts = None,
-    operations: Operations = None,
-    pattern: Pattern = "any",
+    resources: ResourceOptions,
+    entries: EntryOptions,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Remove entries, after showing which."""
     from millrace.client.acls import delete_acls
-    from millrace_ops.cli.acl_words import filters, resources
 
-    named = resources(topics or (), groups or (), transactional_ids or (), users or (), cluster=cluster)
-    wanted = filters(named, pattern, principals or (), hosts or (), operations or ())
-    with open_cluster(bootstrap, client_config) as connected:
+    wanted = _filters(resources, entries)
+    with access.open() as connected:
         found = _found(connected, wanted)
         _show(found, as_json=as_json)
         question = f"Remove {len(found)} entries?"
         if found and confirm(question, is_confirmed=yes):
             delete_acls(connected, wanted)
+
+
+def _filters(resources: ResourceOptions, entries: EntryOptions) -> list[AclFilter]:
+    from millrace_ops.cli.acl_words import filters
+
+    given = (entries.principals or (), entries.hosts or (), entries.operations or ())
+    return filters(resources.named(), entries.pattern, *given)
 
 
 def _found(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
@@ -156,11 +166,7 @@ def _found(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
 
 
 def _show(bindings: Sequence[AclBinding], *, as_json: bool) -> None:
-    rows = [_row(one) for one in bindings]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(COLUMNS, (tuple(row.values()) for row in rows))
+    print_rows([_row(one) for one in bindings], as_json=as_json, columns=COLUMNS)
 
 
 def _row(binding: AclBinding) -> dict[str, object]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,22 +13,15 @@ from typer.core import TyperCommand
 from millrace import __version__, kernel
 from millrace_ops.cli import (
     acls,
-    bench,
     brokers,
-    brokers_adopt,
-    brokers_drain,
-    brokers_elect,
-    brokers_strays,
     configs,
     consume,
     dead_letters,
-    demo,
     doctor,
     dump,
     groups,
     history,
     import_legacy,
-    monitoring,
     offsets,
     produce,
     quotas,
@@ -41,6 +37,7 @@ from millrace_ops.cli import (
     zookeeper,
 )
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.options import MAX_BROKERS
 from millrace_ops.cli.profile import use_profile
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -53,16 +50,98 @@ def broker(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
+def demo(
+    *,
+    directory: Annotated[
+        str, typer.Option("--dir", help="The folder of the demo, emptied each time; the table stays in it.")
+    ] = ".millrace/demo",
+    brokers: Annotated[int, typer.Option(min=1, max=MAX_BROKERS, help="How many brokers.")] = 1,
+    secure: Annotated[bool, typer.Option("--secure", help="On a hardened platform: TLS, users and rights.")] = False,
+) -> None:
+    """Take a year of flights from a producer to a queried table.
+
+    336,776 flights are loaded twice under Dagster, and every figure is checked; exit status 0 if all are right.
+    """
+    from rich.console import Console
+
+    from millrace.clock import SystemClock
+    from millrace.fs import OsFileSystem
+    from millrace_ops.demo.demo import run_demo
+    from millrace_ops.demo.flights import read_airlines
+    from millrace_ops.demo.report import print_outcome
+
+    console = Console()
+    outcome = run_demo(directory, console, OsFileSystem(), SystemClock(), brokers=brokers, secure=secure)
+    print_outcome(console, outcome, read_airlines())
+    if not outcome.is_right:
+        raise typer.Exit(1)
+
+
+def monitoring(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go; made if it is missing.")],
+) -> None:
+    """Write dashboards for Grafana and alert rules for Prometheus; files of their names are replaced."""
+    from millrace.errors import SetupError
+    from millrace_ops.monitoring.grafana import monitoring_files
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in monitoring_files().items():
+            (directory / name).write_text(text, encoding="utf-8")
+            print(directory / name)
+    except OSError as error:
+        raise SetupError(f"{error.filename}: {error.strerror}") from error
+
+
+class Benchmark(StrEnum):
+    """The benchmarks that can be named."""
+
+    APPEND = "append"
+    STORAGE = "storage"
+    COMPACTION = "compaction"
+    PRODUCE = "produce"
+    FETCH = "fetch"
+    LATENCY = "latency"
+    CONNECTIONS = "connections"
+    STALLS = "stalls"
+    PARTITIONS = "partitions"
+    LOAD = "load"
+    DECODE = "decode"
+    TRANSACTIONS = "transactions"
+    REPLICATION = "replication"
+    SECURITY = "security"
+    CLIENT = "client"
+    METRICS = "metrics"
+    CONSOLE = "console"
+    DAGSTER = "dagster"
+
+
+def bench(
+    name: Annotated[Benchmark, typer.Argument(help=f"What to measure: {', '.join(Benchmark)}.", show_default=False)],
+    *,
+    peer: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure this beside it in the same run: mock, kafka, kafka-3.9 or spark (`make peers` first)."
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file too.")
+    ] = None,
+) -> None:
+    """Measure on loopback, and print each figure beside its yardstick."""
+    harness = import_module("millrace_benchmarks.harness")
+    if peer is not None and peer not in harness.peers(name):
+        raise typer.BadParameter(f"{peer!r} is no peer of bench {name}", param_hint="--peer")
+    harness.measure(name, peer, json_file)
+
+
 app = Commands(
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     help="A log platform: a broker that speaks the Kafka protocol, and its topics as warehouse tables.",
 )
 app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker)
-brokers.app.command("adopt")(brokers_adopt.adopt)
-brokers.app.command("elect")(brokers_elect.elect)
-brokers.app.command("drain")(brokers_drain.drain)
-brokers.app.command("strays")(brokers_strays.strays)
 app.add_typer(brokers.app, name="brokers")
 topics.app.command("reassign")(topics_reassign.reassign)
 app.add_typer(topics.app, name="topics")
@@ -86,9 +165,9 @@ app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command("up")(up.up)
-app.command("demo")(demo.demo)
-app.command("monitoring")(monitoring.monitoring)
-app.command("bench")(bench.bench)
+app.command("demo")(demo)
+app.command("monitoring")(monitoring)
+app.command("bench")(bench)
 
 
 def _show_version(asked: bool) -> None:

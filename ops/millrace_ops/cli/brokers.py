@@ -1,57 +1,63 @@
-"""`millrace brokers`: lists and describes brokers, elects leaders, and drains a broker that is to leave."""
+"""`millrace brokers`: lists and describes brokers, finds stray logs, elects leaders, drains a broker that leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from millrace.errors import BrokerError, ErrorCode
+import typer
+
+from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError
+from millrace_ops.cli.brokers_adopt import adopt
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import BrokerId
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
-from millrace_ops.cli.output import print_json, print_table, print_tables
+from millrace_ops.cli.complete import BrokerId, complete_broker, complete_topic
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.output import print_json, print_rows, print_tables
+from millrace_ops.cli.reassignment import Options, Throttle, Wait, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
+    from millrace.client.elections import ElectionResult
     from millrace.client.log_dirs import LogDir
-    from millrace_ops.replicas.broker_summary import BrokerSummary
+    from millrace.client.metadata import Partition
+    from millrace_ops.replicas.broker_summary import BrokerSummary, StrayLog
     from millrace_ops.replicas.cluster_state import ClusterState
+    from millrace_ops.replicas.plan import Plan
 
 app = Commands(help="List and describe brokers, elect leaders, adopt stray logs, drain a broker that is to leave.")
 COLUMNS = (
     "broker", "address", "rack", "controller", "leaders", "replicas", "under_replicated", "out_of_sync", "bytes",
 )  # fmt: skip
+ELECTION_COLUMNS = ("topic", "partition", "result", "leader")
+POLL_INTERVAL_S = 0.05
 
 
 @app.command("list")
-def list_brokers(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
-) -> None:
+def list_brokers(*, access: ClusterAccess, as_json: Json = False) -> None:
     """List every broker that is alive or holds replicas; one that is not alive has no address."""
     from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         state = read_cluster_state(cluster)
         rows = [_summary(summarize_broker(state, one), _log_dirs(cluster, state, one)) for one in broker_ids(state)]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(COLUMNS, (tuple(row.values()) for row in rows))
+    print_rows(rows, as_json=as_json, columns=COLUMNS)
 
 
 @app.command()
 def describe(
     broker_id: BrokerId,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    *,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Show a broker's data directories, and the partitions that it leads and follows."""
     from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         state = read_cluster_state(cluster)
         if broker_id not in broker_ids(state):
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive and has no replicas")
@@ -63,6 +69,90 @@ def describe(
         print_json({**summary, "directories": directories, "partitions": partitions})
     else:
         print_tables([summary], directories, partitions)
+
+
+app.command()(adopt)
+
+
+@app.command()
+def elect(
+    *,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="A topic; repeatable.", autocompletion=complete_topic),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All topics; shows those that needed an election.")] = False,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean",
+            help="Elect any live replica for partitions without a leader; records that it lacks are lost.",
+        ),
+    ] = False,
+    access: ClusterAccess,
+    as_json: Json = False,
+) -> None:
+    """Let the first replica of each partition lead it, if it is in sync."""
+    from millrace.client.elections import ElectionType, elect_leaders
+    from millrace_ops.replicas.cluster_state import read_cluster_state
+
+    if bool(topics) == everything:
+        raise typer.BadParameter("one of the two is needed", param_hint="--topic / --all")
+    with access.open() as cluster:
+        chosen = None if everything else read_cluster_state(cluster, list(dict.fromkeys(topics or ()))).partitions
+        results = elect_leaders(cluster, ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, chosen)
+        leaders = _leaders(cluster, results, unclean=unclean)
+    rows = [_election_row(one, leaders.get(one.partition)) for one in results]
+    print_rows(rows, as_json=as_json, columns=ELECTION_COLUMNS, nothing="no partition needed an election")
+    _say_failures(results)
+
+
+@app.command()
+def drain(
+    broker_id: BrokerId,
+    *,
+    throttle: Throttle = None,
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    access: ClusterAccess,
+    as_json: Json = False,
+) -> None:
+    """Move all replicas and leaders away from a broker, so that it can be stopped for good.
+
+    Other replicas stay where they are. If the command is interrupted, the cluster goes on, and the same command watches
+    it again. `topics reassign --all --cancel` cancels it.
+    """
+    options = Options(dry_run, throttle, wait, as_json)
+    with access.open() as cluster:
+        plan = _plan(cluster, broker_id)
+        carry_out_plan(cluster, plan, options)
+        while options.is_awaited and (plan := _plan(cluster, broker_id)).moves:  # of topics created in the meantime
+            carry_out_plan(cluster, plan, options)
+    if options.is_awaited and not as_json:
+        print(f"broker {broker_id} holds no replica and leads no partition; it can be stopped for good")
+
+
+@app.command()
+def strays(
+    broker_id: Annotated[
+        int | None,
+        typer.Argument(metavar="ID", min=0, help="A broker's id; all live brokers.", autocompletion=complete_broker),
+    ] = None,
+    *,
+    access: ClusterAccess,
+    as_json: Json = False,
+) -> None:
+    """List the logs on live brokers that the cluster does not assign to them; they only take room.
+
+    A broker that was drained while it was dead has such logs when it comes back. To delete one, stop the broker and
+    remove the log's folder.
+    """
+    with access.open() as cluster:
+        live = sorted(cluster.metadata([]).brokers)
+        if broker_id is not None and broker_id not in live:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+        found = [stray for one in live if broker_id in (None, one) for stray in _strays(cluster, one)]
+    print_rows([one._asdict() for one in found], as_json=as_json, nothing="no log is stray")
 
 
 def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[LogDir] | None:
@@ -119,3 +209,82 @@ def _partitions(state: ClusterState, broker_id: int, log_dirs: Iterable[LogDir])
         }
         for one in held_replicas(state, broker_id)
     ]
+
+
+def _leaders(cluster: Cluster, results: Sequence[ElectionResult], *, unclean: bool) -> dict[Partition, int]:
+    """Returns the leaders, once the brokers tell of the new ones, which they do a little later than the controller."""
+    from millrace_ops.replicas.cluster_state import has_leader, read_cluster_state
+
+    topics = sorted({one.partition[0] for one in results})
+    elected = [one.partition for one in results if one.is_elected]
+    deadline = time.monotonic() + cluster.timeout_s
+    while topics:
+        partitions = read_cluster_state(cluster, topics).partitions
+        new = [partitions[one] for one in elected]
+        is_told = all(has_leader(one) and (unclean or one.leader == one.replicas[0]) for one in new)
+        if is_told or time.monotonic() > deadline:
+            return {one: partition.leader for one, partition in partitions.items()}
+        time.sleep(POLL_INTERVAL_S)
+    return {}
+
+
+def _election_row(result: ElectionResult, leader: int | None) -> dict[str, object]:
+    topic, index = result.partition
+    outcome = "elected" if result.is_elected else "not needed" if result.is_unneeded else "failed"
+    return {"topic": topic, "partition": index, "result": outcome, "leader": leader}
+
+
+def _say_failures(results: Sequence[ElectionResult]) -> None:
+    failed = [one for one in results if not (one.is_elected or one.is_unneeded)]
+    sys.stdout.flush()
+    for one in failed:
+        print(f"millrace: {one.partition[0]}-{one.partition[1]}: {one.problem}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _plan(cluster: Cluster, broker_id: int) -> Plan:
+    """Returns the plan that leaves the broker without replicas, including moves that are already under way.
+
+    Raises:
+        BrokerError: There is no such broker.
+        InvalidReplicaAssignmentError: Too few brokers remain.
+    """
+    from millrace_ops.replicas.broker_summary import broker_ids
+    from millrace_ops.replicas.cluster_state import read_cluster_state
+
+    state = read_cluster_state(cluster)
+    known = broker_ids(state)
+    if broker_id not in known:
+        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive and has no replicas")
+    if not state.racks.keys() - {broker_id}:
+        raise InvalidReplicaAssignmentError(
+            f"broker {broker_id} is the only one that is alive; there is no other to take what it has"
+        )
+    try:
+        targets = _targets(state, broker_id, known)
+    except InvalidReplicaAssignmentError as error:
+        raise InvalidReplicaAssignmentError(f"broker {broker_id} can't leave: {error}") from error
+    return plan_for(cluster, state, targets)
+
+
+def _targets(state: ClusterState, broker_id: int, known: list[int]) -> dict[Partition, tuple[int, ...]]:
+    from millrace_ops.replicas.placement import place
+
+    current = {partition: state.assigned(partition) for partition in state.partitions}
+    staying = {one: state.racks.get(one) for one in known if one != broker_id}
+    live = state.racks.keys() - {broker_id}
+    placed = place(current, staying, receivers=live, level=False)
+    return {
+        partition: placed[partition]
+        for partition, one in state.partitions.items()
+        if broker_id in one.replicas or broker_id in current[partition]
+    }
+
+
+def _strays(cluster: Cluster, broker_id: int) -> list[StrayLog]:
+    from millrace.client.log_dirs import describe_log_dirs
+    from millrace_ops.replicas.broker_summary import find_strays
+
+    log_dirs = describe_log_dirs(cluster, broker_id)
+    return find_strays(broker_id, log_dirs, cluster.metadata(None))

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.config import MAX_INT
-from millrace_ops.cli.confirm import confirm
 from millrace_ops.cli.options import ClientConfig, DryRun, Json
-from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.output import confirm, print_json, print_table
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from millrace_ops.replicas.adoption import AdoptedPartition, AdoptionPlan
-    from millrace_ops.replicas.stray_reports import AdminEndpoint
+    from millrace_ops.replicas.adoption import AdminEndpoint, AdoptedPartition, AdoptionPlan
 
 HTTPS = "https://"
 COLUMNS = ("partition", "leader", "replicas", "log_start_offset", "log_end_offset", "bytes", "remarks")
@@ -58,14 +56,13 @@ def adopt(
     """
     from millrace.config import parse_assignments
     from millrace.errors import SetupError
-    from millrace_ops.replicas.adoption import Wanted, plan_adoption
-    from millrace_ops.replicas.stray_reports import held_together
+    from millrace_ops.replicas.adoption import AdoptionRequest, held_together, plan_adoption
 
     given = parse_assignments(config or ())
     endpoints = _endpoints(admin, client_config)
     reports = [one.report(topic) for one in endpoints]
     internal = reports[0].internal
-    wanted = Wanted(topic, topic_id, partitions, accept_loss, 0 if internal is None else internal.partitions)
+    wanted = AdoptionRequest(topic, topic_id, partitions, accept_loss, 0 if internal is None else internal.partitions)
     plan = plan_adoption(wanted, held_together(topic, reports))
     if not as_json:
         print_table(COLUMNS, (_row(one) for one in plan.partitions))
@@ -84,7 +81,7 @@ def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
     """Returns the endpoints of addresses or URLs: MILLRACE_ADMIN_URL has URLs, as Dagster's definitions read it too."""
     from millrace.addresses import parse_addresses
     from millrace.security.admin_token import admin_token
-    from millrace_ops.replicas.stray_reports import AdminEndpoint
+    from millrace_ops.replicas.adoption import AdminEndpoint
 
     urls = [one.strip().rstrip("/") for one in admin.split(",") if one.strip()]
     addresses = parse_addresses(",".join(one.removeprefix("http://").removeprefix(HTTPS) for one in urls))

@@ -1,5 +1,6 @@
 """Help and usage of commands: every value goes by the name that a user knows, never by one of Python's types.
 
+A parameter whose type is a dataclass is a group of options: the command has one option for each of its fields.
 Before a command runs, it says what it lacks: an extra, or a package that only the project's sources have.
 """
 
@@ -7,7 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -92,7 +96,38 @@ class Commands(typer.Typer):
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
         """Registers a function as a command."""
-        return super().command(name, **{"cls": Command, **settings})
+        register = super().command(name, **{"cls": Command, **settings})
+
+        def registered(function: Function) -> Function:
+            register(_with_single_options(function))
+            return function
+
+        return registered
+
+
+def _with_single_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Returns a function that takes each option by itself, and calls this one with groups of them."""
+    types = get_type_hints(function, include_extras=True)
+    groups = {name: one for name, one in types.items() if isinstance(one, type) and is_dataclass(one)}
+    parameters: list[Parameter] = []
+    for name, one in signature(function).parameters.items():
+        if name in groups:
+            of_group = get_type_hints(groups[name], include_extras=True)
+            options = signature(groups[name]).parameters.values()
+            parameters += [option.replace(annotation=of_group[option.name]) for option in options]
+        else:
+            parameters.append(one.replace(annotation=types[name]))
+
+    @wraps(function)
+    def command(**given: Any) -> object:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return function(**given)
+
+    keyword_only = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
+    command.__annotations__ = {one.name: one.annotation for one in keyword_only}
+    vars(command)["__signature__"] = Signature(keyword_only)
+    return command
 
 
 def needed_extras(path: Sequence[str]) -> tuple[str, ...]:

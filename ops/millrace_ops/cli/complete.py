@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.errors import MillraceError
-from millrace_ops.cli.options import open_cluster
+from millrace_ops.cli.options import ClusterAccess
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -76,8 +76,8 @@ def _names(context: typer.Context, incomplete: str, ask: Callable[[Cluster], Ite
 
 
 def _ask(params: Mapping[str, Any], ask: Callable[[Cluster], Iterable[str]], found: list[str]) -> None:
-    bootstrap, client_config = params["bootstrap"], params.get("client_config")
-    with suppress(MillraceError, OSError), open_cluster(bootstrap, client_config, timeout_s=WAIT_S) as cluster:
+    access = ClusterAccess(params["bootstrap"], params.get("client_config"))
+    with suppress(MillraceError, OSError), access.open(timeout_s=WAIT_S) as cluster:
         found += ask(cluster)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millrace.errors import InvalidConfigError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
-from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.output import print_rows
 
 if TYPE_CHECKING:
     from millrace.client import Configs, Property, ResourceKind
@@ -30,102 +31,52 @@ Values = Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Propert
 ALL_BROKERS = "all"
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What has the properties; just one is to be named."""
+
+    topic: Topic = None
+    broker: Broker = None
+    broker_loggers: BrokerLoggers = None
+    group: Group = None
+
+
 @app.command()
 def describe(
     *,
-    topic: Topic = None,
-    broker: Broker = None,
-    broker_loggers: BrokerLoggers = None,
-    group: Group = None,
+    subject: Subject,
     everything: Annotated[bool, typer.Option("--all", help="Show defaults too.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Show each property's value and where it comes from."""
-    with _opened(bootstrap, client_config, topic=topic, broker=broker, broker_logger=broker_loggers, group=group) as (
-        configs,
-        kind,
-        name,
-    ):
+    with _opened(access, subject) as (configs, kind, name):
         found = [one for one in configs.describe(kind, name) if everything or one.source != "default"]
-    if as_json:
-        print_json([_row(one) for one in found])
-    else:
-        print_table(("property", "value", "from", "live"), (tuple(_row(one).values()) for one in found))
+    _print(found, as_json=as_json)
 
 
 @app.command("set")
-def set_(
-    values: Values,
-    *,
-    topic: Topic = None,
-    broker: Broker = None,
-    broker_loggers: BrokerLoggers = None,
-    group: Group = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
-    as_json: Json = False,
-) -> None:
+def set_(values: Values, *, subject: Subject, access: ClusterAccess, as_json: Json = False) -> None:
     """Set properties; others stay as they are."""
     from millrace.config import parse_assignments
 
-    _change(
-        bootstrap,
-        client_config,
-        parse_assignments(values),
-        [],
-        as_json=as_json,
-        topic=topic,
-        broker=broker,
-        broker_logger=broker_loggers,
-        group=group,
-    )
+    _change(access, subject, parse_assignments(values), [], as_json=as_json)
 
 
 @app.command()
-def unset(
-    names: Names,
-    *,
-    topic: Topic = None,
-    broker: Broker = None,
-    broker_loggers: BrokerLoggers = None,
-    group: Group = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
-    as_json: Json = False,
-) -> None:
+def unset(names: Names, *, subject: Subject, access: ClusterAccess, as_json: Json = False) -> None:
     """Remove properties, so that what holds without them applies again."""
-    _change(
-        bootstrap,
-        client_config,
-        {},
-        names,
-        as_json=as_json,
-        topic=topic,
-        broker=broker,
-        broker_logger=broker_loggers,
-        group=group,
-    )
+    _change(access, subject, {}, names, as_json=as_json)
 
 
 def _change(
-    bootstrap: str,
-    client_config: str | None,
-    values: Mapping[str, str],
-    names: list[str],
-    *,
-    as_json: bool,
-    **subject: str | None,
+    access: ClusterAccess, subject: Subject, values: Mapping[str, str], names: list[str], *, as_json: bool
 ) -> None:
-    with _opened(bootstrap, client_config, **subject) as (configs, kind, name):
+    with _opened(access, subject) as (configs, kind, name):
         _check_known(configs.describe(kind, name), names)
         configs.change(kind, name, values, names)
         changed = [one for one in configs.describe(kind, name) if one.name in (*values, *names)]
-    if as_json:
-        print_json([_row(one) for one in changed])
-    else:
-        print_table(("property", "value", "from", "live"), (tuple(_row(one).values()) for one in changed))
+    _print(changed, as_json=as_json)
 
 
 def _check_known(described: list[Property], names: list[str]) -> None:
@@ -136,21 +87,29 @@ def _check_known(described: list[Property], names: list[str]) -> None:
 
 
 @contextmanager
-def _opened(
-    bootstrap: str, client_config: str | None, **subject: str | None
-) -> Iterator[tuple[Configs, ResourceKind, str]]:
+def _opened(access: ClusterAccess, subject: Subject) -> Iterator[tuple[Configs, ResourceKind, str]]:
     from millrace.client import Configs, ResourceKind
 
-    named = [(kind, name) for kind, name in subject.items() if name is not None]
+    of_kinds = {
+        ResourceKind.TOPIC: subject.topic,
+        ResourceKind.BROKER: subject.broker,
+        ResourceKind.BROKER_LOGGER: subject.broker_loggers,
+        ResourceKind.GROUP: subject.group,
+    }
+    named = [(kind, name) for kind, name in of_kinds.items() if name is not None]
     if len(named) != 1:
         raise typer.BadParameter(
             "one of the four is needed", param_hint="--topic / --broker / --broker-loggers / --group"
         )
     [(kind, name)] = named
-    with open_cluster(bootstrap, client_config) as cluster:
-        is_of_all = kind == "broker" and name == ALL_BROKERS
-        yield Configs(cluster), ResourceKind[kind.upper()], "" if is_of_all else name
+    with access.open() as cluster:
+        is_of_all = kind is ResourceKind.BROKER and name == ALL_BROKERS
+        yield Configs(cluster), kind, "" if is_of_all else name
 
 
-def _row(one: Property) -> dict[str, object]:
-    return {"property": one.name, "value": one.value, "from": one.source, "live": not one.is_read_only}
+def _print(properties: Iterable[Property], *, as_json: bool) -> None:
+    rows = [
+        {"property": one.name, "value": one.value, "from": one.source, "live": not one.is_read_only}
+        for one in properties
+    ]
+    print_rows(rows, as_json=as_json, columns=("property", "value", "from", "live"))

@@ -1,6 +1,6 @@
 """`millrace consume`: prints a topic's records on stdout.
 
-    where to begin (`consume_read`, `consume_group`) ──► chunks ──► how they are written (`consume_format`) ──► stdout
+    where to begin (`consume_read`, `GroupPositions`) ──► chunks ──► how they are written (`consume_format`) ──► stdout
 
 Partitions are read in turn, each in the order of its offsets. Output is flushed after each fetch, and a group's offsets
 are committed after that. The command ends when the reader of its output goes away.
@@ -19,11 +19,11 @@ from millrace.config import MAX_INT
 from millrace.errors import InvalidRecordError
 from millrace.extras import require
 from millrace_ops.cli.consume_format import DecodeValue, Format, format_record, parse_template
-from millrace_ops.cli.consume_group import GroupPositions
 from millrace_ops.cli.consume_read import Chunk, Start, TopicReader, parse_start
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
+from millrace_ops.cli.options import ClusterAccess, Json
 
 if TYPE_CHECKING:
+    from millrace.client import Cluster
     from millrace.records.record import Record
 
 From = Annotated[
@@ -70,8 +70,7 @@ Commit = Callable[[Mapping[int, int]], None]
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     *,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     start: From = None,
     last: Last = None,
     group: Group = None,
@@ -108,7 +107,7 @@ def consume(
     parsed = None if template is None else parse_template(template)
     shape = Format(as_json, print_timestamp, print_headers, print_key, parsed, _decoder(schema_registry))
     try:
-        with open_cluster(bootstrap, client_config) as cluster:
+        with access.open() as cluster:
             isolation = IsolationLevel[isolation_level.upper()]
             reader = TopicReader(cluster, topic, isolation, accept_missing_offsets=accept_missing_offsets)
             chosen = partition or reader.partitions()
@@ -181,3 +180,55 @@ def _formatted(topic: str, partition: int, record: Record, shape: Format) -> byt
 
 def _tell(note: str) -> None:
     typer.echo(f"millrace: {note}", err=True)
+
+
+class GroupPositions:
+    """The committed offsets of one group in one topic, of which the command is no member.
+
+    One command at a time reads all partitions. Offsets are committed after their records were printed, so that a crash
+    in between prints them a second time: at least once.
+
+    Raises:
+        GroupHasMembersError: The group has members, which own its partitions and would overwrite these commits.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str, topic: str) -> None:
+        from millrace.client import Groups
+
+        self._groups = Groups(cluster)
+        self._group_id = group_id
+        self._topic = topic
+        self._committed: dict[int, int] = {}
+        self._refuse_members()
+
+    def read(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """Returns the next offset of each partition that the group has committed."""
+        from millrace.records.batch import NO_OFFSET
+
+        found = self._groups.offsets(self._group_id, [(self._topic, one) for one in partitions])
+        self._committed = {number: one.offset for (_, number), one in found.items() if one.offset != NO_OFFSET}
+        return dict(self._committed)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commits the offsets that have changed; raises BrokerError if the group has members by now."""
+        from millrace.client.groups import GroupOffset
+
+        changed = {one: offset for one, offset in offsets.items() if self._committed.get(one) != offset}
+        if changed:
+            placed = {(self._topic, one): GroupOffset(offset, "") for one, offset in changed.items()}
+            self._groups.commit(self._group_id, placed)
+            self._committed.update(changed)
+
+    def _refuse_members(self) -> None:
+        from millrace.client.consumer import GroupHasMembersError
+        from millrace.errors import BrokerError, ErrorCode
+
+        try:
+            members = self._groups.describe(self._group_id).members
+        except BrokerError as error:
+            if error.broker_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return
+        if members:
+            names = ", ".join(sorted(one.member_id for one in members))
+            raise GroupHasMembersError(f"group {self._group_id} has live members ({names}); stop them first")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -25,34 +25,45 @@ if TYPE_CHECKING:
 
 app = Commands(help="List, show and replay records that did not fit a table's columns.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
-OfReason = Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")]
-OfPartition = Annotated[
-    int | None, typer.Option("--partition", min=0, max=MAX_INT, help="Only letters of this partition.")
-]
-FromOffset = Annotated[
-    int | None, typer.Option("--from-offset", min=0, max=MAX_LONG, help="Only letters from here on.")
-]
-UntilOffset = Annotated[
-    int | None, typer.Option("--until-offset", min=0, max=MAX_LONG, help="Only letters below this.")
-]
 SHOWN_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LetterChoices:
+    """Which of a table's dead letters are meant."""
+
+    reason: Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")] = (
+        None
+    )
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, max=MAX_INT, help="Only letters of this partition.")
+    ] = None
+    from_offset: Annotated[
+        int | None, typer.Option("--from-offset", min=0, max=MAX_LONG, help="Only letters from here on.")
+    ] = None
+    until_offset: Annotated[
+        int | None, typer.Option("--until-offset", min=0, max=MAX_LONG, help="Only letters below this.")
+    ] = None
+
+    def selection(self) -> Selection:
+        """Returns the selection of these letters."""
+        from millrace_pipelines.warehouse.dead_letters.letters import Selection
+
+        return Selection(self.reason, self.partition, self.from_offset, self.until_offset)
 
 
 @app.command("list")
 def list_letters(
     directory: Directory,
     *,
-    reason: OfReason = None,
-    partition: OfPartition = None,
-    from_offset: FromOffset = None,
-    until_offset: UntilOffset = None,
+    chosen: LetterChoices,
     each: Annotated[int, typer.Option(metavar="N", min=0, help="Also name the first N letters.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Count a table's dead letters by reason; with --each, name some."""
     from millrace_pipelines.warehouse.dead_letters.summary import count_reasons, each_letter
 
-    selection = _selection(reason, partition, from_offset, until_offset)
+    selection = chosen.selection()
     counts = count_reasons(directory, selection)
     letters = list(islice(each_letter(directory, selection), each))
     if as_json:
@@ -81,7 +92,7 @@ def show(
     """Show one dead letter with its bytes; exit status 1 where there is none."""
     from millrace_pipelines.warehouse.dead_letters.summary import each_letter
 
-    found = list(each_letter(directory, _selection(None, partition, offset, offset + 1)))
+    found = list(each_letter(directory, LetterChoices(None, partition, offset, offset + 1).selection()))
     if as_json:
         print_json([_as_json(letter) for letter in found])
     elif not found:
@@ -98,29 +109,18 @@ def replay(
     schema: Annotated[
         str | None, typer.Option(metavar="FILE", help="A corrected schema, which becomes the table's.")
     ] = None,
-    reason: OfReason = None,
-    partition: OfPartition = None,
-    from_offset: FromOffset = None,
-    until_offset: UntilOffset = None,
+    chosen: LetterChoices,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Append the letters that decode now to the rows, each exactly once; exit status 1 where some stay letters."""
     from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 
-    selection = _selection(reason, partition, from_offset, until_offset)
+    selection = chosen.selection()
     options = ReplayOptions(table=directory, schema=schema, selection=selection, dry_run=dry_run)
     report = replay(options)
     print_json(asdict(report)) if as_json else _print_report(report)
     raise typer.Exit(1 if report.staying else 0)
-
-
-def _selection(
-    reason: str | None, partition: int | None, from_offset: int | None, until_offset: int | None
-) -> Selection:
-    from millrace_pipelines.warehouse.dead_letters.letters import Selection
-
-    return Selection(reason, partition, from_offset, until_offset)
 
 
 def _line(letter: Letter) -> tuple[object, ...]:

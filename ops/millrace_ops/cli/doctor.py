@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.options import ClientConfig, Json, open_cluster
-from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.options import ClientConfig, ClusterAccess, Json
+from millrace_ops.cli.output import print_rows
 
 if TYPE_CHECKING:
     from millrace_ops.doctor.findings import Finding
@@ -46,12 +46,7 @@ def doctor(
     findings = list(_findings(arguments, bootstrap, client_config))
     has_problem = any(one.level is Level.PROBLEM for one in findings)
     shown = [one for one in findings if one.level is Level.PROBLEM or not problems]
-    if as_json:
-        print_json([one._asdict() for one in shown])
-    elif shown:
-        print_table(shown[0]._fields, shown)
-    else:
-        print("no problem was found")
+    print_rows([one._asdict() for one in shown], as_json=as_json, nothing="no problem was found")
     raise typer.Exit(int(has_problem))
 
 
@@ -69,5 +64,5 @@ def _findings(arguments: Sequence[str], bootstrap: str | None, client_config: st
 
     yield from examine_broker(arguments)
     if bootstrap is not None:
-        with open_cluster(bootstrap, client_config) as cluster:
+        with ClusterAccess(bootstrap, client_config).open() as cluster:
             yield from examine_cluster(bootstrap, cluster)

@@ -18,6 +18,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,15 +28,15 @@ import typer
 from millrace.fs import OsFileSystem
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.json_values import JsonObject, JsonValue
-from millrace_ops.cli.dump_groups import group_record_of
-from millrace_ops.cli.dump_producers import snapshot_lines, transaction_index_lines
-from millrace_ops.cli.dump_transactions import transaction_of
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import iso_time, print_json
-from millrace_ops.record_values.as_json import json_bytes
+from millrace_ops.record_values.as_json import json_bytes, json_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from millrace.fs import FileSystem
+    from millrace.json_values import JsonObject, JsonValue
     from millrace.records.batch import BatchHeader
     from millrace.records.record import Record
 
@@ -188,9 +189,6 @@ def _record(record: Record) -> Line:
     }
 
 
-DECODERS: dict[str, ShowRecord] = {OFFSETS_TOPIC: group_record_of, TRANSACTION_TOPIC: transaction_of}
-
-
 def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
     from millrace_broker.storage.segments.indexes import OffsetIndex
 
@@ -245,3 +243,163 @@ def _text(line: Line) -> str:
 
 def _cell(name: str, value: JsonValue) -> JsonValue:
     return iso_time(value) if name.endswith("timestamp") and isinstance(value, int) else value
+
+
+def snapshot_lines(content: bytes) -> Iterator[JsonObject]:
+    """Yields the producers of a snapshot, or its damage."""
+    from millrace.errors import CorruptRecordError
+    from millrace_broker.storage.producers.producer_snapshot import decode_snapshot
+
+    try:
+        entries = decode_snapshot(content)
+    except CorruptRecordError as error:
+        yield {"position": 0, "damage": str(error)}
+        return
+    for entry in entries:
+        yield {
+            "producer_id": entry.producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_offset": entry.last_offset,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "transaction_first_offset": entry.transaction_first_offset,
+        }
+
+
+def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[JsonObject]:
+    """Yields the aborted transactions of a segment, then damage: their markers must lie in it, in ascending order."""
+    from millrace_broker.storage.segments.transaction_index import ENTRY, VERSION
+
+    whole = len(content) // ENTRY.size * ENTRY.size
+    entries = list(ENTRY.iter_unpack(content[:whole]))
+    for number, (_, producer_id, first_offset, last_offset, last_stable_offset) in enumerate(entries):
+        yield {
+            "entry": number,
+            "producer_id": producer_id,
+            "first_offset": first_offset,
+            "last_offset": last_offset,
+            "last_stable_offset": last_stable_offset,
+        }
+    for number, (version, _, first_offset, last_offset, _) in enumerate(entries):
+        if version != VERSION:
+            yield _entry_damage(number, f"entry {number} is of version {version}, expected {VERSION}")
+        elif last_offset < base_offset or first_offset > last_offset:
+            yield _entry_damage(
+                number, f"entry {number} goes from {first_offset} to {last_offset}, base is {base_offset}"
+            )
+    for number, (before, after) in enumerate(pairwise(entries), start=1):
+        if after[3] <= before[3]:
+            yield _entry_damage(number, f"entry {number} ends at {after[3]}, the one before at {before[3]}")
+    if len(content) > whole:
+        yield {"position": whole, "damage": f"{len(content) - whole} bytes are too few for an entry"}
+
+
+def _entry_damage(number: int, damage: str) -> JsonObject:
+    from millrace_broker.storage.segments.transaction_index import ENTRY
+
+    return {"position": number * ENTRY.size, "damage": damage}
+
+
+def group_record_of(record: Record) -> JsonObject:
+    """Returns what a record says about a group: an offset, a classic group, or a part of a consumer group.
+
+    A tombstone has null where its kind has a value. A record of unknown kind keeps its key and value as they are.
+
+    Raises:
+        CorruptRecordError: The bytes are no record of their kind.
+    """
+    from millrace.errors import CorruptRecordError
+    from millrace_broker.groups import records
+    from millrace_broker.groups.consumer.records import decode_key, decode_value
+
+    if record.key is None:
+        raise CorruptRecordError(f"the record at offset {record.offset} has no key, which a group's would have")
+    shown: JsonObject = {"offset": record.offset, "timestamp": record.timestamp_ms}
+    version = records.key_version(record.key)
+    if version in records.OFFSET_KEY_VERSIONS:
+        return {**shown, **_offset(record.key, record.value)}
+    if version == records.GROUP_KEY_VERSION:
+        return {**shown, **_classic_group(record.key, record.value)}
+    key = decode_key(record.key)
+    if key is None:
+        return {**shown, "kind": version, "key": json_bytes(record.key), "value": json_bytes(record.value)}
+    named = {"name": key.name} if key.name else {}
+    value = None if record.value is None else _plain(decode_value(key.kind, record.value))
+    return {**shown, "kind": key.kind.name.lower(), "group": key.group_id, **named, "value": value}
+
+
+def _offset(key: bytes, value: bytes | None) -> JsonObject:
+    from millrace_broker.groups.records import read_offset_key, read_offset_value
+
+    group_id, topic, partition = read_offset_key(key)
+    shown: JsonObject = {"kind": "offset", "group": group_id, "topic": topic, "partition": partition}
+    if value is None:
+        return {**shown, "committed": None}
+    committed = read_offset_value(value)
+    return {
+        **shown,
+        "committed": committed.offset,
+        "leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "commit_timestamp": committed.commit_timestamp_ms,
+        "expire_timestamp": committed.expire_timestamp_ms,
+    }
+
+
+def _classic_group(key: bytes, value: bytes | None) -> JsonObject:
+    from millrace_broker.groups.records import read_group_key, read_group_value
+
+    shown = {"kind": "classic_group", "group": read_group_key(key)}
+    return {**shown, "value": None if value is None else _plain(read_group_value(value))}
+
+
+def _plain(value: object) -> JsonValue:
+    """Returns a stored value for JSON: names for fields, lists for sets, text for ids and for numbers of states."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(field) for name, field in value._asdict().items()}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, frozenset):
+        return _list(sorted(value))
+    if isinstance(value, tuple):
+        return _list(value)
+    return json_value(value)
+
+
+def _list(values: Iterable[object]) -> list[JsonValue]:
+    return [_plain(value) for value in values]
+
+
+def transaction_of(record: Record) -> JsonObject:
+    """Returns the transactional id of a record and its transaction, None for a tombstone; raises CorruptRecordError."""
+    from millrace.errors import CorruptRecordError
+    from millrace_broker.txns.records import read_key, read_value
+
+    transactional_id = None if record.key is None else read_key(record.key)
+    if transactional_id is None:
+        raise CorruptRecordError(f"the record at offset {record.offset} has no transactional id for a key")
+    shown: JsonObject = {
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "transactional_id": transactional_id,
+    }
+    if record.value is None:
+        return {**shown, "state": None}
+    kept = read_value(record.value)
+    return {
+        **shown,
+        "state": str(kept.state),
+        "producer_id": kept.producer_id,
+        "producer_epoch": kept.producer_epoch,
+        "timeout_ms": kept.timeout_ms,
+        "partitions": [f"{topic}-{index}" for topic, index in sorted(kept.partitions)],
+        "start_timestamp": kept.start_timestamp_ms,
+        "last_update_timestamp": kept.last_update_timestamp_ms,
+        "previous_producer_id": kept.previous_producer_id,
+        "next_producer_id": kept.next_producer_id,
+        "client_version": kept.client_version,
+    }
+
+
+DECODERS: dict[str, ShowRecord] = {OFFSETS_TOPIC: group_record_of, TRANSACTION_TOPIC: transaction_of}

@@ -11,17 +11,11 @@ import typer
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group
 from millrace_ops.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    ClientConfig,
+    ClusterAccess,
     Json,
-    ZooKeeper,
-    ZooKeeperConfig,
-    open_cluster,
+    ZooKeeperAccess,
 )
-from millrace_ops.cli.output import print_json, print_table, print_tables
-from millrace_ops.cli.several import for_each
-from millrace_ops.cli.zookeeper_access import ZooKeeperPlace
+from millrace_ops.cli.output import for_each, print_json, print_rows, print_tables
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -48,49 +42,40 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="The groups' i
 
 @app.command("list")
 def list_groups(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
+    zookeeper: ZooKeeperAccess,
     *,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
     as_json: Json = False,
 ) -> None:
     """List every group."""
     from millrace.client import Groups
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         groups = sorted(Groups(cluster).list())
-    if zookeeper is not None:
-        groups += _in_zookeeper(ZooKeeperPlace(zookeeper, zookeeper_config))
-    if as_json:
-        print_json([{"group": one.group_id, "type": one.protocol_type, "state": one.state} for one in groups])
-    else:
-        print_table(("group", "type", "state"), groups)
+    if zookeeper.zookeeper is not None:
+        groups += _in_zookeeper(zookeeper)
+    rows = [{"group": one.group_id, "type": one.protocol_type, "state": one.state} for one in groups]
+    print_rows(rows, as_json=as_json, columns=("group", "type", "state"))
 
 
 @app.command()
 def describe(
     names: Names,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
+    zookeeper: ZooKeeperAccess,
     *,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show groups' partitions: how far each has come, how much is left, and who consumes them.
 
     With --zookeeper also what ZooKeeper has of a group: a group that moves its offsets is in both places.
     """
-    place = None if zookeeper is None else ZooKeeperPlace(zookeeper, zookeeper_config)
-    with open_cluster(bootstrap, client_config) as cluster:
-        for_each(names, partial(_describe, cluster, place, as_json))
+    with access.open() as cluster:
+        for_each(names, partial(_describe, cluster, zookeeper, as_json))
 
 
 @app.command()
-def delete(
-    names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
-) -> None:
+def delete(names: Names, *, access: ClusterAccess, as_json: Json = False) -> None:
     """Delete groups that have no members, and their committed offsets."""
     from millrace.client import Groups
 
@@ -98,11 +83,11 @@ def delete(
         Groups(cluster).delete(name)
         print_json({"deleted": name}) if as_json else print(f"deleted {name}")
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         for_each(names, delete_one)
 
 
-def _describe(cluster: Cluster, zookeeper: ZooKeeperPlace | None, as_json: bool, name: str) -> None:
+def _describe(cluster: Cluster, zookeeper: ZooKeeperAccess, as_json: bool, name: str) -> None:
     """Prints what the coordinator and ZooKeeper have of a group; raises GroupIdNotFoundError if neither knows it."""
     from millrace.errors import BrokerError, ErrorCode, GroupIdNotFoundError
 
@@ -110,9 +95,9 @@ def _describe(cluster: Cluster, zookeeper: ZooKeeperPlace | None, as_json: bool,
     try:
         found.append(_in_coordinator(cluster, name))
     except BrokerError as error:
-        if zookeeper is None or error.broker_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        if zookeeper.zookeeper is None or error.broker_code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-    if zookeeper is not None and (coordinated := _of_zookeeper(cluster, zookeeper, name)):
+    if zookeeper.zookeeper is not None and (coordinated := _of_zookeeper(cluster, zookeeper, name)):
         found.append(coordinated)
     if not found:
         raise GroupIdNotFoundError(f"there is no group {name}, neither at the broker nor in ZooKeeper")
@@ -144,7 +129,7 @@ def _in_coordinator(cluster: Cluster, name: str) -> GroupRows:
     }
 
 
-def _in_zookeeper(zookeeper: ZooKeeperPlace) -> list[GroupListing]:
+def _in_zookeeper(zookeeper: ZooKeeperAccess) -> list[GroupListing]:
     from millrace.client.consumer.group_offsets import list_zookeeper_groups
     from millrace.client.groups import GroupListing
 
@@ -153,7 +138,7 @@ def _in_zookeeper(zookeeper: ZooKeeperPlace) -> list[GroupListing]:
     return [GroupListing(name, ZOOKEEPER, "Stable" if has_members else "Empty") for name, has_members in found]
 
 
-def _of_zookeeper(cluster: Cluster, zookeeper: ZooKeeperPlace, name: str) -> GroupRows | None:
+def _of_zookeeper(cluster: Cluster, zookeeper: ZooKeeperAccess, name: str) -> GroupRows | None:
     from millrace.client.consumer.group_offsets import describe_zookeeper_group
 
     with zookeeper.session() as session:

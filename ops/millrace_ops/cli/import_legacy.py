@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
-from millrace_ops.cli.output import print_json
+from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.output import bars_of_bytes, print_json
 from millrace_ops.cli.produce_send import CodecName, batches_of
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from millrace.client import Cluster
     from millrace.fs import FileSystem
     from millrace.records.record import NewRecord
@@ -37,8 +39,7 @@ def import_legacy(
         str, typer.Argument(metavar="TOPIC", help="The topic for the messages; created if it is missing.")
     ],
     *,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     source_topic: Annotated[
         str | None, typer.Option(metavar="NAME", help="The topic's name in DIR, where that differs.")
     ] = None,
@@ -58,7 +59,7 @@ def import_legacy(
 
     fs = ReadOnlyFileSystem()
     partitions = find_partitions(fs, directory, source_topic or topic)
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         _ensure_partitions(cluster, topic, partitions[-1].partition + 1)
         importer = _Importer(fs, cluster, topic, codec=codec, skip_corrupt=skip_corrupt)
         try:
@@ -159,6 +160,22 @@ class _LineListener:
         print(damage, file=sys.stderr, flush=True)
 
 
+class _BarListener:
+    """A bar of the bytes read, after the count of acknowledged messages; each damage is a line above it."""
+
+    def __init__(self, bars: Progress, total_bytes: int) -> None:
+        self._bars = bars
+        self._bar = bars.add_task("starting", total=total_bytes)
+
+    def read(self, size_bytes: int, messages: int) -> None:
+        """Moves the bar."""
+        self._bars.update(self._bar, completed=size_bytes, description=f"{messages:,} messages")
+
+    def damaged(self, damage: str) -> None:
+        """Writes a line above the bar."""
+        self._bars.console.print(damage, soft_wrap=True)
+
+
 @contextmanager
 def _listener(total_bytes: int) -> Iterator[ImportListener]:
     """Returns a progress bar if stderr is a terminal, else a listener that writes lines; both write to stderr."""
@@ -168,10 +185,8 @@ def _listener(total_bytes: int) -> Iterator[ImportListener]:
     if not console.is_terminal:
         yield _LineListener()
         return
-    from millrace_ops.cli.import_progress import BarListener
-
-    with BarListener(console, total_bytes) as listener:
-        yield listener
+    with bars_of_bytes(console) as bars:
+        yield _BarListener(bars, total_bytes)
 
 
 def _ensure_partitions(cluster: Cluster, topic: str, partitions: int) -> None:

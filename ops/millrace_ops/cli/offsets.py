@@ -18,16 +18,11 @@ import typer
 from millrace.errors import GroupIdNotFoundError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    ClientConfig,
+    ClusterAccess,
     Json,
-    ZooKeeper,
-    ZooKeeperConfig,
-    open_cluster,
+    ZooKeeperAccess,
 )
-from millrace_ops.cli.output import print_json, print_table
-from millrace_ops.cli.zookeeper_access import read_security
+from millrace_ops.cli.output import print_json, print_rows, print_table
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
 app = Commands(help="Export, import, reset and migrate a group's committed offsets.")
 
 
-class Store(StrEnum):
+class OffsetStore(StrEnum):
     """Where a group keeps its offsets."""
 
     KAFKA = "kafka"
@@ -45,7 +40,7 @@ class Store(StrEnum):
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-InStore = Annotated[Store, typer.Option(help="Where the group keeps its offsets.")]
+InStore = Annotated[OffsetStore, typer.Option(help="Where the group keeps its offsets.")]
 Create = Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")]
 
 
@@ -53,14 +48,12 @@ Create = Annotated[bool, typer.Option("--create", help="Create the group if it d
 def export(
     group: Group,
     *,
-    store: InStore = Store.KAFKA,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    store: InStore = OffsetStore.KAFKA,
+    zookeeper: ZooKeeperAccess,
+    access: ClusterAccess,
 ) -> None:
     """Print the offsets, one JSON object a line, as `import` reads them."""
-    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
+    with _open(group, zookeeper, access) as offsets:
         for line in _rows(offsets.read(store)):
             print_json(line)
 
@@ -70,17 +63,15 @@ def import_(
     group: Group,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has printed.")],
     *,
-    store: InStore = Store.KAFKA,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    store: InStore = OffsetStore.KAFKA,
+    zookeeper: ZooKeeperAccess,
+    access: ClusterAccess,
     create: Create = False,
     as_json: Json = False,
 ) -> None:
     """Set the offsets that a file names; the others stay."""
     wanted = _parsed(path)
-    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
+    with _open(group, zookeeper, access) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.write(store, wanted)
     _show(wanted, as_json)
@@ -92,11 +83,9 @@ def reset(
     topic: Annotated[list[str], typer.Option(help="The topic whose offsets are set; repeatable.")],
     *,
     to: Annotated[str, typer.Option(metavar="earliest|latest|OFFSET|TIME", help="Where they go; TIME is ISO 8601.")],
-    store: InStore = Store.KAFKA,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    store: InStore = OffsetStore.KAFKA,
+    zookeeper: ZooKeeperAccess,
+    access: ClusterAccess,
     execute: Annotated[
         bool, typer.Option("--execute", help="Set the offsets; without it they are only shown.")
     ] = False,
@@ -112,9 +101,9 @@ def reset(
     """
     if execute and dry_run:
         raise typer.BadParameter("not together with --dry-run", param_hint="--execute")
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         wanted = _targets(cluster, topic, to)
-    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
+    with _open(group, zookeeper, access) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.refuse_members()
         now = offsets.read_sound(store, wanted)
@@ -136,11 +125,9 @@ def reset(
 def migrate(
     group: Group,
     *,
-    to: Annotated[Store, typer.Option(help="Where the group keeps its offsets from now on.")],
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    to: Annotated[OffsetStore, typer.Option(help="Where the group keeps its offsets from now on.")],
+    zookeeper: ZooKeeperAccess,
+    access: ClusterAccess,
     verify_only: Annotated[
         bool, typer.Option("--verify", help="Only compare the two; exit status 1 where they differ.")
     ] = False,
@@ -151,17 +138,17 @@ def migrate(
     A group that runs on is migrated by its members: offsets.storage and dual.commit.enabled (docs/consumer-groups.md);
     `--verify` shows how far both stores are.
     """
-    source = Store.ZOOKEEPER if to is Store.KAFKA else Store.KAFKA
-    with _open(group, zookeeper, zookeeper_config, bootstrap, client_config) as offsets:
+    source = OffsetStore.ZOOKEEPER if to is OffsetStore.KAFKA else OffsetStore.KAFKA
+    with _open(group, zookeeper, access) as offsets:
         if not verify_only:
             offsets.write(to, offsets.read(source), only_forward=True)
-        found = {store: offsets.read(store) for store in Store}
+        found = {store: offsets.read(store) for store in OffsetStore}
     behind = [one for one, offset in found[source].items() if found[to].get(one, -1) < offset]
     rows = [
         {
             "topic": one.topic,
             "partition": one.number,
-            **{store.value: found[store].get(one) for store in Store},
+            **{store.value: found[store].get(one) for store in OffsetStore},
         }
         for one in sorted({*found[source], *found[to]})
     ]
@@ -169,28 +156,27 @@ def migrate(
         print_json({"group": group, "to": to, "is_complete": not behind, "partitions": rows})
     else:
         print_table(
-            ("topic", "partition", *Store), [["-" if cell is None else cell for cell in row.values()] for row in rows]
+            ("topic", "partition", *OffsetStore),
+            [["-" if cell is None else cell for cell in row.values()] for row in rows],
         )
         print(f"{to} is behind in {len(behind)} partitions" if behind else f"{to} has all that {source} has")
     raise typer.Exit(int(bool(behind)))
 
 
-def _open(
-    group: str, zookeeper: str | None, zookeeper_config: Path | None, bootstrap: str, client_config: str | None
-) -> GroupOffsets:
+def _open(group: str, zookeeper: ZooKeeperAccess, access: ClusterAccess) -> GroupOffsets:
     from millrace.client.consumer.group_offsets import GroupOffsets
     from millrace.security.client_config import read_client_security
 
     return GroupOffsets(
         group,
-        zookeeper=zookeeper,
-        bootstrap=bootstrap,
-        security=read_client_security(client_config),
-        zookeeper_security=read_security(zookeeper_config),
+        zookeeper=zookeeper.zookeeper,
+        bootstrap=access.bootstrap,
+        security=read_client_security(access.client_config),
+        zookeeper_security=zookeeper.security,
     )
 
 
-def _check_exists(group: str, offsets: GroupOffsets, store: Store, *, create: bool) -> None:
+def _check_exists(group: str, offsets: GroupOffsets, store: OffsetStore, *, create: bool) -> None:
     """Raises GroupIdNotFoundError for a group that the store lacks, whose name may be mistyped, unless `create`."""
     if not create and not offsets.exists(store):
         raise GroupIdNotFoundError(f"group {group} does not exist; --create makes one")
@@ -201,11 +187,7 @@ def _rows(offsets: Mapping[Partition, int]) -> list[dict[str, str | int]]:
 
 
 def _show(offsets: Mapping[Partition, int], as_json: bool) -> None:
-    rows = _rows(offsets)
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(("topic", "partition", "offset"), [tuple(row.values()) for row in rows])
+    print_rows(_rows(offsets), as_json=as_json, columns=("topic", "partition", "offset"))
 
 
 def _parsed(path: Path) -> dict[Partition, int]:

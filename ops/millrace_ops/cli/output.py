@@ -1,13 +1,21 @@
-"""Prints results on stdout: tables for people, JSON for programs."""
+"""What commands share that print and ask: tables for people, JSON for programs, errors of several names, questions."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
+import typer
+
+from millrace.errors import BrokerUnreachableError, MillraceError
 from millrace.times import MAX_DATETIME_MS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 NOTHING = "-"  # what a cell shows that has nothing
 
@@ -29,6 +37,32 @@ def print_tables(*tables: Sequence[Mapping[str, object]]) -> None:
         if number:
             print()
         print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, object]], *, as_json: bool, columns: Sequence[str] = (), nothing: str = ""
+) -> None:
+    """Prints rows as JSON or as a table; no rows as a table without any, or as the sentence `nothing`."""
+    if as_json:
+        print_json(rows)
+    elif rows or not nothing:
+        print_table(columns or tuple(rows[0]), (tuple(row.values()) for row in rows))
+    else:
+        print(nothing)
+
+
+def bars_of_bytes(console: Console) -> Progress:
+    """Returns bars of bytes, with their speed and the time that is left, to be entered; they go away at the end."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True)
 
 
 def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]) -> None:
@@ -80,3 +114,47 @@ def iso_time(timestamp_ms: int) -> str:
     if not 0 <= timestamp_ms <= MAX_DATETIME_MS:
         return str(timestamp_ms)
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def for_each(names: Iterable[str], action: Callable[[str], None]) -> None:
+    """Runs an action on every name, each once; writes a line to stderr for each error.
+
+    Raises:
+        BrokerUnreachableError: At once, because the other names could not reach a broker either.
+        typer.Exit: With status 1 at the end, if an action failed.
+    """
+    has_failed = False
+    for name in dict.fromkeys(names):
+        try:
+            action(name)
+        except BrokerUnreachableError:
+            raise
+        except MillraceError as error:
+            sys.stdout.flush()
+            print(f"millrace: {error}", file=sys.stderr)
+            has_failed = True
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def confirm(question: str, *, is_confirmed: bool) -> bool:
+    """Returns whether to go on: either it was confirmed beforehand or the user says yes.
+
+    The question goes to stderr, because a program may read stdout. An empty answer means no.
+
+    Raises:
+        SetupError: There is no terminal to ask at.
+    """
+    from rich.console import Console
+    from rich.prompt import Confirm
+
+    from millrace.errors import SetupError
+
+    if is_confirmed:
+        return True
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise SetupError(f"{question} There is no terminal to answer at; --yes confirms it")
+    try:
+        return Confirm.ask(question, default=False, console=Console(stderr=True, markup=False, highlight=False))
+    except EOFError:
+        return False

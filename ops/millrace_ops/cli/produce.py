@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.config import MAX_LONG
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
+from millrace_ops.cli.options import ClusterAccess, Json
 from millrace_ops.cli.output import print_json
 from millrace_ops.cli.produce_lines import Line, LineFormat, Placed, lines_of, records_of_lines
 from millrace_ops.cli.produce_send import CodecName, Sender
@@ -29,8 +29,7 @@ ReadRecords = Callable[[Iterable[Line]], Iterable[Placed]]
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go; created if the broker may.")],
     *,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Read lines from here, not from stdin.")
     ] = None,
@@ -64,7 +63,7 @@ def produce(
     if file is None and sys.stdin is None:
         raise SetupError("stdin is closed")
     with (
-        open_cluster(bootstrap, client_config) as cluster,
+        access.open() as cluster,
         nullcontext(sys.stdin) if file is None else file.open("rb") as source,
     ):
         sender = Sender(cluster, topic, partition, codec)
@@ -94,7 +93,7 @@ def _line_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
 
 
 def _json_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
-    from millrace_ops.cli.produce_json import records_of_json
+    from millrace_ops.cli.produce_lines import records_of_json
 
     for option, given in (("--key-separator", form.separator), ("--null-marker", form.null_marker)):
         if given is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_client, complete_user
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
+from millrace_ops.cli.options import ClusterAccess, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -54,14 +55,40 @@ Values = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Whose quotas are meant: by its name, or as the default of its kind."""
+
+    user: User = None
+    client: Client = None
+    ip: Ip = None
+    default_user: DefaultUser = False
+    default_client: DefaultClient = False
+    default_ip: DefaultIp = False
+
+    def named(self) -> dict[str, str | None]:
+        """Returns the names by kind, None for the default; raises typer.BadParameter for what is no entity."""
+        from millrace.client.quotas import ADDRESS, CLIENT_ID, USER
+
+        given = {
+            USER: (self.user, self.default_user),
+            CLIENT_ID: (self.client, self.default_client),
+            ADDRESS: (self.ip, self.default_ip),
+        }
+        if any(name is not None and is_default for name, is_default in given.values()):
+            raise typer.BadParameter("either a name or the default is meant", param_hint=OPTIONS)
+        entity = {kind: name for kind, (name, is_default) in given.items() if name is not None or is_default}
+        if not entity or (ADDRESS in entity and len(entity) > 1):
+            raise typer.BadParameter("a user, a client, both, or an address is needed", param_hint=OPTIONS)
+        return entity
+
+
 @app.command("list")
-def list_(
-    *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
-) -> None:
+def list_(*, access: ClusterAccess, as_json: Json = False) -> None:
     """List all quotas."""
     from millrace.client import Quotas
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         found = Quotas(cluster).describe()
     _print(found, as_json=as_json)
 
@@ -70,48 +97,35 @@ def list_(
 def set_(
     values: Values,
     *,
-    user: User = None,
-    client: Client = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client: DefaultClient = False,
-    default_ip: DefaultIp = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    entity: Entity,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Set quotas; others stay as they are."""
     from millrace.config import parse_assignments
 
-    entity = _entity(user=(user, default_user), client=(client, default_client), ip=(ip, default_ip))
+    named = entity.named()
     numbers = {name: _number(name, text) for name, text in parse_assignments(values).items()}
-    _alter(bootstrap, client_config, entity, numbers, [], as_json=as_json)
+    _alter(access, named, numbers, [], as_json=as_json)
 
 
 @app.command()
 def unset(
     names: Names,
     *,
-    user: User = None,
-    client: Client = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client: DefaultClient = False,
-    default_ip: DefaultIp = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    entity: Entity,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Remove quotas, so that what holds without them applies again."""
-    entity = _entity(user=(user, default_user), client=(client, default_client), ip=(ip, default_ip))
+    named = entity.named()
     if unknown := [one for one in names if one not in QUOTAS]:
         raise typer.BadParameter(f"{', '.join(unknown)} is no quota; there are {', '.join(QUOTAS)}", param_hint="QUOTA")
-    _alter(bootstrap, client_config, entity, {}, names, as_json=as_json)
+    _alter(access, named, {}, names, as_json=as_json)
 
 
 def _alter(
-    bootstrap: str,
-    client_config: str | None,
+    access: ClusterAccess,
     entity: Mapping[str, str | None],
     values: Mapping[str, float],
     names: Iterable[str],
@@ -120,27 +134,11 @@ def _alter(
 ) -> None:
     from millrace.client import Quotas
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         quotas = Quotas(cluster)
         quotas.alter(entity, values, names)
         now = [one for one in quotas.describe() if one.entity == entity]
     _print(now, as_json=as_json)
-
-
-def _entity(
-    *, user: tuple[str | None, bool], client: tuple[str | None, bool], ip: tuple[str | None, bool]
-) -> dict[str, str | None]:
-    from millrace.client.quotas import ADDRESS, CLIENT_ID, USER
-
-    entity: dict[str, str | None] = {}
-    for kind, (name, is_default) in {USER: user, CLIENT_ID: client, ADDRESS: ip}.items():
-        if name is not None and is_default:
-            raise typer.BadParameter("either a name or the default is meant", param_hint=OPTIONS)
-        if name is not None or is_default:
-            entity[kind] = name
-    if not entity or (ADDRESS in entity and len(entity) > 1):
-        raise typer.BadParameter("a user, a client, both, or an address is needed", param_hint=OPTIONS)
-    return entity
 
 
 def _number(name: str, text: str) -> float:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from millrace.errors import ClientError, UnsupportedVersionError
-from millrace_ops.cli.output import print_json, print_table
-from millrace_ops.cli.reassign_progress import shown_progress
+from millrace_ops.cli.output import bars_of_bytes, print_json, print_table
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
     from millrace.client import Cluster
     from millrace.client.metadata import Partition
+    from millrace_ops.replicas.carry_out import Progress, ProgressListener
     from millrace_ops.replicas.cluster_state import ClusterState
     from millrace_ops.replicas.plan import Move, Plan
 
@@ -44,8 +46,7 @@ class Options(NamedTuple):
 
 def plan_for(cluster: Cluster, state: ClusterState, targets: Mapping[Partition, Sequence[int]]) -> Plan:
     """Returns the plan for these targets, with the sizes that the leaders tell."""
-    from millrace_ops.replicas.cluster_state import by_broker, read_replica_bytes
-    from millrace_ops.replicas.health import has_leader
+    from millrace_ops.replicas.cluster_state import by_broker, has_leader, read_replica_bytes
     from millrace_ops.replicas.plan import make_plan
 
     led = [(state.partitions[one].leader, one) for one in targets if has_leader(state.partitions[one])]
@@ -138,7 +139,7 @@ def _says_that_the_cluster_goes_on() -> Iterator[None]:
 
 
 def _end_throttles(cluster: Cluster) -> None:
-    from millrace_ops.replicas.throttle import end_finished_throttles
+    from millrace_ops.replicas.carry_out import end_finished_throttles
 
     try:
         topics = end_finished_throttles(cluster)
@@ -195,3 +196,49 @@ def _summary(plan: Plan, throttle: int | None) -> str:
         return text
     duration = timedelta(seconds=round(plan.duration_s(throttle)))
     return f"{text}, about {duration} at {throttle:,} bytes a second"
+
+
+class BarListener:
+    """A bar of the bytes copied, after the count of partitions that are done."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._bar = bars.add_task("starting", total=None)
+
+    def progressed(self, progress: Progress) -> None:
+        """Moves the bar; moves without bytes are counted by partitions."""
+        counts_bytes = progress.total_bytes > 0
+        self._bars.update(
+            self._bar,
+            completed=progress.copied_bytes if counts_bytes else progress.partitions_done,
+            total=progress.total_bytes if counts_bytes else progress.partitions,
+            description=f"{progress.partitions_done} of {progress.partitions} partition(s)",
+        )
+
+
+class LineListener:
+    """Writes a line to stderr whenever another partition is done."""
+
+    def __init__(self) -> None:
+        self._done = -1
+
+    def progressed(self, progress: Progress) -> None:
+        """Writes how many partitions are done, if that is another number than before."""
+        if progress.partitions_done != self._done:
+            self._done = progress.partitions_done
+            done = f"{progress.partitions_done} of {progress.partitions} partition(s)"
+            copied = f"{progress.copied_bytes:,} of {progress.total_bytes:,} bytes"
+            print(f"{done}, {copied}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def shown_progress() -> Iterator[ProgressListener]:
+    """Yields what shows the progress on stderr."""
+    from rich.console import Console
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    if not console.is_terminal:
+        yield LineListener()
+        return
+    with bars_of_bytes(console) as bars:
+        yield BarListener(bars)

@@ -13,8 +13,8 @@ import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_token
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
-from millrace_ops.cli.output import iso_time, print_json, print_table
+from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.output import iso_time, print_json, print_rows, print_table
 
 if TYPE_CHECKING:
     from millrace.client.delegation_tokens import TokenInformation
@@ -36,14 +36,13 @@ def create(
     max_lifetime_ms: Annotated[
         int | None, typer.Option(metavar="MS", min=1, help="How long it lives at most; the broker's limit.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Make a token, and print it with its secret, which is the password of a login by SCRAM."""
     from millrace.client.delegation_tokens import BY_BROKER, DelegationTokens, parse_principal
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         made = DelegationTokens(cluster).create(
             owner=None if owner is None else parse_principal(owner),
             renewers=[parse_principal(one) for one in renewers or ()],
@@ -58,12 +57,11 @@ def renew(
     names: Names,
     *,
     period_ms: Period = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Let tokens live on, for delegation.token.expiry.time.ms of the broker unless a period is given."""
-    _change(names, bootstrap, client_config, period_ms, as_json=as_json, renews=True)
+    _change(names, access, period_ms, as_json=as_json, renews=True)
 
 
 @app.command()
@@ -71,12 +69,11 @@ def expire(
     names: Names,
     *,
     period_ms: Period = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """End tokens, at once unless a period is given."""
-    _change(names, bootstrap, client_config, period_ms, as_json=as_json, renews=False)
+    _change(names, access, period_ms, as_json=as_json, renews=False)
 
 
 @app.command("list")
@@ -85,36 +82,28 @@ def list_tokens(
     owners: Annotated[
         list[str] | None, typer.Option("--owner", metavar="User:NAME", help="Only those of this user; repeatable.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """List the tokens that you may see, without their secrets."""
     from millrace.client.delegation_tokens import DelegationTokens, parse_principal
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         found = DelegationTokens(cluster).list([parse_principal(one) for one in owners] if owners else None)
     rows = [_row(one) for one in found]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
-    else:
-        print("there is no delegation token that you may see")
+    print_rows(rows, as_json=as_json, nothing="there is no delegation token that you may see")
 
 
-def _change(
-    names: list[str], bootstrap: str, client_config: str | None, period_ms: int | None, *, as_json: bool, renews: bool
-) -> None:
+def _change(names: list[str], access: ClusterAccess, period_ms: int | None, *, as_json: bool, renews: bool) -> None:
     from millrace.client.delegation_tokens import BY_BROKER, DelegationTokens
-    from millrace_ops.cli.several import for_each
+    from millrace_ops.cli.output import for_each
 
     def change_one(name: str) -> None:
         period = BY_BROKER if period_ms is None else period_ms
         expiry = iso_time(tokens.renew(name, period) if renews else tokens.expire(name, period))
         print_json({"token": name, "expires": expiry}) if as_json else print(f"{name} expires {expiry}")
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         tokens = DelegationTokens(cluster)
         for_each(names, change_one)
 

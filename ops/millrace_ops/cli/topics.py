@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,15 +11,144 @@ import typer
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, SetupError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import TopicName, TopicNames
-from millrace_ops.cli.confirm import confirm
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, open_cluster
-from millrace_ops.cli.output import print_json, print_table
-from millrace_ops.cli.several import for_each
-from millrace_ops.cli.topics_describe import describe, summary
+from millrace_ops.cli.complete import TopicName, TopicNames, complete_topic
+from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.output import confirm, for_each, print_json, print_rows, print_tables
 
 if TYPE_CHECKING:
-    from millrace.client import Cluster
+    from millrace.client import Cluster, LogOffsets, TopicMetadata
+    from millrace.client.metadata import Partition
+    from millrace.errors import MillraceError
+    from millrace_ops.replicas.cluster_state import ClusterState, PartitionState
+
+COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "state")
+
+
+def describe(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="The topics' names; with a filter all.", autocompletion=complete_topic),
+    ] = None,
+    *,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions with replicas that are not in sync.")
+    ] = False,
+    under_min_isr: Annotated[
+        bool, typer.Option("--under-min-isr", help="Only partitions with fewer replicas in sync than acks=all needs.")
+    ] = False,
+    at_min_isr: Annotated[
+        bool, typer.Option("--at-min-isr", help="Only partitions with just as many replicas in sync as acks=all needs.")
+    ] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
+    access: ClusterAccess,
+    as_json: Json = False,
+) -> None:
+    """Show topics' partitions (leaders, replicas, offsets) and the properties that differ from their defaults.
+
+    With a filter, or several, only the partitions that one of them lets pass.
+    """
+    from millrace_ops.replicas.cluster_state import PartitionState, read_cluster_state
+
+    filters = {
+        PartitionState.UNDER_REPLICATED: under_replicated,
+        PartitionState.UNDER_MIN_ISR: under_min_isr,
+        PartitionState.AT_MIN_ISR: at_min_isr,
+        PartitionState.UNAVAILABLE: unavailable,
+    }
+    wanted = [state for state, is_wanted in filters.items() if is_wanted]
+    if not names and not wanted:
+        raise typer.BadParameter("one of the two is needed", param_hint="TOPIC / a filter such as --unavailable")
+    with access.open() as cluster:
+        if not wanted:
+            for_each(names or (), partial(_describe, cluster, as_json))
+            return
+        state = read_cluster_state(cluster, list(dict.fromkeys(names)) if names else None)
+        rows = _filtered(state, _states(cluster, state), wanted)
+    print_rows(rows, as_json=as_json, columns=COLUMNS, nothing="no partition is " + " or ".join(wanted))
+
+
+def summary(topic: TopicMetadata) -> Mapping[str, object]:
+    """Returns the row of a topic in a list."""
+    replicas = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    topic_id = None if topic.topic_id is None else str(topic.topic_id)
+    return {"topic": topic.name, "partitions": len(topic.partitions), "replicas": replicas, "id": topic_id}
+
+
+def _describe(cluster: Cluster, as_json: bool, name: str) -> None:
+    from millrace.client import Configs, ResourceKind
+    from millrace.client.fetched import IsolationLevel
+    from millrace.client.log_offsets import read_log_offsets
+    from millrace_ops.replicas.cluster_state import read_cluster_state
+
+    state = read_cluster_state(cluster, [name])
+    topic, states = state.metadata.topic(name), _states(cluster, state)
+    offsets = read_log_offsets(cluster, state.partitions, IsolationLevel.READ_UNCOMMITTED)
+    partitions = [_partition(topic, one[1], offsets[one], states[one]) for one in state.partitions]
+    properties = [
+        {"property": one.name, "value": one.value, "from": one.source}
+        for one in Configs(cluster).describe(ResourceKind.TOPIC, name)
+        if one.source != "default"
+    ]
+    if as_json:
+        print_json({**summary(topic), "partitions": partitions, "properties": properties})
+    else:
+        print(f"{name}  id {topic.topic_id or 'unknown'}")
+        print_tables(partitions, properties)
+
+
+def _states(cluster: Cluster, state: ClusterState) -> dict[Partition, list[PartitionState]]:
+    from millrace_ops.replicas.cluster_state import partition_states, read_min_isr
+
+    min_isr = read_min_isr(cluster, sorted({topic for topic, _ in state.partitions}))
+    return {
+        partition: partition_states(one, min_isr[partition[0]], state.reassignments.get(partition))
+        for partition, one in state.partitions.items()
+    }
+
+
+def _filtered(
+    state: ClusterState, states: Mapping[Partition, Sequence[PartitionState]], wanted: Collection[PartitionState]
+) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": partition[0],
+            "partition": partition[1],
+            "leader": _leader(one.leader),
+            "replicas": list(one.replicas),
+            "isr": list(one.isr),
+            "state": states[partition],
+        }
+        for partition, one in sorted(state.partitions.items())
+        if set(states[partition]) & set(wanted)
+    ]
+
+
+def _partition(
+    topic: TopicMetadata, index: int, offsets: LogOffsets | MillraceError, states: Sequence[PartitionState]
+) -> dict[str, object]:
+    """Returns the row of a partition; a partition whose leader does not answer has no offsets."""
+    from millrace.errors import MillraceError
+    from millrace_ops.replicas.cluster_state import SHOWN
+
+    partition = topic.partitions[index]
+    start, end = (None, None) if isinstance(offsets, MillraceError) else (offsets.start_offset, offsets.end_offset)
+    return {
+        "partition": index,
+        "leader": _leader(partition.leader),
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "earliest": start,
+        "latest": end,
+        "state": [one for one in states if one in SHOWN],
+    }
+
+
+def _leader(broker: int) -> int | None:
+    from millrace.leader_states import NO_LEADER
+
+    return None if broker == NO_LEADER else broker
+
 
 MAX_SHORT = 2**15 - 1
 ALL_RECORDS = -1
@@ -25,18 +156,13 @@ app = Commands(help="List, create, describe, extend, move and delete topics.")
 
 
 @app.command("list")
-def list_topics(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
-) -> None:
+def list_topics(*, access: ClusterAccess, as_json: Json = False) -> None:
     """List every topic."""
     from millrace.client import Admin
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         topics = sorted(Admin(cluster).topics().values(), key=lambda topic: topic.name)
-    if as_json:
-        print_json([summary(topic) for topic in topics])
-    else:
-        print_table(("topic", "partitions", "replicas", "id"), (tuple(summary(topic).values()) for topic in topics))
+    print_rows([summary(one) for one in topics], as_json=as_json, columns=("topic", "partitions", "replicas", "id"))
 
 
 @app.command()
@@ -52,8 +178,7 @@ def create(
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A property of the topics; repeatable.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Create topics."""
@@ -67,7 +192,7 @@ def create(
         topic = cluster.metadata([name]).topic(name)
         print_json(summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         for_each(names, create_one)
 
 
@@ -81,14 +206,13 @@ def extend(
     partitions: Annotated[
         int, typer.Option(min=1, max=MAX_INT, help="How many partitions it has afterwards, never fewer than now.")
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Give a topic more partitions."""
     from millrace.client import Admin
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         Admin(cluster).create_partitions(name, partitions)
         topic = cluster.metadata([name]).topic(name)
     print_json(summary(topic)) if as_json else print(f"{name} has {len(topic.partitions)} partition(s)")
@@ -104,8 +228,7 @@ def delete_records(
     everything: Annotated[bool, typer.Option("--all", help="Delete all records; asks first.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; by default all of them.")] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Delete the oldest records of a topic's partitions: those before an offset, or all."""
@@ -113,7 +236,7 @@ def delete_records(
 
     if (before is None) != everything:
         raise typer.BadParameter("one of the two is needed", param_hint="--before / --all")
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         indexes = list(cluster.metadata([name]).topic(name).partitions) if partition is None else [partition]
         if before is not None:
             _check_ends(cluster, name, indexes, before)
@@ -121,17 +244,14 @@ def delete_records(
             raise SetupError("nothing was deleted")
         offset = ALL_RECORDS if before is None else before
         starts = [{"partition": one, "earliest": Admin(cluster).delete_records(name, one, offset)} for one in indexes]
-    if as_json:
-        print_json(starts)
-    else:
-        print_table(("partition", "earliest"), (tuple(start.values()) for start in starts))
+    print_rows(starts, as_json=as_json, columns=("partition", "earliest"))
 
 
 @app.command()
 def delete(
     names: TopicNames,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    *,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Delete topics and all their records."""
@@ -141,7 +261,7 @@ def delete(
         Admin(cluster).delete_topic(name)
         print_json({"deleted": name}) if as_json else print(f"deleted {name}")
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         for_each(names, delete_one)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from millrace.errors import InvalidReplicaAssignmentError
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json, open_cluster
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, cancel, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def reassign(
         bool, typer.Option("--cancel", help="Cancel the moves under way; replicas stay where they were.")
     ] = False,
     wait: Wait = True,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
     """Move partitions to other brokers, or change how many replicas they have.
@@ -58,7 +57,7 @@ def reassign(
     spread = {"--brokers": brokers, "--replication-factor": replication_factor}
     _check_not_beside("--cancel", cancelled, {**spread, "--throttle": throttle, "--dry-run": dry_run})
     _check_not_beside("--from", plan_file is not None, spread)
-    with open_cluster(bootstrap, client_config) as cluster:
+    with access.open() as cluster:
         if plan_file is not None:
             targets = _read_plan(plan_file, cluster)
             state = read_cluster_state(cluster, sorted({topic for topic, _ in targets}))
@@ -117,7 +116,7 @@ def _spread(
 
 
 def _read_plan(path: Path, cluster: Cluster) -> dict[Partition, tuple[int, ...]]:
-    from millrace_ops.replicas.plan_file import parse_plan
+    from millrace_ops.replicas.plan import parse_plan
 
     text = path.read_text(encoding="utf-8")
     try:

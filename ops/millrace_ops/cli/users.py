@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,9 +20,8 @@ from millrace.errors import DuplicateResourceError, ResourceNotFoundError, Setup
 from millrace.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_user
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeperConfig, open_cluster
-from millrace_ops.cli.output import print_json, print_table
-from millrace_ops.cli.zookeeper_access import read_security
+from millrace_ops.cli.options import ClusterAccess, Json, ZooKeeperConfig, zookeeper_security
+from millrace_ops.cli.output import print_rows
 
 if TYPE_CHECKING:
     from millrace.client import Users
@@ -58,6 +58,15 @@ ZooKeeper = Annotated[
 DEFAULT_MECHANISMS = [Mechanism.SCRAM_SHA_256]
 
 
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Where the users are, if no broker is to be asked."""
+
+    data: Data = None
+    zookeeper: ZooKeeper = None
+    zookeeper_config: ZooKeeperConfig = None
+
+
 @app.command()
 def create(
     user: NewUser,
@@ -65,16 +74,13 @@ def create(
     mechanism: Mechanisms = DEFAULT_MECHANISMS,
     iterations: Iterations = MIN_ITERATIONS,
     password_file: PasswordFile = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
-    data: Data = None,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
+    access: ClusterAccess,
+    store: StoreOptions,
 ) -> None:
     """Create a user."""
     if not user:
         raise typer.BadParameter("the name of a user can't be empty", param_hint="USER")
-    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
+    with _opened(access, store) as users:
         known = users.describe().get(user, {})
         if there := [one for one in mechanism if one in known]:
             raise DuplicateResourceError(
@@ -87,24 +93,18 @@ def create(
 @app.command("list")
 def list_(
     *,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
-    data: Data = None,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
+    access: ClusterAccess,
+    store: StoreOptions,
     as_json: Json = False,
 ) -> None:
     """List users and how they log in."""
-    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
+    with _opened(access, store) as users:
         found = [
             {"user": user, "mechanism": mechanism, "iterations": iterations}
             for user, credentials in users.describe().items()
             for mechanism, iterations in credentials.items()
         ]
-    if as_json:
-        print_json(found)
-    else:
-        print_table(("user", "mechanism", "iterations"), (tuple(one.values()) for one in found))
+    print_rows(found, as_json=as_json, columns=("user", "mechanism", "iterations"))
 
 
 @app.command()
@@ -114,14 +114,11 @@ def delete(
     mechanism: Annotated[
         list[Mechanism] | None, typer.Option(metavar=MECHANISM_NAMES, help="Only for this one; may be repeated.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
-    data: Data = None,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
+    access: ClusterAccess,
+    store: StoreOptions,
 ) -> None:
     """Delete a user, who can't log in from then on."""
-    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
+    with _opened(access, store) as users:
         deleted = mechanism or _known(users, user)
         users.delete(user, deleted)
     print(f"deleted {user} for {', '.join(deleted)}")
@@ -133,35 +130,32 @@ def password(
     *,
     iterations: Iterations = MIN_ITERATIONS,
     password_file: PasswordFile = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
-    data: Data = None,
-    zookeeper: ZooKeeper = None,
-    zookeeper_config: ZooKeeperConfig = None,
+    access: ClusterAccess,
+    store: StoreOptions,
 ) -> None:
     """Change the password of a user, for all mechanisms by which the user logs in."""
-    with _opened(bootstrap, client_config, data, zookeeper, zookeeper_config) as users:
+    with _opened(access, store) as users:
         mechanisms = _known(users, user)
         users.set_password(user, mechanisms, _password(user, password_file), iterations)
     print(f"changed the password of {user} for {', '.join(mechanisms)}")
 
 
 @contextmanager
-def _opened(
-    bootstrap: str, client_config: str | None, data: Path | None, zookeeper: str | None, zookeeper_config: Path | None
-) -> Iterator[Users | StoredUsers]:
-    if data is not None and zookeeper is not None:
+def _opened(access: ClusterAccess, store: StoreOptions) -> Iterator[Users | StoredUsers]:
+    if store.data is not None and store.zookeeper is not None:
         raise typer.BadParameter("only one of them can be given", param_hint="--data / --zookeeper")
-    if data is None and zookeeper is None:
+    if store.data is None and store.zookeeper is None:
         from millrace.client import Users
 
-        with open_cluster(bootstrap, client_config) as cluster:
+        with access.open() as cluster:
             yield Users(cluster)
         return
     from millrace_ops.users.stored_users import in_folder, in_zookeeper
 
     with (
-        in_folder(str(data)) if zookeeper is None else in_zookeeper(zookeeper, read_security(zookeeper_config)) as users
+        in_folder(str(store.data))
+        if store.zookeeper is None
+        else in_zookeeper(store.zookeeper, zookeeper_security(store.zookeeper_config)) as users
     ):
         yield users
 

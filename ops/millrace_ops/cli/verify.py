@@ -18,7 +18,7 @@ import typer
 
 from millrace.fs import OsFileSystem
 from millrace_ops.cli.dump import ReadOnlyFileSystem
-from millrace_ops.cli.options import ClientConfig, Json, open_cluster
+from millrace_ops.cli.options import ClientConfig, ClusterAccess, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millrace_broker.storage.recovery.offline_logs import SegmentReport
     from millrace_broker.storage.recovery.repair import SegmentRepair
     from millrace_broker.storage.reports import LogFinding
-    from millrace_ops.cli.verify_batches import PartitionReport
+    from millrace_ops.cli.verify_broker import PartitionReport
 
 
 def verify(
@@ -65,7 +65,7 @@ def verify(
 def _verify_broker(bootstrap: str, client_config: str | None, topics: Sequence[str], *, as_json: bool) -> NoReturn:
     from millrace_ops.cli.verify_broker import check_topics
 
-    with open_cluster(bootstrap, client_config) as cluster:
+    with ClusterAccess(bootstrap, client_config).open() as cluster:
         reports = list(check_topics(cluster, topics))
     if as_json:
         for report in reports:

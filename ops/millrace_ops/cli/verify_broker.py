@@ -1,4 +1,11 @@
-"""Reads the partitions of a running cluster for `verify --bootstrap`, one fetch at a time, and has them checked.
+"""Reads the partitions of a running cluster for `verify --bootstrap`, one fetch at a time, and checks their batches.
+
+    log start offset ≤ [ batch ][ batch ]  gap  [ batch ] ≤ log's end
+                        CRC-32C, header; offsets rise without overlap; leader epochs never fall
+
+Gaps are normal in a topic that is compacted, and damage in another one: a batch is lost, or says wrong offsets. The
+first batch may begin below the log start offset, because deleting records may move that into the middle of a batch.
+Batches of the old formats have no leader epochs.
 
 A partition is read from its log start offset to where it ended when its turn came. What prevents that (it has no
 leader, a fetch fails) is a finding of this partition; the other partitions are checked all the same.
@@ -7,11 +14,132 @@ leader, a fetch fails) is a finding of this partition; the other partitions are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from millrace.client import Cluster, ClusterMetadata, SimpleConsumer
 from millrace.client.absent_offsets import is_compacted
-from millrace.errors import MillraceError, OffsetOutOfRangeError
-from millrace_ops.cli.verify_batches import PartitionCheck, PartitionReport
+from millrace.errors import MillraceError, OffsetOutOfRangeError, RecordError
+from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, compute_crc, walk
+
+MOST_OF_A_BATCH = 8  # findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFinding:
+    """What is wrong at an offset: with the batch that begins there, or with what was to be read from there on."""
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """What one partition holds. `next_offset` follows its last batch. Without findings all is well."""
+
+    topic: str
+    partition: int
+    batches: int
+    size_bytes: int
+    next_offset: int
+    findings: tuple[BatchFinding, ...]
+
+
+class PartitionCheck:
+    """Takes the answers to fetches one after another; `next_offset` is where the next fetch begins.
+
+    `is_compacted` says whether compaction explains offsets that no batch has.
+    """
+
+    def __init__(self, topic: str, partition: int, log_start_offset: int, *, is_compacted: bool) -> None:
+        self._is_compacted = is_compacted
+        self.next_offset = log_start_offset
+        self._topic = topic
+        self._partition = partition
+        self._is_at_start = True
+        self._leader_epoch = NO_LEADER_EPOCH
+        self._batches = 0
+        self._size_bytes = 0
+        self._findings: list[BatchFinding] = []
+
+    def take(self, records: bytes, end_offset: int) -> bool:
+        """Checks the batches of an answer, and returns whether another fetch makes sense, from `next_offset` on.
+
+        `end_offset` is the log end offset that the leader tells after the fetch.
+        """
+        asked_offset = self.next_offset
+        view = memoryview(records)
+        try:
+            for position, header in walk(view):
+                self._take_batch(view[position : position + header.size_bytes], header, end_offset)
+        except RecordError as error:
+            reason = f"the answer to a fetch holds no batch here: {error}; the partition is not checked from here on"
+            self.find(self.next_offset, reason)
+            return False
+        if self.next_offset > asked_offset:
+            return True
+        reason = f"the log ends at offset {end_offset}, but no valid batch is served from {asked_offset} on"
+        self.find(asked_offset, reason)
+        return False
+
+    def go_on_from(self, log_start_offset: int) -> None:
+        """Continues at a log start offset that retention has moved up in the meantime."""
+        self.next_offset = log_start_offset
+        self._is_at_start = True
+
+    def find(self, offset: int, reason: str) -> None:
+        """Adds a finding; a batch that is fetched again is not told twice."""
+        finding = BatchFinding(offset=offset, reason=reason)
+        if finding not in self._findings[-MOST_OF_A_BATCH:]:
+            self._findings.append(finding)
+
+    def report(self) -> PartitionReport:
+        """Returns what was found so far."""
+        return PartitionReport(
+            topic=self._topic,
+            partition=self._partition,
+            batches=self._batches,
+            size_bytes=self._size_bytes,
+            next_offset=self.next_offset,
+            findings=tuple(self._findings),
+        )
+
+    def _take_batch(self, batch: memoryview, header: BatchHeader, end_offset: int) -> None:
+        if not self._is_compacted and self.next_offset < header.base_offset < end_offset:
+            missing = f"offsets {self.next_offset}-{header.base_offset - 1} are missing: the topic is not compacted"
+            self.find(self.next_offset, missing)
+        for reason in (*self._wrong_content(batch, header), *self._wrong_place(header, end_offset)):
+            self.find(header.base_offset, reason)
+        self._batches += 1
+        self._size_bytes += header.size_bytes
+        if header.partition_leader_epoch > NO_LEADER_EPOCH:
+            self._leader_epoch = header.partition_leader_epoch
+        if self.next_offset < header.next_offset <= end_offset:
+            self.next_offset = header.next_offset
+            self._is_at_start = False
+
+    def _wrong_content(self, batch: memoryview, header: BatchHeader) -> Iterator[str]:
+        if compute_crc(batch, 0, header.size_bytes) != header.crc:
+            yield f"CRC-32C of the batch at offset {header.base_offset} is wrong"
+        if not self._is_compacted and not header.is_control and header.record_count <= header.last_offset_delta:
+            yield (
+                f"the batch at offset {header.base_offset} has {header.record_count} records for its "
+                f"{header.last_offset_delta + 1} offsets: the topic is not compacted"
+            )
+        if NO_LEADER_EPOCH < header.partition_leader_epoch < self._leader_epoch:
+            yield (
+                f"leader epoch {header.partition_leader_epoch} of the batch at offset {header.base_offset} "
+                f"is below {self._leader_epoch}, that of the batch before"
+            )
+
+    def _wrong_place(self, header: BatchHeader, end_offset: int) -> Iterator[str]:
+        subject = f"the batch at offset {header.base_offset}"
+        if self._is_at_start and header.next_offset <= self.next_offset:
+            yield f"{subject} lies below the log's start, offset {self.next_offset}"
+        elif not self._is_at_start and header.base_offset < self.next_offset:
+            yield f"{subject} overlaps the one before, which ends at offset {self.next_offset - 1}"
+        if header.next_offset > end_offset:
+            yield f"{subject} ends at offset {header.last_offset}, beyond the log's end at {end_offset}"
+
 
 UNKNOWN_START = 0  # where a check begins if the partition can't be asked for its start
 

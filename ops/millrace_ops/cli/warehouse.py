@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +15,7 @@ from millrace.errors import SetupError
 from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import TopicName
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json, given
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader
@@ -23,66 +23,83 @@ from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.tables.choices import Mode
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from millrace_pipelines.warehouse.load.options import LoadOptions
-    from millrace_pipelines.warehouse.load.progress import LoadListener
+    from millrace_pipelines.warehouse.load.progress import LoadListener, Step
     from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 
 app = Commands(help="Load topics into Delta tables, each offset exactly once.")
 Settings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the Spark session; repeatable.")
 ]
-SchemaFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Declared schema of the values (docs/warehouse-schemas.md), for typed columns."),
-]
-ColumnOption = Annotated[
-    list[str] | None,
-    typer.Option("--column", metavar="FIELD=NAME", help="Another name for the column of a field; repeatable."),
-]
-MaxRecordsPerRun = Annotated[
-    int | None, typer.Option(min=1, help="Offsets that this load takes at most; the rest is for the next.")
-]
-IsolationOption = Annotated[Isolation, typer.Option(help="Whether to leave open and aborted transactions out.")]
-ReaderOption = Annotated[Reader, typer.Option(help="Who fetches: Millrace's client, or Spark's Kafka connector.")]
-GroupOption = Annotated[
-    str | None,
-    typer.Option(help="The group whose offsets show the table's lag; by default it is named after the table."),
-]
-CommitGroup = Annotated[bool, typer.Option(help="Whether to commit offsets of that group to the broker.")]
-ModeOption = Annotated[
-    Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
-]
 AcceptKeyless = Annotated[
     bool, typer.Option("--accept-keyless-records", help="Leave records without a key out of an upsert.")
 ]
-CompressionOption = Annotated[
-    Compression | None,
-    typer.Option(help="How all files are compressed from now on; by default loads write lz4, compaction zstd."),
-]
-Continuous = Annotated[
-    bool, typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load.")
-]
-Interval = Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")]
-Textfile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Tell Prometheus' node_exporter in this file whether this load has failed."),
-]
-Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")]
-AcceptRecreated = Annotated[
-    bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and created again.")
-]
-AcceptLost = Annotated[
-    bool,
-    typer.Option(
-        "--accept-lost-offsets",
-        help="Go on past offsets that retention deleted before they were loaded, or that the log has lost, or holds "
-        "in a damaged batch.",
-    ),
-]
-AcceptTruncated = Annotated[
-    bool,
-    typer.Option("--accept-truncated-log", help="Go on where a log has less than was loaded, or other records."),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChoices:
+    """Which records of a topic are read, and by whom."""
+
+    isolation: Annotated[Isolation, typer.Option(help="Whether to leave open and aborted transactions out.")] = (
+        Isolation.READ_COMMITTED
+    )
+    reader: Annotated[Reader, typer.Option(help="Who fetches: Millrace's client, or Spark's Kafka connector.")] = (
+        Reader.MILLRACE
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChoices:
+    """The group that shows a table's lag."""
+
+    group: Annotated[
+        str | None,
+        typer.Option(help="The group whose offsets show the table's lag; by default it is named after the table."),
+    ] = None
+    commit_group: Annotated[bool, typer.Option(help="Whether to commit offsets of that group to the broker.")] = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoadChoices:
+    """What a load alone may be told of its part of the topic; the names are those of `LoadOptions`."""
+
+    max_records_per_task: Annotated[int, typer.Option(min=1, help="Offsets that one Spark task reads at most.")] = (
+        1_000_000
+    )
+    max_records_per_run: Annotated[
+        int | None, typer.Option(min=1, help="Offsets that this load takes at most; the rest is for the next.")
+    ] = None
+    accept_lost_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--accept-lost-offsets",
+            help="Go on past offsets that retention deleted before they were loaded, or that the log has lost, or "
+            "holds in a damaged batch.",
+        ),
+    ] = False
+    accept_recreated_topic: Annotated[
+        bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and created again.")
+    ] = False
+    accept_truncated_log: Annotated[
+        bool,
+        typer.Option("--accept-truncated-log", help="Go on where a log has less than was loaded, or other records."),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableChoices:
+    """What a load alone may be told of its table; the names are those of `LoadOptions`."""
+
+    mode: Annotated[
+        Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
+    ] = None
+    accept_keyless_records: AcceptKeyless = False
+    compression: Annotated[
+        Compression | None,
+        typer.Option(help="How all files are compressed from now on; by default loads write lz4, compaction zstd."),
+    ] = None
 
 
 @app.command()
@@ -92,32 +109,37 @@ def load(
     table: Annotated[
         str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it.")
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     master: Annotated[
         str | None, typer.Option(help="Spark's master, or sc://HOST:PORT; by default all cores of this machine.")
     ] = None,
     conf: Settings = None,
-    schema: SchemaFile = None,
-    column: ColumnOption = None,
-    isolation: IsolationOption = Isolation.READ_COMMITTED,
-    reader: ReaderOption = Reader.MILLRACE,
-    max_records_per_task: Annotated[
-        int, typer.Option(min=1, help="Offsets that one Spark task reads at most.")
-    ] = 1_000_000,
-    max_records_per_run: MaxRecordsPerRun = None,
-    accept_lost_offsets: AcceptLost = False,
-    accept_recreated_topic: AcceptRecreated = False,
-    accept_truncated_log: AcceptTruncated = False,
-    group: GroupOption = None,
-    commit_group: CommitGroup = True,
-    mode: ModeOption = None,
-    accept_keyless_records: AcceptKeyless = False,
-    compression: CompressionOption = None,
-    continuous: Continuous = False,
-    interval: Interval = 10.0,
-    metrics: Metrics = None,
-    textfile: Textfile = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Declared schema of the values (docs/warehouse-schemas.md), for typed columns."
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="FIELD=NAME", help="Another name for the column of a field; repeatable."),
+    ] = None,
+    reading: ReadChoices,
+    choices: LoadChoices,
+    lag_group: GroupChoices,
+    of_table: TableChoices,
+    continuous: Annotated[
+        bool,
+        typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load."),
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")] = 10.0,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")
+    ] = None,
+    textfile: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Tell Prometheus' node_exporter in this file whether this load has failed."),
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -127,24 +149,11 @@ def load(
     options = LoadOptions(
         topic=topic,
         table=table,
-        bootstrap=bootstrap,
-        client_config=client_config,
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,
         columns=column_names(column),
-        isolation=isolation,
-        reader=reader,
-        max_records_per_task=max_records_per_task,
-        max_records_per_run=max_records_per_run,
-        accept_lost_offsets=accept_lost_offsets,
-        accept_recreated_topic=accept_recreated_topic,
-        accept_truncated_log=accept_truncated_log,
-        commit_group=commit_group,
-        group=group,
-        mode=mode,
-        accept_keyless_records=accept_keyless_records,
-        compression=compression,
+        **given(access, reading, choices, lag_group, of_table),
     )
     if dry_run and continuous:
         raise typer.BadParameter("a dry run is of one load", param_hint="--continuous")
@@ -259,8 +268,6 @@ def shown_listener() -> Iterator[LoadListener]:
     from rich.progress import BarColumn as Bar
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from millrace_ops.cli.warehouse_progress import BarListener, LineListener
-
     console = Console(stderr=True)
     if not console.is_terminal:
         yield LineListener()
@@ -268,3 +275,43 @@ def shown_listener() -> Iterator[LoadListener]:
     columns = (TextColumn("{task.description}"), Bar(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         yield BarListener(progress)
+
+
+def described(step: Step) -> str:
+    """Returns the step's name, and behind the plan what takes the time until the first task is done."""
+    from millrace_pipelines.warehouse.load.progress import Step
+
+    return "planned, starting Spark" if step is Step.PLANNED else str(step)
+
+
+class BarListener:
+    """Shows a load as a bar of tasks."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._bar = progress.add_task("starting", total=None)
+
+    def reached(self, step: Step) -> None:
+        """Shows the step."""
+        self._progress.update(self._bar, description=described(step))
+
+    def tasks_done(self, done: int, total: int, records: int) -> None:
+        """Moves the bar."""
+        self._progress.update(self._bar, completed=done, total=total, description=f"{records:,} records")
+
+
+class LineListener:
+    """Writes a line to stderr for each step and each change of the tasks done."""
+
+    def __init__(self) -> None:
+        self._done = -1
+
+    def reached(self, step: Step) -> None:
+        """Writes the step."""
+        print(described(step), file=sys.stderr, flush=True)
+
+    def tasks_done(self, done: int, total: int, records: int) -> None:
+        """Writes how many tasks are done, if one was."""
+        if done != self._done:
+            self._done = done
+            print(f"{done} of {total} tasks, {records:,} records", file=sys.stderr, flush=True)

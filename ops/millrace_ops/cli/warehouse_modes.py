@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.times import epoch_ms, parse_time
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json, TableDirectory
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json, TableDirectory, given
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
-    CommitGroup,
-    GroupOption,
-    IsolationOption,
-    ReaderOption,
+    GroupChoices,
+    ReadChoices,
     Settings,
     print_group_error,
     shown_listener,
     spark_settings,
 )
 from millrace_ops.cli.warehouse_preview import show_reload
-from millrace_pipelines.spark.choices import Isolation, Reader
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.keys.erase import EraseReport
@@ -85,13 +82,11 @@ def reload(
     topic: Topic,
     *,
     table: Table,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     master: Master = None,
     conf: Settings = None,
     schema: Schema = None,
-    isolation: IsolationOption = Isolation.READ_COMMITTED,
-    reader: ReaderOption = Reader.MILLRACE,
+    reading: ReadChoices,
     partition: Partitions = None,
     from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset.")] = None,
     until_offset: Annotated[int | None, typer.Option(min=0, help="The offset after the last one.")] = None,
@@ -101,8 +96,7 @@ def reload(
     ] = None,
     accept_lost_offsets: AcceptLost = False,
     accept_keyless_records: AcceptKeyless = False,
-    group: GroupOption = None,
-    commit_group: CommitGroup = True,
+    lag_group: GroupChoices,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -120,17 +114,12 @@ def reload(
     options = LoadOptions(
         topic=topic,
         table=table,
-        bootstrap=bootstrap,
-        client_config=client_config,
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,
-        isolation=isolation,
-        reader=reader,
         accept_lost_offsets=accept_lost_offsets,
         accept_keyless_records=accept_keyless_records,
-        commit_group=commit_group,
-        group=group,
+        **given(access, reading, lag_group),
     )
     _run(options, selection, dry_run=dry_run, as_json=as_json)
 
@@ -139,17 +128,14 @@ def backfill(
     topic: Topic,
     *,
     table: Table,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientConfig = None,
+    access: ClusterAccess,
     master: Master = None,
     conf: Settings = None,
-    isolation: IsolationOption = Isolation.READ_COMMITTED,
-    reader: ReaderOption = Reader.MILLRACE,
+    reading: ReadChoices,
     partition: Partitions = None,
     from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset; by default the log's.")] = None,
     accept_lost_offsets: AcceptLost = False,
-    group: GroupOption = None,
-    commit_group: CommitGroup = True,
+    lag_group: GroupChoices,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -163,15 +149,10 @@ def backfill(
     options = LoadOptions(
         topic=topic,
         table=table,
-        bootstrap=bootstrap,
-        client_config=client_config,
         master=master,
         spark_settings=spark_settings(conf),
-        isolation=isolation,
-        reader=reader,
         accept_lost_offsets=accept_lost_offsets,
-        commit_group=commit_group,
-        group=group,
+        **given(access, reading, lag_group),
     )
     _run(options, selection, dry_run=dry_run, as_json=as_json)
 

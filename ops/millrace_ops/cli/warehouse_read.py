@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.options import ClientConfig, Json
+from millrace_ops.cli.options import ClientConfig, Json, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.record_values.as_json import json_value
 
@@ -19,17 +19,23 @@ if TYPE_CHECKING:
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
 Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder or a bucket (s3://…) of tables, or a table.")]
-Beside = Annotated[
-    str | None, typer.Option("--bootstrap", metavar="HOST:PORT[,...]", help="Brokers, to ask the topics too.")
-]
 UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsToo:
+    """The options by which the tables' topics are asked, too."""
+
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT[,...]", help="Brokers, to ask the topics too.")
+    ] = None
+    client_config: ClientConfig = None
 
 
 def tables(
     directory: Below,
     *,
-    bootstrap: Beside = None,
-    client_config: ClientConfig = None,
+    topics: TopicsToo,
     textfile: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write this file for Prometheus' node_exporter, too.")
     ] = None,
@@ -45,7 +51,7 @@ def tables(
     from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable, write_textfile
     from millrace_pipelines.warehouse.tables.find import describe_all
 
-    found, others = describe_all(directory, bootstrap, client_config)
+    found, others = describe_all(directory, topics.bootstrap, topics.client_config)
     if textfile is not None:
         told = [ToldTable(one, newest_load(Table.load(one.location, OsFileSystem()))) for one in found]
         write_textfile(textfile, TableCollector(told))
@@ -61,27 +67,25 @@ def tables(
             one.files,
             one.bytes,
             one.version,
-            *(() if bootstrap is None else (UNKNOWN if one.lag is None else one.lag,)),
+            *(() if topics.bootstrap is None else (UNKNOWN if one.lag is None else one.lag,)),
         )
         for one in found
     ]
     columns = ("table", "topic", "rows", "dead letters", "files", "bytes", "version")
-    print_table(columns if bootstrap is None else (*columns, "lag"), rows)
+    print_table(columns if topics.bootstrap is None else (*columns, "lag"), rows)
     _print_failing({os.path.relpath(one.location, directory): one.failed_loads for one in found})
     _print_others([(os.path.relpath(one.location, directory), one.state, one.reason) for one in others])
 
 
-def ledger(
-    directory: Directory, bootstrap: Beside = None, client_config: ClientConfig = None, as_json: Json = False
-) -> None:
+def ledger(directory: Directory, *, topics: TopicsToo, as_json: Json = False) -> None:
     """Show which offsets a table holds; with --bootstrap also how many of each partition it lacks."""
     from millrace_pipelines.warehouse.ledger.ledger import read_ledger
     from millrace_pipelines.warehouse.tables.find import lag_of
 
     found = read_ledger(directory)
-    lag = None if bootstrap is None else lag_of(found, bootstrap, client_config)
+    lag = None if topics.bootstrap is None else lag_of(found, topics.bootstrap, topics.client_config)
     if as_json:
-        print_json(asdict(found) | ({} if bootstrap is None else {"lag": lag}))
+        print_json(asdict(found) | ({} if topics.bootstrap is None else {"lag": lag}))
         return
     print(f"{found.topic}  id {found.topic_id}" + (f"  generation {found.generation}" if found.generation else ""))
     rows = [
@@ -90,18 +94,18 @@ def ledger(
             entry.start_offset,
             entry.next_offset,
             entry.next_offset - entry.start_offset,
-            *(() if bootstrap is None else ((lag or {}).get(partition, UNKNOWN),)),
+            *(() if topics.bootstrap is None else ((lag or {}).get(partition, UNKNOWN),)),
         )
         for partition, entry in found.partitions.items()
     ]
     columns = ("partition", "start offset", "next offset", "offsets")
-    print_table(columns if bootstrap is None else (*columns, "lag"), rows)
+    print_table(columns if topics.bootstrap is None else (*columns, "lag"), rows)
 
 
 def audit(
     directory: Directory,
-    bootstrap: Beside = None,
-    client_config: ClientConfig = None,
+    *,
+    topics: TopicsToo,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read all bytes of the files, too, and compare them with what was written.")
     ] = False,
@@ -111,7 +115,7 @@ def audit(
     from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
     from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 
-    findings = findings_of(directory, bootstrap=bootstrap, client_config=client_config)
+    findings = findings_of(directory, **given(topics))
     stored = audit_stored_files(directory) if deep else None
     found = [*findings, *(() if stored is None else stored.findings)]
     if as_json:

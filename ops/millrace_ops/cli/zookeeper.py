@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import DryRun, Json
+from millrace_ops.cli.options import DryRun, Json, open_zookeeper, zookeeper_security
 from millrace_ops.cli.output import print_json
 
 app = Commands(help="Say who may change the nodes of a cluster in ZooKeeper.")
@@ -47,10 +47,10 @@ def unsecure(zookeeper: Address, zookeeper_config: Config, *, dry_run: DryRun = 
 
 def _migrate(zookeeper: str, config: Path, *, is_secure: bool, dry_run: bool, as_json: bool) -> None:
     from millrace.zk.security import Access
-    from millrace_ops.cli.zookeeper_access import ZooKeeperPlace
     from millrace_ops.zookeeper_acls import migrate
 
-    with ZooKeeperPlace(zookeeper, config, needs_identity=True).session() as session:
+    security = zookeeper_security(config, needs_identity=True)
+    with open_zookeeper(zookeeper, security) as session:
         nodes, changed = migrate(session, is_secure=is_secure, dry_run=dry_run)
     if as_json:
         counts = {one.name.lower(): changed[one] for one in Access}

@@ -1,6 +1,6 @@
 """`python -m millrace_ops.console`: makes the console's pages for the broker that has started it.
 
-The first line of standard input has the settings (`settings`); a line on standard output says that it serves. Its log
+The first line of standard input has the settings (`console`); a line on standard output says that it serves. Its log
 goes to the broker's stderr, in the form of the broker's log. It ends when standard input ends, as it does with the
 broker.
 """
@@ -19,9 +19,8 @@ from aiohttp import web
 from millrace.clock import SystemClock
 from millrace_broker.admin.console.own_troubles import MAX_HEADER_BYTES
 from millrace_broker.log_lines import output
-from millrace_ops.console.console import Console
+from millrace_ops.console.console import Console, ConsoleSettings
 from millrace_ops.console.server import ConsoleServer
-from millrace_ops.console.settings import ConsoleSettings
 
 
 def main() -> None:

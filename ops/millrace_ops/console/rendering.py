@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,7 +12,34 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from millrace.times import MAX_DATETIME_MS
 from millrace_ops import sizes
 from millrace_ops.console.request import Page
-from millrace_ops.console.sparkline import HEIGHT, WIDTH, sparkline
+
+WIDTH, HEIGHT, MARGIN = 120, 24, 2
+
+
+class Sparkline(NamedTuple):
+    """The points of the line, and the newest and the largest value; no points where there are less than two values."""
+
+    points: str
+    newest: float
+    largest: float
+
+
+def sparkline(values: Sequence[float]) -> Sparkline:
+    """Returns the line of values, the oldest first, which are equally spaced.
+
+    y = MARGIN             the largest value
+    y = HEIGHT - MARGIN    zero
+    x = 0 … WIDTH          the oldest … the newest value
+    """
+    if len(values) < 2:
+        newest = values[-1] if values else 0.0
+        return Sparkline("", newest, newest)
+    largest = max(values)
+    step, height = WIDTH / (len(values) - 1), HEIGHT - 2 * MARGIN
+    scale = height / largest if largest > 0 else 0.0
+    points = " ".join(f"{index * step:.1f},{HEIGHT - MARGIN - value * scale:.1f}" for index, value in enumerate(values))
+    return Sparkline(points, values[-1], largest)
+
 
 UNKNOWN = "\N{EN DASH}"
 

@@ -10,7 +10,7 @@ import os
 import sys
 
 from millrace.errors import PlatformError
-from millrace_ops.supervisor.process import ChildProcess
+from millrace_ops.supervisor.supervised import ChildProcess
 from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.tables.query import spark_table
 

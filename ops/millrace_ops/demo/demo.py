@@ -23,12 +23,12 @@ from millrace.errors import PlatformError, SetupError
 from millrace.fs import FileSystem
 from millrace_ops.demo.carrier_delays import Delays, added_up, by_carrier, delays_by_carrier, each_alone
 from millrace_ops.demo.count import count_by_carrier
-from millrace_ops.demo.figures import Figure, Outcome, carrier_counts
 from millrace_ops.demo.flights import events, months, read_flights
 from millrace_ops.demo.produce import create_topic, librdkafka_security, produce
+from millrace_ops.demo.report import Figure, Outcome, carrier_counts
 from millrace_ops.demo.steps import Step, Steps
 from millrace_ops.supervisor.dagster_api import DagsterApi, RunState
-from millrace_ops.supervisor.first_users import producer_of
+from millrace_ops.supervisor.hardening import producer_of
 from millrace_ops.supervisor.platform import Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger

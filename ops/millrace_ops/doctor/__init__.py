@@ -1,6 +1,6 @@
 """`millrace doctor`: whether a machine, a configuration and a cluster suit a broker, and what to change.
 
-facts      what was found: the door to the machine, its disks, ZooKeeper and the brokers
-checks     what facts mean, as pure functions from facts to findings
+machine, software, configuration, folders, network, cluster
+           of each matter first the facts, read where they are, then checks, pure functions from facts to findings
 examine    which facts are gathered for what is asked, and which checks judge them
 """

@@ -8,20 +8,20 @@ from millrace.client import Cluster
 from millrace.zk.security import ZooKeeperSecurity
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage.config import LogConfig
-from millrace_ops.doctor.checks.cluster import check_cluster, check_replicas, check_zookeeper
-from millrace_ops.doctor.checks.configuration import check_configuration
-from millrace_ops.doctor.checks.folders import check_folder, check_folders
-from millrace_ops.doctor.checks.machine import check_machine
-from millrace_ops.doctor.checks.network import check_admin, check_listener
-from millrace_ops.doctor.checks.software import check_software
-from millrace_ops.doctor.facts.cluster import read_cluster
-from millrace_ops.doctor.facts.configuration import read_configuration
-from millrace_ops.doctor.facts.folders import FolderFacts, read_folder
-from millrace_ops.doctor.facts.machine import read_machine
-from millrace_ops.doctor.facts.network import read_listeners
-from millrace_ops.doctor.facts.software import read_software
-from millrace_ops.doctor.facts.zookeeper import ZooKeeperFacts, read_zookeeper
+from millrace_ops.doctor.cluster import (
+    ZooKeeperFacts,
+    check_cluster,
+    check_replicas,
+    check_zookeeper,
+    read_cluster,
+    read_zookeeper,
+)
+from millrace_ops.doctor.configuration import check_configuration, read_configuration
 from millrace_ops.doctor.findings import Finding
+from millrace_ops.doctor.folders import FolderFacts, check_folder, check_folders, read_folder
+from millrace_ops.doctor.machine import check_machine, read_machine
+from millrace_ops.doctor.network import check_admin, check_listener, read_listeners
+from millrace_ops.doctor.software import check_software, read_software
 
 
 def examine_broker(arguments: Sequence[str]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace_ops.monitoring.panels import HERE, Dashboard, Panel, Section, quantile, rate
+from millrace_ops.monitoring.panels import HERE, Dashboard, Panel, Section, line, lines, quantile, rate
 
 FREE_SHARE = f"millrace_log_directory_free_bytes{{{HERE}}} / millrace_log_directory_total_bytes{{{HERE}}}"
 
@@ -37,32 +37,29 @@ WELL = Section(
 TRAFFIC = Section(
     "Traffic",
     (
-        Panel("Records in, by topic", "cps", ((_top_topics("millrace_topic_records_in_total"), "{{topic}}"),)),
-        Panel("Bytes in, by topic", "Bps", ((_top_topics("millrace_topic_bytes_in_total"), "{{topic}}"),)),
-        Panel("Bytes out, by topic", "Bps", ((_top_topics("millrace_topic_bytes_out_total"), "{{topic}}"),)),
-        Panel(
+        line("Records in, by topic", "cps", _top_topics("millrace_topic_records_in_total"), "{{topic}}"),
+        line("Bytes in, by topic", "Bps", _top_topics("millrace_topic_bytes_in_total"), "{{topic}}"),
+        line("Bytes out, by topic", "Bps", _top_topics("millrace_topic_bytes_out_total"), "{{topic}}"),
+        lines(
             "Bytes between replicas",
             "Bps",
-            (
-                (_sum("millrace_topic_replicated_bytes_in_total", "instance"), "in, {{instance}}"),
-                (_sum("millrace_topic_replicated_bytes_out_total", "instance"), "out, {{instance}}"),
-            ),
+            (_sum("millrace_topic_replicated_bytes_in_total", "instance"), "in, {{instance}}"),
+            (_sum("millrace_topic_replicated_bytes_out_total", "instance"), "out, {{instance}}"),
         ),
     ),
 )
 REQUESTS = Section(
     "Requests",
     (
-        Panel("Requests, by API", "reqps", ((_sum("millrace_requests_total", "api"), "{{api}}"),)),
-        Panel(
+        line("Requests, by API", "reqps", _sum("millrace_requests_total", "api"), "{{api}}"),
+        line(
             "Error codes in replies",
             "cps",
-            ((f"{_sum('millrace_request_errors_total', 'api', 'error')} or vector(0)", "{{api}} {{error}}"),),
+            f"{_sum('millrace_request_errors_total', 'api', 'error')} or vector(0)",
+            "{{api}} {{error}}",
         ),
-        Panel(
-            "Time of a request, 99 %, by API",
-            "s",
-            ((quantile(0.99, "millrace_request_total_seconds", "api"), "{{api}}"),),
+        line(
+            "Time of a request, 99 %, by API", "s", quantile(0.99, "millrace_request_total_seconds", "api"), "{{api}}"
         ),
         Panel(
             "Time of a write, 99 %, by phase",
@@ -72,109 +69,96 @@ REQUESTS = Section(
                 for phase in ("queue", "local", "remote", "send")
             ),
         ),
-        Panel(
+        line(
             "Share of the time in handlers",
             "percentunit",
-            ((_sum("millrace_request_local_seconds_sum", "instance"), "{{instance}}"),),
+            _sum("millrace_request_local_seconds_sum", "instance"),
+            "{{instance}}",
         ),
-        Panel(
+        line(
             "Delay of the event loop, 99 %",
             "s",
-            ((quantile(0.99, "millrace_event_loop_delay_seconds", "instance"), "{{instance}}"),),
+            quantile(0.99, "millrace_event_loop_delay_seconds", "instance"),
+            "{{instance}}",
         ),
-        Panel(
+        lines(
             "Connections",
             "none",
-            (
-                (f"millrace_connections{{{HERE}}}", "open, {{instance}}"),
-                (f"millrace_throttled_connections{{{HERE}}}", "throttled, {{instance}}"),
-            ),
+            (f"millrace_connections{{{HERE}}}", "open, {{instance}}"),
+            (f"millrace_throttled_connections{{{HERE}}}", "throttled, {{instance}}"),
         ),
-        Panel("Memory of requests and replies", "bytes", ((f"millrace_bytes_in_flight{{{HERE}}}", "{{instance}}"),)),
-        Panel("Requests that wait for records", "none", ((f"millrace_purgatory_size{{{HERE}}}", "{{instance}}"),)),
+        line("Memory of requests and replies", "bytes", f"millrace_bytes_in_flight{{{HERE}}}", "{{instance}}"),
+        line("Requests that wait for records", "none", f"millrace_purgatory_size{{{HERE}}}", "{{instance}}"),
     ),
 )
 DISKS = Section(
     "Disks",
     (
-        Panel("Share of the disk that is free", "percentunit", ((FREE_SHARE, "{{instance}} {{directory}}"),)),
-        Panel(
+        line("Share of the disk that is free", "percentunit", FREE_SHARE, "{{instance}} {{directory}}"),
+        line(
             "Time of a flush, 99 %",
             "s",
-            ((quantile(0.99, "millrace_log_flush_seconds", "instance", "directory"), "{{instance}} {{directory}}"),),
+            quantile(0.99, "millrace_log_flush_seconds", "instance", "directory"),
+            "{{instance}} {{directory}}",
         ),
-        Panel(
-            "Size of topics",
-            "bytes",
-            ((f"topk(10, sum by (topic) (millrace_log_size_bytes{{{HERE}}}))", "{{topic}}"),),
-        ),
-        Panel(
+        line("Size of topics", "bytes", f"topk(10, sum by (topic) (millrace_log_size_bytes{{{HERE}}}))", "{{topic}}"),
+        lines(
             "What maintenance removes",
             "Bps",
-            (
-                (_sum("millrace_log_retention_removed_bytes_total"), "retention"),
-                (_sum("millrace_log_compaction_removed_bytes_total"), "compaction"),
-            ),
+            (_sum("millrace_log_retention_removed_bytes_total"), "retention"),
+            (_sum("millrace_log_compaction_removed_bytes_total"), "compaction"),
         ),
-        Panel("Time in compaction", "percentunit", ((_sum("millrace_log_compaction_seconds_sum"), ""),)),
-        Panel(
-            "Time to open all logs at the last start",
-            "s",
-            ((f"millrace_log_recovery_seconds{{{HERE}}}", "{{instance}}"),),
+        line("Time in compaction", "percentunit", _sum("millrace_log_compaction_seconds_sum"), ""),
+        line(
+            "Time to open all logs at the last start", "s", f"millrace_log_recovery_seconds{{{HERE}}}", "{{instance}}"
         ),
     ),
 )
 CLUSTER = Section(
     "Cluster",
     (
-        Panel("Partitions led", "none", ((f"millrace_leader_count{{{HERE}}}", "{{instance}}"),)),
-        Panel("Partitions led or followed", "none", ((f"millrace_partition_count{{{HERE}}}", "{{instance}}"),)),
-        Panel(
+        line("Partitions led", "none", f"millrace_leader_count{{{HERE}}}", "{{instance}}"),
+        line("Partitions led or followed", "none", f"millrace_partition_count{{{HERE}}}", "{{instance}}"),
+        lines(
             "Replicas that leave and join those in sync",
             "cps",
-            (
-                (_sum("millrace_isr_shrinks_total"), "leave"),
-                (_sum("millrace_isr_expands_total"), "join"),
-            ),
+            (_sum("millrace_isr_shrinks_total"), "leave"),
+            (_sum("millrace_isr_expands_total"), "join"),
         ),
-        Panel("Lag of followers", "none", ((f"millrace_replica_fetcher_max_lag{{{HERE}}}", "{{instance}}"),)),
-        Panel(
+        line("Lag of followers", "none", f"millrace_replica_fetcher_max_lag{{{HERE}}}", "{{instance}}"),
+        lines(
             "Leaders that took over",
             "cps",
-            (
-                (_sum("millrace_leader_elections_total"), "in sync or not"),
-                (_sum("millrace_unclean_leader_elections_total"), "not in sync"),
-            ),
+            (_sum("millrace_leader_elections_total"), "in sync or not"),
+            (_sum("millrace_unclean_leader_elections_total"), "not in sync"),
         ),
     ),
 )
 PROCESS = Section(
     "Process",
     (
-        Panel("Processor time", "percentunit", ((rate("process_cpu_seconds_total"), "{{instance}}"),)),
-        Panel("Memory", "bytes", ((f"process_resident_memory_bytes{{{HERE}}}", "{{instance}}"),)),
-        Panel(
+        line("Processor time", "percentunit", rate("process_cpu_seconds_total"), "{{instance}}"),
+        line("Memory", "bytes", f"process_resident_memory_bytes{{{HERE}}}", "{{instance}}"),
+        line(
             "Share of the descriptors that are open",
             "percentunit",
-            ((f"process_open_fds{{{HERE}}} / process_max_fds{{{HERE}}}", "{{instance}}"),),
+            f"process_open_fds{{{HERE}}} / process_max_fds{{{HERE}}}",
+            "{{instance}}",
         ),
-        Panel(
+        line(
             "Clock ahead of Prometheus' clock",
             "s",
-            ((f"millrace_clock_seconds{{{HERE}}} - timestamp(millrace_clock_seconds{{{HERE}}})", "{{instance}}"),),
+            f"millrace_clock_seconds{{{HERE}}} - timestamp(millrace_clock_seconds{{{HERE}}})",
+            "{{instance}}",
             minimum=None,
         ),
-        Panel(
+        line(
             "Records ahead of the clock",
             "s",
-            (
-                (
-                    f"topk(10, max by (topic, partition) ({AHEAD})) or vector(0)",
-                    "{{topic}} {{partition}}",
-                ),
-            ),
+            f"topk(10, max by (topic, partition) ({AHEAD})) or vector(0)",
+            "{{topic}} {{partition}}",
         ),
-        Panel("Versions", "none", ((f"millrace_build_info{{{HERE}}}", ""),), "table"),
+        line("Versions", "none", f"millrace_build_info{{{HERE}}}", "", kind="table"),
     ),
 )
 BROKER = Dashboard(

@@ -1,16 +1,23 @@
-"""Turns a dashboard into the JSON that Grafana imports, from version 9 on.
+"""The files that Grafana, from version 9 on, and Prometheus read: dashboards as JSON, and the alert rules.
 
 Panels stand in rows of three, or of six stats, 24 columns wide. The variables choose the data source and the instances.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from itertools import count
 from typing import Any
 
+from millrace_ops.monitoring.broker_dashboard import BROKER
+from millrace_ops.monitoring.groups_dashboard import GROUPS_DASHBOARD
+from millrace_ops.monitoring.loads_dashboard import LOADS_DASHBOARD
 from millrace_ops.monitoring.panels import Dashboard, Panel, Section
 
+DASHBOARDS = (BROKER, GROUPS_DASHBOARD, LOADS_DASHBOARD)
+RULES = "alerts.yml"
 SCHEMA_VERSION = 37  # Grafana 9
 COLUMNS = 24
 HEADING_HEIGHT = 1
@@ -18,6 +25,12 @@ SIZES = {"timeseries": (8, 8), "table": (8, 8), "stat": (3, 4)}  # columns, rows
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 Json = dict[str, Any]
+
+
+def monitoring_files() -> dict[str, str]:
+    """Returns the text of each file by its name."""
+    dashboards = {f"{one.uid}.json": json.dumps(dashboard_json(one), indent=1) + "\n" for one in DASHBOARDS}
+    return {RULES: files(__package__).joinpath(RULES).read_text(encoding="utf-8"), **dashboards}
 
 
 def dashboard_json(dashboard: Dashboard) -> Json:

@@ -39,6 +39,24 @@ class Dashboard(NamedTuple):
     sections: tuple[Section, ...]
 
 
+def line(
+    title: str,
+    unit: str,
+    query: str,
+    legend: str,
+    *,
+    kind: Literal["timeseries", "table"] = "timeseries",
+    minimum: float | None = 0,
+) -> Panel:
+    """Returns a panel of one query."""
+    return Panel(title, unit, ((query, legend),), kind, minimum=minimum)
+
+
+def lines(title: str, unit: str, *queries: tuple[str, str]) -> Panel:
+    """Returns a panel of several queries."""
+    return Panel(title, unit, queries)
+
+
 def rate(metric: str, labels: str = HERE) -> str:
     """Returns the query for the growth of a counter per second."""
     return f"rate({metric}{{{labels}}}[{RATE}])"

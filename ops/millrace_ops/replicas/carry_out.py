@@ -1,23 +1,30 @@
 """Carries out a plan: begins its moves, waits for their end, finds those that failed, and has leaders elected.
 
 The cluster holds the state of all moves, so nothing is lost if this process ends: another one finds the moves under
-way, waits for them, and removes their throttle.
+way, waits for them, and removes their throttle, the bytes a second that each broker sends and takes for them (KIP-73):
+
+    topic    leader.replication.throttled.replicas     0:1,1:2    PARTITION:BROKER, the brokers that are copied from
+             follower.replication.throttled.replicas   0:3,1:3    the brokers that copy
+    broker   leader.replication.throttled.rate         1000000    bytes a second
+             follower.replication.throttled.rate       1000000
+
+Lists that name replicas belong to a move, and end with it. `*`, which an operator may have set for good, stays.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from millrace.client import Configs, ResourceKind
 from millrace.client.answers import is_retriable
 from millrace.client.elections import ElectionResult, ElectionType, elect_leaders
 from millrace.client.reassignments import Reassignments
 from millrace_ops.replicas.cluster_state import by_broker, read_reassignments, read_replica_bytes
-from millrace_ops.replicas.throttle import begin_throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +32,55 @@ if TYPE_CHECKING:
     from millrace.client import Cluster
     from millrace.client.metadata import Partition
     from millrace_ops.replicas.plan import Move, Plan
+
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+LISTS = (LEADERS, FOLLOWERS)
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+EVERY_REPLICA = "*"
+
+
+def throttled_replicas(moves: Iterable[Move]) -> dict[str, dict[str, str]]:
+    """Returns, by topic, the lists of throttled replicas."""
+    lists: dict[str, dict[str, list[str]]] = {}
+    for move in moves:
+        topic, index = move.partition
+        if move.adding:
+            of_topic = lists.setdefault(topic, {LEADERS: [], FOLLOWERS: []})
+            of_topic[LEADERS] += [f"{index}:{broker}" for broker in move.origin]
+            of_topic[FOLLOWERS] += [f"{index}:{broker}" for broker in move.adding]
+    return {topic: {name: ",".join(listed) for name, listed in names.items()} for topic, names in lists.items()}
+
+
+def begin_throttle(cluster: Cluster, moves: Iterable[Move], rate: int, live_brokers: Iterable[int]) -> None:
+    """Throttles moves to `rate` bytes a second on every live broker; raises BrokerError."""
+    configs = Configs(cluster)
+    for broker in live_brokers:
+        configs.change(ResourceKind.BROKER, str(broker), dict.fromkeys(RATES, str(rate)))
+    for topic, lists in throttled_replicas(moves).items():
+        configs.change(ResourceKind.TOPIC, topic, lists)
+
+
+def end_finished_throttles(cluster: Cluster) -> list[str]:
+    """Removes the throttle of topics that no longer move, and the rates when nothing moves; returns the topics."""
+    configs, metadata = Configs(cluster), cluster.metadata()
+    moving = {topic for topic, _ in read_reassignments(cluster)}
+    described = configs.describe_topics(sorted(metadata.topics), LISTS)
+    values = {topic: {name: one.value for name, one in found.items()} for topic, found in described.items()}
+    finished = [topic for topic in throttled_topics(values) if topic not in moving]
+    for topic in finished:
+        configs.change(ResourceKind.TOPIC, topic, {}, LISTS)
+    if finished and not moving:
+        for broker in metadata.brokers:
+            configs.change(ResourceKind.BROKER, str(broker), {}, RATES)
+    return finished
+
+
+def throttled_topics(values: Mapping[str, Mapping[str, str | None]]) -> list[str]:
+    """Returns the topics of which a list names replicas, from the values of the lists by topic."""
+    return [
+        topic for topic, lists in values.items() if any(one not in ("", None, EVERY_REPLICA) for one in lists.values())
+    ]
+
 
 POLL_INTERVAL_S = 0.5
 PATIENCE_S = 120.0  # with brokers that are restarted

@@ -33,23 +33,23 @@ from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
 from millrace_ops.supervisor.brokers import BrokerPlace, broker_places, replication_properties
 from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
-from millrace_ops.supervisor.first_users import ADMIN, FirstUser
-from millrace_ops.supervisor.hardening import PROTOCOL, Hardening
+from millrace_ops.supervisor.hardening import ADMIN, PROTOCOL, FirstUser, Hardening, SecretsFolder, is_hardened
 from millrace_ops.supervisor.health import broker_problem, dagster_problems, zookeeper_problem
 from millrace_ops.supervisor.ports import require_free_port
-from millrace_ops.supervisor.secrets_folder import SecretsFolder, is_hardened
 from millrace_ops.supervisor.services import (
     broker_addresses,
     broker_service,
     code_server_service,
     daemon_service,
     run_server_service,
+    warm_master,
+    warm_spark_problem,
+    warm_spark_service,
     webserver_service,
     zookeeper_service,
 )
 from millrace_ops.supervisor.supervised import Service
 from millrace_ops.supervisor.supervisor import Supervisor
-from millrace_ops.supervisor.warm_spark import warm_master, warm_spark_problem, warm_spark_service
 from millrace_pipelines.project import REQUEST_INTERVAL_MS, make_project
 
 LOCK = ".lock"

@@ -5,7 +5,8 @@
 Only modules are loaded before the fork. A worker reads the project's definitions itself, so that they are up to date,
 and this process has no thread and no connection that a fork could break. A worker that crashes is reported by another
 fork. SIGTERM ends the server once the runs under way have ended; whatever else ends it ends the workers, as all of them
-are in the process group of its lifeline (`millrace.lifeline`).
+are in the process group of its lifeline (`millrace.lifeline`). A worker opens the instance at DAGSTER_HOME by
+itself: no connection or thread passes from the server to it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,98 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import cache
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 
+import dagster as dg
+
 from millrace.addresses import LOOPBACK
 from millrace_ops.supervisor.run_requests import NO, YES, Request, parse_request, read_line
-from millrace_ops.supervisor.run_worker import execute_run, report_crash
-from millrace_pipelines.dagster_internals.runs import IMPORTED_LATE
+from millrace_pipelines.dagster_internals.runs import (
+    IMPORTED_LATE,
+    ReconstructableRepository,
+    capture_interrupts,
+    core_execute_run,
+    recon_job_from_origin,
+)
+
+LOGGED = (Exception, KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
+"""The exceptions that Dagster has recorded in the events of a run before it raises them."""
+
+
+class LoadedOnce(ReconstructableRepository):
+    """Definitions that this process loads once; Dagster loads them for the job and again for the part that runs."""
+
+    def get_definition(self) -> dg.RepositoryDefinition:
+        """Returns the definitions."""
+        return _load(self)
+
+
+@cache
+def _load(repository: ReconstructableRepository) -> dg.RepositoryDefinition:
+    return ReconstructableRepository.get_definition(repository)
+
+
+def execute_run(run_id: str) -> None:
+    """Executes a run as a code server of Dagster does; an interrupt waits until this process can take it.
+
+    Raises LookupError where the instance has no such run, or it has no code; SystemExit where it remains unfinished.
+    """
+    with capture_interrupts(), dg.DagsterInstance.get() as instance:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        run = instance.get_run_by_id(run_id)
+        if run is None or run.job_code_origin is None:
+            raise LookupError(f"there is no run {run_id}, or it has no code")
+        pid = os.getpid()
+        instance.report_engine_event(f"Started process for run (pid: {pid}).", run)
+        job = recon_job_from_origin(run.job_code_origin)
+        job = job._replace(repository=LoadedOnce(*job.repository))
+        with suppress(*LOGGED):
+            for event in core_execute_run(job, run, instance, inject_env_vars=False):
+                if event.event_type is dg.DagsterEventType.RUN_START:
+                    _keep_termination(instance, run)
+        instance.report_engine_event(f"Process for run exited (pid: {pid}).", run)
+        _finish(instance, run_id)
+
+
+def _keep_termination(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Reports a run as canceling again, if it was canceling when it started: Dagster then sets its state to started.
+
+    Without that, Dagster would take the interrupt that comes with the request for a failure.
+    """
+    if instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING, limit=1).records:
+        instance.report_run_canceling(run, "The run was to be terminated before it started.")
+
+
+def _finish(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Reports a run as canceled, if it was canceling before it began: Dagster neither executes nor ends such a run."""
+    run = instance.get_run_by_id(run_id)
+    if run is not None and run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run)
+    elif run is not None and not run.is_finished:
+        sys.exit(f"the run {run_id} is {run.status.value.lower()} after its execution")
+
+
+def report_crash(run_id: str, exit_code: int) -> None:
+    """Reports a run as failed whose worker ended with this exit code, negative for a signal, and left it under way."""
+    with dg.DagsterInstance.get() as instance:
+        run = instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            return
+        instance.report_engine_event(f"Run execution process for {run_id} {how_it_ended(exit_code)}.", run)
+        instance.report_run_failed(run)
+
+
+def how_it_ended(exit_code: int) -> str:
+    """Returns the end of a process by this exit code in words; a code that is negative is that of a signal."""
+    if exit_code >= 0:
+        return f"exited with status {exit_code}"
+    names = {one.value: one.name for one in signal.Signals}
+    ended = f"was terminated by signal {-exit_code} ({names.get(-exit_code, 'of real time')})"
+    return f"{ended}, as the system does where memory runs out" if exit_code == -signal.SIGKILL else ended
+
 
 LINE_TIMEOUT_S = 30.0
 MODULES = (
@@ -41,7 +126,7 @@ MODULES = (
     "tomlkit",
     "upath.implementations.local",
 )
-"""The modules that Dagster would import only while a worker runs; `run_worker` has imported the others."""
+"""The modules that Dagster would import only while a worker runs; this module has imported the others."""
 
 
 class RunServer:

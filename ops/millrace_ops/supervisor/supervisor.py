@@ -22,8 +22,7 @@ from typing import Self, TypeAlias
 
 from millrace.clock import Clock
 from millrace.errors import PlatformError
-from millrace_ops.supervisor.process import ChildProcess
-from millrace_ops.supervisor.supervised import Service, SupervisedChild, ended
+from millrace_ops.supervisor.supervised import ChildProcess, Service, SupervisedChild, ended
 
 POLL_INTERVAL_S = 0.05
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

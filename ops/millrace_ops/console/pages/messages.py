@@ -1,34 +1,193 @@
-"""The message browser: records of a topic by offset or time, searched and decoded, and the live tail."""
+"""The message browser: records of a topic by offset or time, searched and decoded, and the live tail.
+
+    newest                  the last records: each partition is read from so many offsets before its end
+    oldest, offset, time    from there on
+
+Records of several partitions are put in the order of their times. A read ends with the last record that is shown, or
+after SCANNED_RECORDS, SCANNED_BYTES or SCANNED_S, which partitions share. The result has the next offset of each one.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from millrace.client import Cluster, FetchedData, SimpleConsumer
+from millrace.client.fetched import IsolationLevel
+from millrace.client.log_offsets import LogOffsets, read_log_offsets
+from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG, whole_number
-from millrace.errors import InvalidRequestError, OffsetOutOfRangeError
+from millrace.errors import InvalidRequestError, MillraceError, OffsetOutOfRangeError
+from millrace.records.intervals import Interval
 from millrace.records.record import Record
 from millrace_ops.console.console import Console
-from millrace_ops.console.records import (
-    MAX_PARTITIONS,
-    NEWEST,
-    OFFSET,
-    POSITIONS,
-    SCANNED_RECORDS,
-    TIME,
-    Found,
-    Matches,
-    Read,
-    Span,
-    Wanted,
-    read_logs,
-    read_records,
-    scan_all,
-)
 from millrace_ops.console.request import Asked, Page, time_ms
 from millrace_ops.console.values import Decoder, Shown, plain_text, shown
+
+FETCH_BYTES = 1 << 20
+SCANNED_RECORDS = 50_000
+SCANNED_BYTES = 32 << 20
+SCANNED_S = 3.0
+MAX_PARTITIONS = 64  # that are read together
+NEWEST, OLDEST, OFFSET, TIME = "newest", "oldest", "offset", "time"
+POSITIONS = (NEWEST, OLDEST, OFFSET, TIME)
+
+Matches = Callable[[Record], bool]
+
+
+class RecordQuery(NamedTuple):
+    """What is to be read; `value` is the offset, or the time in ms."""
+
+    topic: str
+    partitions: Sequence[int]
+    position: str = NEWEST
+    value: int = 0
+    limit: int = 50
+    committed: bool = False
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """Which records of transactions are read."""
+        return IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
+
+
+class FoundRecord(NamedTuple):
+    """A record and its partition."""
+
+    partition: int
+    record: Record
+
+
+class Scanned(NamedTuple):
+    """Records in the order of offsets, or of times; the next offset of each partition; how many were looked at."""
+
+    records: Sequence[FoundRecord]
+    next_offsets: Mapping[int, int]
+    looked_at: int
+
+
+class Read(NamedTuple):
+    """What was found; where each partition starts and ends, and from where on it was read."""
+
+    found: Scanned
+    logs: Mapping[int, LogOffsets]
+    starts: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many records, bytes and seconds a read may still use."""
+
+    records: int
+    bytes: int
+    until_s: float
+    clock: Clock
+
+    @classmethod
+    def new(cls, clock: Clock, partitions: int) -> Budget:
+        """Returns the budget of one partition, where `partitions` of them share the bounds of a read."""
+        share = max(1, partitions)
+        return cls(SCANNED_RECORDS // share, SCANNED_BYTES // share, clock.monotonic_s() + SCANNED_S / share, clock)
+
+    @property
+    def is_spent(self) -> bool:
+        """Returns whether no further record may be looked at: records or time are used up."""
+        return self.records <= 0 or self.clock.monotonic_s() >= self.until_s
+
+    @property
+    def is_left(self) -> bool:
+        """Returns whether another fetch may be sent: neither bytes, records nor time are used up."""
+        return self.bytes > 0 and not self.is_spent
+
+
+def read_records(cluster: Cluster, wanted: RecordQuery, matches: Matches | None, clock: Clock) -> Read:
+    """Returns the records that match; raises the error of a partition that can't be read."""
+    logs = read_logs(cluster, wanted)
+    consumer = SimpleConsumer(cluster)
+    looks_back = matches is not None
+    starts = {one: _start(consumer, wanted, one, log, looks_back=looks_back) for one, log in logs.items()}
+    spans = {one: Interval(starts[one], log.end_offset) for one, log in logs.items()}
+    found = scan_all(cluster, wanted, spans, matches, clock)
+    records = found.records[-wanted.limit :] if wanted.position == NEWEST else found.records[: wanted.limit]
+    return Read(found._replace(records=records), logs, starts)
+
+
+def scan_all(
+    cluster: Cluster, wanted: RecordQuery, spans: Mapping[int, Interval], matches: Matches | None, clock: Clock
+) -> Scanned:
+    """Returns the records that match in these spans of partitions, of each at most as many as are wanted."""
+    consumer = SimpleConsumer(cluster)
+    found: list[FoundRecord] = []
+    next_offsets: dict[int, int] = {}
+    looked_at = 0
+    for partition, span in spans.items():
+
+        def fetch(offset: int, partition: int = partition) -> FetchedData:
+            return consumer.fetch(wanted.topic, partition, offset, max_bytes=FETCH_BYTES, isolation=wanted.isolation)
+
+        budget = Budget.new(clock, len(spans))
+        before = budget.records
+        records, next_offsets[partition] = scan(fetch, wanted, span, budget, matches)
+        looked_at += before - budget.records
+        found += [FoundRecord(partition, one) for one in records]
+    if len(spans) > 1:
+        found.sort(key=lambda one: (one.record.timestamp_ms, one.partition, one.record.offset))
+    return Scanned(found, next_offsets, looked_at)
+
+
+def scan(
+    fetch: Callable[[int], FetchedData], wanted: RecordQuery, span: Interval, budget: Budget, matches: Matches | None
+) -> tuple[Iterable[Record], int]:
+    """Returns what is found in a span of a partition, and the offset after what was looked at."""
+    is_newest = wanted.position == NEWEST
+    found: deque[Record] = deque(maxlen=wanted.limit if is_newest else None)
+    offset, end = span
+    while offset < end and budget.is_left:
+        fetched = fetch(offset)
+        if not fetched.records:
+            break
+        budget.bytes -= len(fetched.records)
+        for batch in fetched.batches():
+            for record in batch.records():
+                if not offset <= record.offset < end:
+                    continue
+                budget.records -= 1
+                if matches is None or matches(record):
+                    found.append(record)
+                is_full = len(found) == wanted.limit and not is_newest
+                if is_full or budget.is_spent:
+                    return found, record.offset + 1
+            offset = batch.header.next_offset
+    return found, min(offset, end)
+
+
+def read_logs(cluster: Cluster, wanted: RecordQuery) -> dict[int, LogOffsets]:
+    """Returns the start and end offsets of the partitions; raises the error of one for which they are not known."""
+    partitions = [(wanted.topic, one) for one in wanted.partitions]
+    logs: dict[int, LogOffsets] = {}
+    for (_, partition), log in read_log_offsets(cluster, partitions, wanted.isolation).items():
+        if isinstance(log, MillraceError):
+            raise log
+        logs[partition] = log
+    return logs
+
+
+def _start(consumer: SimpleConsumer, wanted: RecordQuery, partition: int, log: LogOffsets, *, looks_back: bool) -> int:
+    """Returns the offset from which a partition is read; a search among the newest records begins further back."""
+    start = log.start_offset
+    if wanted.position == NEWEST:
+        start = log.end_offset - (SCANNED_RECORDS // len(wanted.partitions) if looks_back else wanted.limit)
+    elif wanted.position == OFFSET:
+        start = wanted.value
+    elif wanted.position == TIME:
+        at_time = consumer.offset_for_time(wanted.topic, partition, wanted.value)
+        start = log.end_offset if at_time is None else at_time
+    return max(log.start_offset, min(start, log.end_offset))
+
 
 LIMITS = (20, 50, 100)
 KEY_LENGTH, VALUE_LENGTH, WHOLE_LENGTH, HEADER_LENGTH = 200, 1_000, 200_000, 200
@@ -73,7 +232,7 @@ def show_record(console: Console, asked: Asked) -> Page:
     """Returns the page of one record, its value as a whole up to WHOLE_LENGTH."""
     topic, partition = asked.need("topic"), _number(asked, "partition", MAX_INT)
     offset = _number(asked, "offset", MAX_LONG)
-    wanted = Wanted(topic, [partition], OFFSET, offset, limit=1)
+    wanted = RecordQuery(topic, [partition], OFFSET, offset, limit=1)
     with console.clusters.lent() as cluster:
         read = read_records(cluster, wanted, None, console.clock)
     found = [one for one in read.found.records if one.record.offset == offset]
@@ -87,21 +246,21 @@ def show_tail(console: Console, asked: Asked) -> Page:
     topic = asked.need("topic")
     positions = _positions(asked.need("from"))
     share = max(1, LIMITS[-1] // len(positions))  # what is left of a partition comes with the next request
-    wanted = Wanted(topic, list(positions), OFFSET, limit=share, committed=bool(asked.query.get("committed")))
+    wanted = RecordQuery(topic, list(positions), OFFSET, limit=share, committed=bool(asked.query.get("committed")))
     with console.clusters.lent() as cluster:
         logs = read_logs(cluster, wanted)
-        spans = {one: Span(max(logs[one].start_offset, at), logs[one].end_offset) for one, at in positions.items()}
+        spans = {one: Interval(max(logs[one].start_offset, at), logs[one].end_offset) for one, at in positions.items()}
         found = scan_all(cluster, wanted, spans, _matches(asked, console.decoder), console.clock)
     rows = [_row(one, console.decoder, VALUE_LENGTH) for one in found.records]
     return Page("tail.html", {"topic": topic, "rows": rows, "position_token": _positions_text(found.next_offsets)})
 
 
-def _in_order(read: Read, wanted: Wanted) -> Iterable[Found]:
+def _in_order(read: Read, wanted: RecordQuery) -> Iterable[FoundRecord]:
     """Returns the records as they are shown: the newest first where the newest are asked for."""
     return reversed(read.found.records) if wanted.position == NEWEST else read.found.records
 
 
-def _wanted(asked: Asked, topic: str, partitions: list[int]) -> Wanted:
+def _wanted(asked: Asked, topic: str, partitions: list[int]) -> RecordQuery:
     query = asked.query
     position = query.get("position", NEWEST)
     if position not in POSITIONS:
@@ -115,7 +274,9 @@ def _wanted(asked: Asked, topic: str, partitions: list[int]) -> Wanted:
     if query.get("partition"):
         chosen = [_number(asked, "partition", MAX_INT)]
     limit = whole_number(query.get("limit", ""), MAX_INT)
-    return Wanted(topic, chosen, position, value, limit if limit in LIMITS else LIMITS[0], bool(query.get("committed")))
+    return RecordQuery(
+        topic, chosen, position, value, limit if limit in LIMITS else LIMITS[0], bool(query.get("committed"))
+    )
 
 
 def _number(asked: Asked, name: str, largest: int) -> int:
@@ -142,7 +303,7 @@ def _matches(asked: Asked, decoder: Decoder | None) -> Matches | None:
     return matches
 
 
-def _row(found: Found, decoder: Decoder | None, length: int, *, is_indented: bool = False) -> RecordRow:
+def _row(found: FoundRecord, decoder: Decoder | None, length: int, *, is_indented: bool = False) -> RecordRow:
     record = found.record
     headers = [(name[:HEADER_LENGTH], shown(value, HEADER_LENGTH)) for name, value in record.headers[:MAX_HEADERS]]
     return RecordRow(
@@ -156,7 +317,7 @@ def _row(found: Found, decoder: Decoder | None, length: int, *, is_indented: boo
     )
 
 
-def _links(asked: Asked, wanted: Wanted, read: Read) -> Mapping[str, str]:
+def _links(asked: Asked, wanted: RecordQuery, read: Read) -> Mapping[str, str]:
     """Returns the addresses of the records before and after these; only of one partition, which has an order."""
     if len(wanted.partitions) != 1:
         return {"older": "", "newer": ""}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import SetupError
-from millrace_ops.cli.monitoring import monitoring
-from millrace_ops.monitoring.files import monitoring_files
+from millrace_ops.cli.app import monitoring
+from millrace_ops.monitoring.grafana import monitoring_files
 
 
 def test_the_files_are_written_and_named(tmp_path, capsys):

@@ -5,6 +5,7 @@ import pytest
 from millrace.errors import InvalidConfigError
 from millrace_ops.cli import profile
 from millrace_ops.cli.app import app
+from millrace_ops.cli.options import ClusterAccess
 from millrace_support.command_runner import CommandRunner
 
 PROD = """
@@ -39,10 +40,10 @@ def write(tmp_path, monkeypatch):
 def asked(monkeypatch):
     """Runs `topics list` with arguments before it and after it; the address that it asks, and its client's file."""
 
-    def ask(bootstrap, client_config):
-        raise AskedError(f"{bootstrap} {client_config}" if client_config else bootstrap)
+    def ask(access):
+        raise AskedError(f"{access.bootstrap} {access.client_config}" if access.client_config else access.bootstrap)
 
-    monkeypatch.setattr("millrace_ops.cli.topics.open_cluster", ask)
+    monkeypatch.setattr(ClusterAccess, "open", ask)
 
     def run(*before, after=()):
         return str(CommandRunner().invoke(app, [*before, "topics", "list", *after], prog_name="millrace").exception)

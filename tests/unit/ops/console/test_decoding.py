@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidRecordError
-from millrace_ops.console.decoding import MAX_REMEMBERED, REMEMBERED_S, RememberingDecoder
+from millrace_ops.record_values.by_schema import MAX_REMEMBERED, REMEMBERED_S, RememberingDecoder
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_support.clock import ManualClock
 

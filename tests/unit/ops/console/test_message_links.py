@@ -5,8 +5,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from millrace.client import LogOffsets
-from millrace_ops.console.pages.messages import _links
-from millrace_ops.console.records import NEWEST, SCANNED_RECORDS, Read, Scanned, Wanted
+from millrace_ops.console.pages.messages import NEWEST, SCANNED_RECORDS, Read, RecordQuery, Scanned, _links
 from millrace_ops.console.request import Asked
 
 LOG = LogOffsets(100, 200_000)
@@ -14,7 +13,7 @@ LOG = LogOffsets(100, 200_000)
 
 def linked(start, after, **query):
     """Where the links lead: (older, newer), None where there is no link."""
-    wanted = Wanted("t", [0], NEWEST, limit=20)
+    wanted = RecordQuery("t", [0], NEWEST, limit=20)
     read = Read(Scanned([], {0: after}, 0), {0: LOG}, {0: start})
     links = _links(Asked("messages", {"topic": "t", **query}), wanted, read)
     return tuple(value_of(links[name]) for name in ("older", "newer"))
@@ -46,5 +45,5 @@ def test_a_search_goes_back_by_what_it_looks_at():
 
 
 def test_several_partitions_have_no_pages():
-    wanted = Wanted("t", [0, 1])
+    wanted = RecordQuery("t", [0, 1])
     assert _links(Asked("messages", {}), wanted, Read(Scanned([], {}, 0), {}, {})) == {"older": "", "newer": ""}

@@ -1,7 +1,7 @@
 """Small plots: the samples that they are made of, and their lines."""
 
-from millrace_ops.console.rates import MAX_TOPICS, SAMPLES, RateRing
-from millrace_ops.console.sparkline import HEIGHT, MARGIN, WIDTH, sparkline
+from millrace_ops.console.rendering import HEIGHT, MARGIN, WIDTH, sparkline
+from millrace_ops.console.watch import MAX_TOPICS, SAMPLES, RateRing
 
 
 def ring(*samples):

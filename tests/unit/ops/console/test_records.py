@@ -3,8 +3,9 @@
 import pytest
 
 from millrace.client import FetchedData
+from millrace.records.intervals import Interval
 from millrace.records.record import NewRecord, encode_batch
-from millrace_ops.console.records import NEWEST, OLDEST, Budget, Span, Wanted, scan
+from millrace_ops.console.pages.messages import NEWEST, OLDEST, Budget, RecordQuery, scan
 from millrace_support.clock import ManualClock
 
 BATCHES = {0: 10, 10: 10, 20: 5}  # base offset: records
@@ -19,7 +20,7 @@ def fetch(offset):
 
 
 def found(wanted, start, end=25, matches=None, budget=None):
-    records, next_offset = scan(fetch, wanted, Span(start, end), budget or plenty(), matches)
+    records, next_offset = scan(fetch, wanted, Interval(start, end), budget or plenty(), matches)
     return [one.offset for one in records], next_offset
 
 
@@ -28,7 +29,7 @@ def plenty():
 
 
 def wanted(position, limit):
-    return Wanted("t", [0], position, limit=limit)
+    return RecordQuery("t", [0], position, limit=limit)
 
 
 def test_from_an_offset_on_it_stops_with_the_last_that_is_shown():

@@ -3,8 +3,8 @@
 import pytest
 
 from millrace.client.metadata import ClusterMetadata
-from millrace_ops.console.moves import part_done
 from millrace_ops.console.overview import Overview
+from millrace_ops.console.pages.jobs import part_done
 from millrace_ops.console.rendering import Templates, duration, link, number, rate, share, size, when
 from millrace_ops.console.request import Page
 

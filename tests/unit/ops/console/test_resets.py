@@ -5,7 +5,7 @@ import json
 import pytest
 
 from millrace.errors import InvalidRequestError
-from millrace_ops.console.resets import MAX_PARTITIONS, Move, from_form, to_form
+from millrace_ops.console.pages.groups import MAX_PARTITIONS, Move, from_form, to_form
 
 PLAN = [Move("t", 0, None, 5), Move("t", 1, 7, 0)]
 

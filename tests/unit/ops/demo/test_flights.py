@@ -8,8 +8,8 @@ import pytest
 
 from millrace.errors import SetupError
 from millrace_ops.demo.demo import MARKER, make_fresh_directory
-from millrace_ops.demo.figures import Figure, carrier_counts
 from millrace_ops.demo.flights import events, months, read_airlines, read_flights
+from millrace_ops.demo.report import Figure, carrier_counts
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 
 

@@ -7,13 +7,9 @@ import pytest
 
 from millrace.addresses import Address
 from millrace_broker.properties.listeners import Listener
-from millrace_ops.doctor.checks.cluster import check_cluster, check_replicas, check_zookeeper
-from millrace_ops.doctor.checks.configuration import check_configuration
-from millrace_ops.doctor.checks.network import check_admin, check_listener
-from millrace_ops.doctor.facts.cluster import ClusterFacts
-from millrace_ops.doctor.facts.configuration import read_configuration
-from millrace_ops.doctor.facts.network import ListenerFacts, read_listeners
-from millrace_ops.doctor.facts.zookeeper import ZooKeeperFacts
+from millrace_ops.doctor.cluster import ClusterFacts, ZooKeeperFacts, check_cluster, check_replicas, check_zookeeper
+from millrace_ops.doctor.configuration import check_configuration, read_configuration
+from millrace_ops.doctor.network import ListenerFacts, check_admin, check_listener, read_listeners
 
 GIB = 1 << 30
 CLUSTER = ClusterFacts(bootstrap="h:1", broker_ids=frozenset({1, 2}), partitions=9)

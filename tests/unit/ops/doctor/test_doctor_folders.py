@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_ops.doctor.checks.folders import check_folder, check_folders
-from millrace_ops.doctor.facts.folders import FolderFacts, Mount, mount_of, read_folder
+from millrace_ops.doctor.folders import FolderFacts, Mount, check_folder, check_folders, mount_of, read_folder
 
 GIB = 1 << 30
 GOOD = FolderFacts(

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_ops.doctor.checks.machine import check_machine
-from millrace_ops.doctor.checks.software import check_software
-from millrace_ops.doctor.facts.machine import MachineFacts, read_machine
-from millrace_ops.doctor.facts.software import SoftwareFacts
+from millrace_ops.doctor.machine import MachineFacts, check_machine, read_machine
+from millrace_ops.doctor.software import SoftwareFacts, check_software
 
 GIB = 1 << 30
 GOOD = MachineFacts(

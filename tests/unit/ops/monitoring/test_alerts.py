@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from millrace_ops.monitoring.files import RULES, monitoring_files
+from millrace_ops.monitoring.grafana import RULES, monitoring_files
 
 RUNBOOK = (Path(__file__).parents[4] / "docs" / "runbook.md").read_text()
 ALERTS = [

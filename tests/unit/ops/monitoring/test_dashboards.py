@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace_ops.monitoring.files import DASHBOARDS, monitoring_files
-from millrace_ops.monitoring.grafana import COLUMNS, dashboard_json
+from millrace_ops.monitoring.grafana import COLUMNS, DASHBOARDS, dashboard_json, monitoring_files
 
 DOCS = Path(__file__).parents[4] / "docs"
 PAGES = ("metrics.md", "warehouse-modes.md", "warehouse-reading.md")

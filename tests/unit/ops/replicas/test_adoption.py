@@ -8,18 +8,19 @@ from millrace_ops.replicas.adoption import (
     PRODUCER_ID_MARGIN,
     AdoptedPartition,
     AdoptionRefusedError,
+    AdoptionRequest,
+    BrokerReport,
     Cut,
     Held,
     OfflineReplica,
     StrayReplica,
-    Wanted,
+    held_together,
     kept_offset,
     plan_adoption,
 )
-from millrace_ops.replicas.stray_reports import BrokerReport, held_together
 
 ONE, TWO = "A" * 21 + "E", "A" * 21 + "I"
-T = Wanted("t")
+T = AdoptionRequest("t")
 
 
 def log(broker, partition, end=10, epochs=((0, 0),), **fields):
@@ -101,7 +102,7 @@ def test_a_topic_without_logs_is_refused():
 def test_a_partition_without_a_log_is_lost_only_where_that_is_accepted():
     logs = (log(1, 0), log(2, 0), log(1, 3))
     assert refused(*logs) == ("topic t: no log of partition(s) 1,2 can be adopted; --accept-loss lets them begin empty")
-    plan = planned(*logs, wanted=Wanted("t", accepts_loss=True))
+    plan = planned(*logs, wanted=AdoptionRequest("t", accepts_loss=True))
     assert plan.partitions[1:3] == (
         AdoptedPartition(1, 2, (2, 3), 0, 0, 0, is_lost=True),
         AdoptedPartition(2, 3, (3, 1), 0, 0, 0, is_lost=True),
@@ -111,14 +112,14 @@ def test_a_partition_without_a_log_is_lost_only_where_that_is_accepted():
 
 def test_the_last_partitions_are_missed_only_where_their_number_is_known():
     assert len(planned(log(1, 0)).partitions) == 1
-    for wanted in (Wanted("t", partitions=3), Wanted("t", least_partitions=3)):
+    for wanted in (AdoptionRequest("t", partitions=3), AdoptionRequest("t", least_partitions=3)):
         assert "no log of partition(s) 1,2 can be adopted" in refused(log(1, 0), wanted=wanted)
-    assert len(planned(log(1, 0), wanted=Wanted("t", partitions=1, least_partitions=3)).partitions) == 1
-    assert refused(log(1, 2), wanted=Wanted("t", partitions=2)) == (
+    assert len(planned(log(1, 0), wanted=AdoptionRequest("t", partitions=1, least_partitions=3)).partitions) == 1
+    assert refused(log(1, 2), wanted=AdoptionRequest("t", partitions=2)) == (
         "topic t has a log of partition 2, so it had 3 partitions or more"
     )
     many = MAX_PARTITIONS + 1
-    assert refused(log(1, 0), wanted=Wanted("t", partitions=many)) == (
+    assert refused(log(1, 0), wanted=AdoptionRequest("t", partitions=many)) == (
         f"topic t has {many} partitions; {MAX_PARTITIONS} can be adopted"
     )
 
@@ -129,7 +130,7 @@ def test_a_log_that_is_offline_is_not_adopted():
         "topic t: no log of partition(s) 1 can be adopted; broker 2 has partition 1 in /two, which is offline; "
         "--accept-loss lets them begin empty"
     )
-    lost = planned(log(1, 0), log(2, 0), offline=(only,), wanted=Wanted("t", accepts_loss=True)).partitions[1]
+    lost = planned(log(1, 0), log(2, 0), offline=(only,), wanted=AdoptionRequest("t", accepts_loss=True)).partitions[1]
     assert (lost.replicas, lost.offline, lost.is_lost) == ((3, 1), (only,), True)
     beside = OfflineReplica(2, 0, "/two")
     (kept,) = planned(log(1, 0), offline=(beside,)).partitions
@@ -144,13 +145,16 @@ def test_logs_of_several_topics_are_told_apart():
         f"1 partition(s) with the id {ONE} on broker(s) 1, 7 bytes; "
         f"2 partition(s) with the id {TWO} on broker(s) 2, 14 bytes"
     )
-    plan = planned(*logs, wanted=Wanted("t", topic_id=TWO))
+    plan = planned(*logs, wanted=AdoptionRequest("t", topic_id=TWO))
     assert (plan.topic_id, [one.replicas for one in plan.partitions]) == (TWO, [(2,), (2,)])
-    assert refused(*logs, wanted=Wanted("t", topic_id="x")) == "no broker has a stray log of topic t with the id x"
+    assert (
+        refused(*logs, wanted=AdoptionRequest("t", topic_id="x"))
+        == "no broker has a stray log of topic t with the id x"
+    )
 
 
 def test_a_partition_that_begins_empty_keeps_off_brokers_with_another_log_of_its_name():
-    wanted = Wanted("t", topic_id=ONE, partitions=2, accepts_loss=True)
+    wanted = AdoptionRequest("t", topic_id=ONE, partitions=2, accepts_loss=True)
     logs = (log(1, 0), log(1, 1, topic_id=TWO), log(2, 1, topic_id=TWO))
     assert planned(*logs, wanted=wanted).partitions[1].replicas == (3,)
     assert refused(*logs, wanted=wanted, brokers=(1, 2)) == (

@@ -7,11 +7,9 @@ from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionM
 from millrace.client.reassignments import Reassignment
 from millrace.errors import InvalidReplicaAssignmentError
 from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
-from millrace_ops.replicas.cluster_state import ClusterState
-from millrace_ops.replicas.health import PartitionState, partition_states
-from millrace_ops.replicas.plan import make_plan
-from millrace_ops.replicas.plan_file import parse_plan
-from millrace_ops.replicas.throttle import FOLLOWERS, LEADERS, throttled_replicas, throttled_topics
+from millrace_ops.replicas.carry_out import FOLLOWERS, LEADERS, throttled_replicas, throttled_topics
+from millrace_ops.replicas.cluster_state import ClusterState, PartitionState, partition_states
+from millrace_ops.replicas.plan import make_plan, parse_plan
 
 T0, T1 = ("t", 0), ("t", 1)
 

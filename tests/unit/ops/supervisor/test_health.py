@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from millrace.ports import free_port
-from millrace_ops.cli.up_health import changes
+from millrace_ops.cli.up import changes
 from millrace_ops.supervisor.dagster_api import daemon_problem, is_loaded, load_error
 from millrace_ops.supervisor.health import HealthWatch, broker_problem, dagster_problems, zookeeper_problem
 

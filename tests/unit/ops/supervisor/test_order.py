@@ -10,8 +10,7 @@ import pytest
 
 from millrace.clock import SystemClock
 from millrace.errors import PlatformError
-from millrace_ops.supervisor.process import session_members
-from millrace_ops.supervisor.supervised import Service, SupervisedChild
+from millrace_ops.supervisor.supervised import Service, SupervisedChild, session_members
 from millrace_ops.supervisor.supervisor import Supervisor
 from millrace_support.clock import ManualClock
 

@@ -6,7 +6,7 @@ import sys
 import psutil
 import pytest
 
-from millrace_ops.supervisor.process import ChildProcess, session_members
+from millrace_ops.supervisor.supervised import ChildProcess, session_members
 
 # A grandchild in a process group of its own, which ignores SIGTERM, as a worker pool may have it.
 STUBBORN_GRANDCHILD = """

@@ -4,7 +4,7 @@ import pytest
 
 from millrace.records.batch import CRC_POSITION, HEADER_BYTES, placed, read_header
 from millrace.records.record import NewRecord, Record, encode_batch, encode_records
-from millrace_ops.cli.verify_batches import PartitionCheck
+from millrace_ops.cli.verify_broker import PartitionCheck
 
 END = 30
 

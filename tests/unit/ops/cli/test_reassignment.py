@@ -2,7 +2,7 @@
 
 from rich.progress import Progress as Bars
 
-from millrace_ops.cli.reassign_progress import BarListener, LineListener
+from millrace_ops.cli.reassignment import BarListener, LineListener
 from millrace_ops.replicas.carry_out import Progress
 
 

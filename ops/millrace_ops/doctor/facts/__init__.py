@@ -1,1 +1,0 @@
-"""The facts that `millrace doctor` judges, and the one door to what they are about."""
