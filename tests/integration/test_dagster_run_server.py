@@ -22,7 +22,7 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 from millrace.ports import free_port
 from millrace_ops.supervisor.dagster_instance import LAUNCH_RETRY_DELAY_S, write_instance
 from millrace_ops.supervisor.ports import is_listening
-from millrace_ops.supervisor.run_requests import Request, ask, read_line
+from millrace_ops.supervisor.run_launcher import Request, ask, read_line
 from millrace_support.waiting import until
 
 PATIENCE_S = 120

@@ -1,12 +1,33 @@
-"""`millrace acls`: lists, adds and removes access control lists."""
+"""`millrace acls`: lists, adds and removes access control lists.
+
+    --producer    Write, Describe and Create on topics; Write and Describe on transactional ids
+    --consumer    Read and Describe on topics; Read on groups
+
+as Kafka's own tool has it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from millrace.errors import InvalidConfigError
+from millrace.security.acls import (
+    CLUSTER_NAME,
+    EVERY_HOST,
+    Acl,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourcePattern,
+    ResourceType,
+)
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group, complete_topic
 from millrace_ops.cli.options import ClusterAccess, DryRun, Json
@@ -17,7 +38,107 @@ if TYPE_CHECKING:
 
     from millrace.client import Cluster
     from millrace.security.acls import AclBinding, AclFilter
-    from millrace_ops.cli.acl_words import Resources
+
+PRODUCER = {
+    ResourceType.TOPIC: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
+}
+CONSUMER = {
+    ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE),
+    ResourceType.GROUP: (AclOperation.READ,),
+}
+
+
+class Who(NamedTuple):
+    """The principals that are allowed and denied, and the hosts they come from; none stands for every host."""
+
+    allowed: Sequence[str] = ()
+    denied: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+
+
+Resources = Mapping[ResourceType, Sequence[str]]
+
+
+def resources(
+    topics: Sequence[str],
+    groups: Sequence[str],
+    transactional_ids: Sequence[str],
+    users: Sequence[str],
+    *,
+    cluster: bool,
+) -> Resources:
+    """Returns the names by type; a type without a name is left out."""
+    named = {
+        ResourceType.TOPIC: topics,
+        ResourceType.GROUP: groups,
+        ResourceType.TRANSACTIONAL_ID: transactional_ids,
+        ResourceType.USER: users,
+        ResourceType.CLUSTER: (CLUSTER_NAME,) if cluster else (),
+    }
+    return {kind: names for kind, names in named.items() if names}
+
+
+def operations_on(
+    kinds: Iterable[ResourceType], names: Sequence[str], *, producer: bool, consumer: bool
+) -> dict[ResourceType, list[AclOperation]]:
+    """Returns the operations on each type of resource. Raises InvalidConfigError where a type gets none."""
+    found: dict[ResourceType, list[AclOperation]] = {}
+    for kind in kinds:
+        roles = [role for role, is_meant in ((PRODUCER, producer), (CONSUMER, consumer)) if is_meant]
+        meant = [_operation(name) for name in names] + [one for role in roles for one in role.get(kind, ())]
+        if not meant:
+            raise InvalidConfigError(f"no operation on {kind.pascal}: give --operation, or another role")
+        found[kind] = list(dict.fromkeys(meant))
+    return found
+
+
+def new_bindings(
+    named: Resources, wanted: Mapping[ResourceType, Sequence[AclOperation]], who: Who, *, prefixed: bool
+) -> list[AclBinding]:
+    """Returns the entries to add, sorted."""
+    pattern_type = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    parties = [(PermissionType.ALLOW, one) for one in who.allowed] + [(PermissionType.DENY, one) for one in who.denied]
+    return sorted(
+        AclBinding(
+            ResourcePattern(kind, name, PatternType.LITERAL if kind is ResourceType.CLUSTER else pattern_type),
+            Acl(principal, host, operation, permission),
+        )
+        for kind, names in named.items()
+        for name, operation in product(names, wanted[kind])
+        for (permission, principal), host in product(parties, who.hosts or (EVERY_HOST,))
+    )
+
+
+def filters(
+    named: Resources, pattern: str, principals: Sequence[str], hosts: Sequence[str], operations: Sequence[str]
+) -> list[AclFilter]:
+    """Returns the filters for all combinations of what is given; raises InvalidConfigError for an unknown word."""
+    places: list[tuple[ResourceType, str | None]] = [(kind, name) for kind, names in named.items() for name in names]
+    return [
+        AclFilter(kind, name, _pattern_type(pattern), principal, host, operation)
+        for (kind, name), principal, host, operation in product(
+            places or [(ResourceType.ANY, None)],
+            principals or (None,),
+            hosts or (None,),
+            [_operation(one) for one in operations] or [AclOperation.ANY],
+        )
+    ]
+
+
+def _operation(name: str) -> AclOperation:
+    try:
+        return AclOperation.parse(name)
+    except ValueError as error:
+        raise InvalidConfigError(f"operation {error}") from None
+
+
+def _pattern_type(name: str) -> PatternType:
+    try:
+        return PatternType.parse(name)
+    except ValueError as error:
+        raise InvalidConfigError(f"pattern {error}") from None
+
 
 app = Commands(help="List, add and remove access control lists: who may do what.")
 COLUMNS = ("type", "name", "pattern", "principal", "host", "operation", "permission")
@@ -64,8 +185,6 @@ class ResourceOptions:
 
     def named(self) -> Resources:
         """Returns the names by type."""
-        from millrace_ops.cli.acl_words import resources
-
         names = (self.topics or (), self.groups or (), self.transactional_ids or (), self.users or ())
         return resources(*names, cluster=self.cluster)
 
@@ -115,16 +234,15 @@ def add(
 ) -> None:
     """Add entries, one for each combination of what is given, and show them."""
     from millrace.client.acls import create_acls
-    from millrace_ops.cli import acl_words as words
 
     named = resources.named()
     if not named:
         raise typer.BadParameter("a resource is needed", param_hint="--topic / --group / --cluster / …")
     if not (allowed or denied):
         raise typer.BadParameter("one of the two is needed", param_hint="--allow / --deny")
-    wanted = words.operations(named, operations or (), producer=producer, consumer=consumer)
-    who = words.Who(allowed or (), denied or (), hosts or ())
-    bindings = words.bindings(named, wanted, who, prefixed=prefixed)
+    wanted = operations_on(named, operations or (), producer=producer, consumer=consumer)
+    who = Who(allowed or (), denied or (), hosts or ())
+    bindings = new_bindings(named, wanted, who, prefixed=prefixed)
     if not dry_run:
         with access.open() as connected:
             create_acls(connected, bindings)
@@ -153,7 +271,6 @@ def remove(
 
 
 def _filters(resources: ResourceOptions, entries: EntryOptions) -> list[AclFilter]:
-    from millrace_ops.cli.acl_words import filters
 
     given = (entries.principals or (), entries.hosts or (), entries.operations or ())
     return filters(resources.named(), entries.pattern, *given)

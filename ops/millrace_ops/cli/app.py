@@ -37,7 +37,7 @@ from millrace_ops.cli import (
     zookeeper,
 )
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import MAX_BROKERS
+from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS
 from millrace_ops.cli.profile import use_profile
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -64,14 +64,12 @@ def demo(
     """
     from rich.console import Console
 
-    from millrace.clock import SystemClock
-    from millrace.fs import OsFileSystem
     from millrace_ops.demo.demo import run_demo
     from millrace_ops.demo.flights import read_airlines
     from millrace_ops.demo.report import print_outcome
 
     console = Console()
-    outcome = run_demo(directory, console, OsFileSystem(), SystemClock(), brokers=brokers, secure=secure)
+    outcome = run_demo(directory, console, FS, CLOCK, brokers=brokers, secure=secure)
     print_outcome(console, outcome, read_airlines())
     if not outcome.is_right:
         raise typer.Exit(1)
@@ -93,27 +91,11 @@ def monitoring(
         raise SetupError(f"{error.filename}: {error.strerror}") from error
 
 
-class Benchmark(StrEnum):
-    """The benchmarks that can be named."""
-
-    APPEND = "append"
-    STORAGE = "storage"
-    COMPACTION = "compaction"
-    PRODUCE = "produce"
-    FETCH = "fetch"
-    LATENCY = "latency"
-    CONNECTIONS = "connections"
-    STALLS = "stalls"
-    PARTITIONS = "partitions"
-    LOAD = "load"
-    DECODE = "decode"
-    TRANSACTIONS = "transactions"
-    REPLICATION = "replication"
-    SECURITY = "security"
-    CLIENT = "client"
-    METRICS = "metrics"
-    CONSOLE = "console"
-    DAGSTER = "dagster"
+Benchmark = StrEnum(
+    "Benchmark",
+    "APPEND STORAGE COMPACTION PRODUCE FETCH LATENCY CONNECTIONS STALLS PARTITIONS "
+    "LOAD DECODE TRANSACTIONS REPLICATION SECURITY CLIENT METRICS CONSOLE DAGSTER",
+)
 
 
 def bench(

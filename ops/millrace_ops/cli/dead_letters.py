@@ -15,8 +15,7 @@ from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import print_changes
-from millrace_ops.record_values.as_json import json_bytes
-from millrace_ops.record_values.as_text import hex_lines, shown_text
+from millrace_ops.record_values.shown import hex_lines, json_bytes, shown_text
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.options import ClientConfig, ClusterAccess, Json
+from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, Json
 from millrace_ops.cli.output import print_rows
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _arguments(
 def _findings(arguments: Sequence[str], bootstrap: str | None, client_config: str | None) -> Iterator[Finding]:
     from millrace_ops.doctor.examine import examine_broker, examine_cluster
 
-    yield from examine_broker(arguments)
+    yield from examine_broker(arguments, FS)
     if bootstrap is not None:
         with ClusterAccess(bootstrap, client_config).open() as cluster:
-            yield from examine_cluster(bootstrap, cluster)
+            yield from examine_cluster(bootstrap, cluster, FS)

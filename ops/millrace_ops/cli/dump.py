@@ -30,7 +30,7 @@ from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.json_values import JsonObject, JsonValue
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import iso_time, print_json
-from millrace_ops.record_values.as_json import json_bytes, json_value
+from millrace_ops.record_values.shown import json_bytes, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.clock import Clock, SystemClock
+from millrace.fs import FileSystem, OsFileSystem
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from millrace.zk.security import ZooKeeperSecurity
     from millrace.zk.session import ZooKeeperSession
 
+FS: FileSystem = OsFileSystem()
+CLOCK: Clock = SystemClock()
+"""The doors to the disk and to the time, one of each for a process of the command line, which hands them on."""
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 MAX_BROKERS = 99  # of a platform on one machine
 

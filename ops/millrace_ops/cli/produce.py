@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.config import MAX_LONG
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import CLOCK, ClusterAccess, Json
 from millrace_ops.cli.output import print_json
 from millrace_ops.cli.produce_lines import Line, LineFormat, Placed, lines_of, records_of_lines
 from millrace_ops.cli.produce_send import CodecName, Sender
@@ -89,7 +89,7 @@ def _line_format(key_separator: str | None, null_marker: str | None, header: lis
 
 
 def _line_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
-    return lambda lines: records_of_lines(lines, form, _now_ms() if timestamp_ms is None else timestamp_ms)
+    return lambda lines: records_of_lines(lines, form, CLOCK.now_ms() if timestamp_ms is None else timestamp_ms)
 
 
 def _json_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
@@ -100,14 +100,8 @@ def _json_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
             raise typer.BadParameter("records in JSON say themselves what is key or null", param_hint=option)
     keeps_times = timestamp_ms is None
     return lambda lines: records_of_json(
-        lines, _now_ms() if timestamp_ms is None else timestamp_ms, form.headers, keeps_times=keeps_times
+        lines, CLOCK.now_ms() if timestamp_ms is None else timestamp_ms, form.headers, keeps_times=keeps_times
     )
-
-
-def _now_ms() -> int:
-    from millrace.clock import SystemClock
-
-    return SystemClock().now_ms()
 
 
 def _report(topic: str, acknowledged: int, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from millrace_ops.cli.options import MAX_BROKERS
+from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS
 from millrace_ops.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def up(
     The environment variable MILLRACE_ADMIN_TOKEN gives the admin endpoint a token, and MILLRACE_DAGSTER_POSTGRES is the
     URL of a Postgres database for Dagster: postgresql://USER:PASSWORD@HOST/DATABASE.
     """
-    from millrace_ops.supervisor.broker_properties import broker_properties
-    from millrace_ops.supervisor.platform import PlatformOptions
+    from millrace_ops.supervisor.platform import PlatformOptions, broker_properties
 
     options = PlatformOptions(
         directory=directory,
@@ -113,14 +112,12 @@ def _postgres_url() -> str:
 
 
 def _run(options: PlatformOptions) -> None:
-    from millrace.clock import SystemClock
-    from millrace.fs import OsFileSystem
     from millrace_ops.supervisor.health import HealthWatch
     from millrace_ops.supervisor.platform import Platform
 
     console = Console()
     try:
-        with Platform(options, OsFileSystem(), SystemClock()) as platform:
+        with Platform(options, FS, CLOCK) as platform:
             with console.status("starting ZooKeeper, the broker and Dagster"):
                 platform.start()
             print("Millrace is up")

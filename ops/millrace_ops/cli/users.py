@@ -20,7 +20,7 @@ from millrace.errors import DuplicateResourceError, ResourceNotFoundError, Setup
 from millrace.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_user
-from millrace_ops.cli.options import ClusterAccess, Json, ZooKeeperConfig, zookeeper_security
+from millrace_ops.cli.options import FS, ClusterAccess, Json, ZooKeeperConfig, zookeeper_security
 from millrace_ops.cli.output import print_rows
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _opened(access: ClusterAccess, store: StoreOptions) -> Iterator[Users | Stor
     from millrace_ops.users.stored_users import in_folder, in_zookeeper
 
     with (
-        in_folder(str(store.data))
+        in_folder(str(store.data), FS)
         if store.zookeeper is None
         else in_zookeeper(store.zookeeper, zookeeper_security(store.zookeeper_config)) as users
     ):

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from millrace.fs import OsFileSystem
 from millrace_ops.cli.dump import ReadOnlyFileSystem
-from millrace_ops.cli.options import ClientConfig, ClusterAccess, Json
+from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoRe
 
     fs = ReadOnlyFileSystem()
     logs = [log for path in paths for log in find_segments(fs, str(path))]
-    repairs = repair_logs(OsFileSystem(), logs) if repair else []
+    repairs = repair_logs(FS, logs) if repair else []
     with locked(fs, logs):
         reports = _with_findings(check_logs(fs, logs), find_hanging(fs, logs))
     _show_json(repairs, reports) if as_json else _show(repairs, reports)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.times import epoch_ms, parse_time
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json, TableDirectory, given
+from millrace_ops.cli.options import FS, ClusterAccess, DryRun, Json, TableDirectory, given
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
@@ -67,14 +67,13 @@ def erase(
 
     The files that had them go with `vacuum --retain 0`. The topic keeps its records: send it a tombstone for each key.
     """
-    from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.keys.erase import erase as run
 
     lines = [os.fsdecode(line.rstrip(b"\r\n")) for line in keys_file] if keys_file else []
     keys = [key_bytes(text, key_format) for text in [*(key or []), *filter(None, lines)]]
     if not keys:
         raise typer.BadParameter("name at least one key, by --key or --keys-file")
-    report = run(directory, keys, OsFileSystem(), dry_run=dry_run)
+    report = run(directory, keys, FS, dry_run=dry_run)
     print_json(asdict(report)) if as_json else _print_erasure(report)
 
 

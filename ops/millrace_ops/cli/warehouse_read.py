@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.options import ClientConfig, Json, given
+from millrace_ops.cli.options import FS, ClientConfig, Json, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
-from millrace_ops.record_values.as_json import json_value
+from millrace_ops.record_values.shown import json_value
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads
@@ -45,7 +45,6 @@ def tables(
 
     Tables of other programs and those that can't be read are listed apart, with the reason.
     """
-    from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.delta.table import Table
     from millrace_pipelines.warehouse.load.history import newest_load
     from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable, write_textfile
@@ -53,7 +52,7 @@ def tables(
 
     found, others = describe_all(directory, topics.bootstrap, topics.client_config)
     if textfile is not None:
-        told = [ToldTable(one, newest_load(Table.load(one.location, OsFileSystem()))) for one in found]
+        told = [ToldTable(one, newest_load(Table.load(one.location, FS))) for one in found]
         write_textfile(textfile, TableCollector(told))
     if as_json:
         print_json([asdict(one) for one in found] + [asdict(one) for one in others])

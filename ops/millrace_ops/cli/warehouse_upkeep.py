@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.config import MAX_INT
-from millrace_ops.cli.options import DryRun, Json, TableDirectory
+from millrace_ops.cli.options import CLOCK, FS, DryRun, Json, TableDirectory
 from millrace_ops.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -32,20 +32,17 @@ DEFAULT_RETAIN_HOURS = 7 * 24
 
 def compact(directory: TableDirectory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
     """Make few large files of many small ones; rows and ledger stay as they are, and so do files of about that size."""
-    from millrace.clock import SystemClock
-    from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.compact import compact as run
 
-    report = run(directory, OsFileSystem(), SystemClock(), target_bytes=target_mib << 20)
+    report = run(directory, FS, CLOCK, target_bytes=target_mib << 20)
     print_json(asdict(report)) if as_json else print(_compaction_line(report))
 
 
 def checkpoint(directory: TableDirectory, as_json: Json = False) -> None:
     """Write the newest version into one file of the table's log, from which readers start."""
-    from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.policy import checkpoint as run
 
-    version = run(directory, OsFileSystem())
+    version = run(directory, FS)
     print_json({"table": directory, "version": version}) if as_json else print(f"{directory}: checkpoint of {version}")
 
 
@@ -60,13 +57,11 @@ def vacuum(
 
     The table's dead letters are treated alike. Older versions can't be read any more without their files.
     """
-    from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.tables.companions import companions
     from millrace_pipelines.warehouse.upkeep.vacuum import vacuum as run
 
-    fs = OsFileSystem()
-    locations = [directory, *companions(directory, fs)]
-    reports = [run(location, fs, retention_hours=retain_hours, dry_run=dry_run) for location in locations]
+    locations = [directory, *companions(directory, FS)]
+    reports = [run(location, FS, retention_hours=retain_hours, dry_run=dry_run) for location in locations]
     if as_json:
         print_json([asdict(report) for report in reports])
         return
@@ -88,8 +83,6 @@ def upkeep(
     as_json: Json = False,
 ) -> None:
     """Compact, checkpoint and vacuum a table and its dead letters, where they need it."""
-    from millrace.clock import SystemClock
-    from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy
     from millrace_pipelines.warehouse.upkeep.policy import upkeep as run
 
@@ -99,7 +92,7 @@ def upkeep(
         min_commits=min_commits,
         retention_hours=retain_hours,
     )
-    reports = run(directory, OsFileSystem(), SystemClock(), policy)
+    reports = run(directory, FS, CLOCK, policy)
     if as_json:
         print_json([asdict(report) for report in reports])
         return

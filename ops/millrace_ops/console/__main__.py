@@ -17,6 +17,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from millrace.clock import SystemClock
+from millrace.fs import OsFileSystem
 from millrace_broker.admin.console.own_troubles import MAX_HEADER_BYTES
 from millrace_broker.log_lines import output
 from millrace_ops.console.console import Console, ConsoleSettings
@@ -39,7 +40,7 @@ async def _serve(settings: ConsoleSettings) -> None:
         sys.stdin.buffer.read()
         loop.call_soon_threadsafe(ended.set)
 
-    application = ConsoleServer(Console(settings, SystemClock())).application()
+    application = ConsoleServer(Console(settings, OsFileSystem(), SystemClock())).application()
     runner = web.AppRunner(application, access_log=None, max_field_size=MAX_HEADER_BYTES)
     await runner.setup()
     await web.UnixSite(runner, settings.socket).start()

@@ -14,6 +14,7 @@ from millrace.client import Cluster
 from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace.extras import require
+from millrace.fs import FileSystem
 from millrace.security.client_config import read_client_security
 from millrace_ops.console.values import Decoder
 from millrace_ops.console.watch import Clusters, Watch
@@ -119,8 +120,9 @@ TIMEOUT_S = 10.0
 class Console:
     """What all pages share; the cluster is asked for nothing before a page needs it."""
 
-    def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
+    def __init__(self, settings: ConsoleSettings, fs: FileSystem, clock: Clock) -> None:
         self.settings = settings
+        self.fs = fs
         self.clock = clock
         self._security = read_client_security(settings.client_config, environment={})
         self.clusters = Clusters(self._connect)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from millrace.errors import MillraceError
 from millrace.json_values import JsonValue
-from millrace_ops.record_values.as_text import hex_lines, shown_text
+from millrace_ops.record_values.shown import hex_lines, shown_text
 
 DECODED_BYTES = 1 << 20
 HEX_BYTES = 512

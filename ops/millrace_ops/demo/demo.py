@@ -12,26 +12,186 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 
 import pyarrow as pa
-from rich.console import Console
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console, RenderableType
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
 
 from millrace.clock import Clock
 from millrace.errors import PlatformError, SetupError
 from millrace.fs import FileSystem
+from millrace.security.client_config import properties_of_file
+from millrace.security.sasl.jaas import parse_jaas
 from millrace_ops.demo.carrier_delays import Delays, added_up, by_carrier, delays_by_carrier, each_alone
 from millrace_ops.demo.count import count_by_carrier
-from millrace_ops.demo.flights import events, months, read_flights
-from millrace_ops.demo.produce import create_topic, librdkafka_security, produce
+from millrace_ops.demo.flights import FlightEvent, events, months, read_flights
 from millrace_ops.demo.report import Figure, Outcome, carrier_counts
-from millrace_ops.demo.steps import Step, Steps
 from millrace_ops.supervisor.dagster_api import DagsterApi, RunState
 from millrace_ops.supervisor.hardening import producer_of
 from millrace_ops.supervisor.platform import Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+
+ADMIN_TIMEOUT_S = 15.0
+FLUSH_TIMEOUT_S = 60.0
+LOG_WARNINGS = 4  # as syslog counts
+EVENTS_PER_STEP = 1_000
+
+
+def librdkafka_security(client_config: str) -> dict[str, str]:
+    """Returns the properties of a file for Kafka's own clients, by the names that librdkafka has for them."""
+    found = properties_of_file(client_config)
+    login = parse_jaas(found["sasl.jaas.config"], "sasl.jaas.config").options
+    return {
+        "security.protocol": found["security.protocol"],
+        "sasl.mechanism": found["sasl.mechanism"],
+        "sasl.username": login["username"],
+        "sasl.password": login["password"],
+        "ssl.ca.location": found["ssl.truststore.location"],
+    }
+
+
+def create_topic(client: Mapping[str, str], topic: str, partitions: int, config: dict[str, str]) -> None:
+    """Creates a topic, where `client` has the brokers' addresses and their security.
+
+    Raises PlatformError if it is refused.
+    """
+    new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+    admin = AdminClient({**client, "log_level": LOG_WARNINGS})
+    try:
+        admin.create_topics([new_topic])[topic].result(ADMIN_TIMEOUT_S)
+    except KafkaException as error:
+        raise PlatformError(f"the broker did not create the topic {topic}: {error}") from error
+
+
+def produce(
+    client: Mapping[str, str], topic: str, events: Iterable[FlightEvent], on_step: Callable[[int], None]
+) -> int:
+    """Sends all events, waits until each is acknowledged, and returns how many there were.
+
+    Args:
+        client: The addresses of brokers and how they are secured, as librdkafka has it.
+        topic: The topic that they go to; the client's own partitioner places them by key.
+        events: The events, in the order in which they are sent.
+        on_step: Called with the number of events sent since its last call.
+
+    Raises:
+        PlatformError: An event was not acknowledged.
+    """
+    failures: list[str] = []
+
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    options = {"log_level": LOG_WARNINGS, "acks": "all", "compression.type": "zstd", "linger.ms": 20}
+    producer = Producer({**client, **options})
+    sent = 0
+    for event in events:
+        _send(producer, topic, event, on_delivery)
+        sent += 1
+        if sent % EVENTS_PER_STEP == 0:
+            on_step(EVENTS_PER_STEP)
+    unacknowledged = producer.flush(FLUSH_TIMEOUT_S)
+    on_step(sent % EVENTS_PER_STEP)
+    if unacknowledged or failures:
+        raise PlatformError(f"{unacknowledged + len(failures)} events were not acknowledged: {failures[:3]}")
+    return sent
+
+
+def _send(
+    producer: Producer, topic: str, event: FlightEvent, on_delivery: Callable[[KafkaError | None, Message], None]
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, event.value, event.key, timestamp=event.timestamp_ms, on_delivery=on_delivery)
+        except BufferError:  # the client's queue is full: let it deliver, then try again
+            producer.poll(1.0)
+        else:
+            producer.poll(0)
+            return
+
+
+BAR_WIDTH = 24
+
+
+class Step:
+    """The line of a step that is under way."""
+
+    def __init__(self, progress: Progress, name: str, total: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task(name, total=total, note="")
+
+    def advance(self, count: int) -> None:
+        """Moves the bar on by `count`."""
+        self._progress.advance(self._task, count)
+
+    def note(self, text: str) -> None:
+        """Shows a text in place of the one before."""
+        self._progress.update(self._task, note=text)
+
+    def finish(self) -> None:
+        """Fills the bar and ends the spinner."""
+        total = self._progress.tasks[self._task].total or 1
+        self._progress.update(self._task, total=total, completed=total)
+
+
+class Steps:
+    """The steps so far, with the seconds that each took."""
+
+    def __init__(self, console: Console, clock: Clock) -> None:
+        self._clock = clock
+        self.seconds: dict[str, float] = {}
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=30)),
+            _Seconds(table_column=Column(no_wrap=True, justify="right", min_width=7)),
+            _Doing(table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            console=console,
+            expand=True,
+        )
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Keeps the lines up to date while the context lasts."""
+        with self._progress:
+            yield
+
+    @contextmanager
+    def step(self, name: str, total: int | None = None) -> Iterator[Step]:
+        """Shows a step while the context lasts; `total` is how many things it does, where that is known."""
+        step = Step(self._progress, name, total)
+        started_ms = self._clock.monotonic_ms()
+        yield step
+        self.seconds[name] = (self._clock.monotonic_ms() - started_ms) / 1000
+        step.finish()
+
+
+class _Doing(ProgressColumn):
+    """A bar and a count where things are counted, else the note."""
+
+    def render(self, task: Task) -> RenderableType:
+        if task.total is None or task.total == 1:
+            return Text(task.fields["note"], "dim")
+        row = Table.grid(padding=(0, 1))
+        row.add_row(ProgressBar(task.total, task.completed, width=BAR_WIDTH), f"{int(task.completed):,}")
+        return row
+
+
+class _Seconds(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        elapsed = task.finished_time if task.finished else task.elapsed
+        return Text(f"{elapsed or 0.0:.1f} s", "progress.elapsed")
+
 
 TOPIC = "flights"
 PRODUCER = producer_of(TOPIC)

@@ -13,6 +13,7 @@ from millrace.client import Cluster, ClusterMetadata
 from millrace.client.consumer.group_offsets import open_session
 from millrace.client.log_dirs import LogDir, describe_log_dirs
 from millrace.errors import MillraceError, ZooKeeperError
+from millrace.fs import FileSystem
 from millrace.zk import paths
 from millrace.zk.codec import decode_cluster_id
 from millrace.zk.security import ZooKeeperSecurity
@@ -77,7 +78,7 @@ class ClusterFacts:
     damaged_dirs: tuple[str, ...] = ()
 
 
-def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
+def read_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> ClusterFacts:
     """Returns the facts of a cluster."""
     try:
         metadata = cluster.metadata()
@@ -97,7 +98,7 @@ def read_cluster(bootstrap: str, cluster: Cluster) -> ClusterFacts:
         offline_dirs=_named(log_dirs, lambda one: bool(one.error_code)),
         full_dirs=_named(log_dirs, _is_full),
         unknown_dirs=unknown_dirs,
-        damaged_dirs=tuple(_damaged(metadata, log_dirs)),
+        damaged_dirs=tuple(_damaged(metadata, log_dirs, fs)),
     )
 
 
@@ -125,10 +126,10 @@ def _named(log_dirs: _LogDirs, wanted: Callable[[LogDir], bool]) -> tuple[str, .
     return tuple(f"{path} of broker {broker}" for (broker, path), one in log_dirs.items() if wanted(one))
 
 
-def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs) -> Iterator[str]:
+def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs, fs: FileSystem) -> Iterator[str]:
     """Yields the directories that have damaged ranges, of those that are on this machine and can be read from here."""
     for broker_id, path in log_dirs:
-        folder = read_folder(path)
+        folder = read_folder(path, fs)
         if folder.exists and (folder.cluster_id, folder.broker_id) == (metadata.cluster_id, broker_id):
             yield from (f"{damage} in {path}" for damage in folder.damaged)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from millrace.client import Cluster
+from millrace.fs import FileSystem
 from millrace.zk.security import ZooKeeperSecurity
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage.config import LogConfig
@@ -19,12 +20,11 @@ from millrace_ops.doctor.cluster import (
 from millrace_ops.doctor.configuration import check_configuration, read_configuration
 from millrace_ops.doctor.findings import Finding
 from millrace_ops.doctor.folders import FolderFacts, check_folder, check_folders, read_folder
-from millrace_ops.doctor.machine import check_machine, read_machine
+from millrace_ops.doctor.machine import check_machine, check_software, read_machine, read_software
 from millrace_ops.doctor.network import check_admin, check_listener, read_listeners
-from millrace_ops.doctor.software import check_software, read_software
 
 
-def examine_broker(arguments: Sequence[str]) -> Iterator[Finding]:
+def examine_broker(arguments: Sequence[str], fs: FileSystem) -> Iterator[Finding]:
     """Yields the findings about this machine and, given arguments of `millrace broker`, about such a broker."""
     machine = read_machine()
     yield from check_software(read_software())
@@ -33,16 +33,16 @@ def examine_broker(arguments: Sequence[str]) -> Iterator[Finding]:
         return
     configuration = read_configuration(arguments)
     options = configuration.options
-    folders = [] if options is None else [read_folder(one) for one in options.data_dirs]
+    folders = [] if options is None else [read_folder(one, fs) for one in options.data_dirs]
     yield from check_machine(machine, files=sum(one.files for one in folders))
     yield from check_configuration(configuration, machine.memory_bytes)
     if options is not None:
         yield from _examine_start(options, folders)
 
 
-def examine_cluster(bootstrap: str, cluster: Cluster) -> Iterator[Finding]:
+def examine_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> Iterator[Finding]:
     """Yields the findings of a running cluster."""
-    yield from check_cluster(read_cluster(bootstrap, cluster))
+    yield from check_cluster(read_cluster(bootstrap, cluster, fs))
 
 
 def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millrace.errors import DataDirInUseError, StorageError
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem
 from millrace_broker.storage.data_dirs.data_dir import check_unlocked
 from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, read_cluster_id
 from millrace_broker.storage.filenames import CLEAN_SHUTDOWN, SEGMENT_SUFFIXES, parse_partition_dir
@@ -66,17 +66,16 @@ class FolderFacts:
     damaged: tuple[str, ...] = ()
 
 
-def read_folder(path: str) -> FolderFacts:
+def read_folder(path: str, fs: FileSystem) -> FolderFacts:
     """Returns the facts of a data folder."""
     try:
-        return _read(path)
+        return _read(path, fs)
     except (OSError, StorageError) as error:
         return FolderFacts(path=path, trouble=str(error))
 
 
-def named_as_damaged(path: str) -> tuple[str, ...]:
+def named_as_damaged(path: str, fs: FileSystem) -> tuple[str, ...]:
     """Returns the partitions in a data folder whose logs have damaged ranges, and how many. Raises OSError."""
-    fs = OsFileSystem()
     counts = {folder: sum(map(len, named_damage(fs, folder).values())) for folder in sorted(_partitions(path))}
     return tuple(f"{count} in {os.path.basename(folder)}" for folder, count in counts.items() if count)
 
@@ -93,11 +92,10 @@ def mount_of(path: str, mounts: str) -> Mount | None:
     return found
 
 
-def _read(path: str) -> FolderFacts:
+def _read(path: str, fs: FileSystem) -> FolderFacts:
     exists = os.path.isdir(path)
     nearest = str(next(one for one in (Path(path), *Path(path).parents) if one.exists()))
     disk, status = os.statvfs(nearest), os.stat(nearest)
-    fs = OsFileSystem()
     partitions = list(_partitions(path)) if exists else []
     return FolderFacts(
         path=path,
@@ -112,19 +110,19 @@ def _read(path: str) -> FolderFacts:
         total_bytes=disk.f_blocks * disk.f_frsize,
         free_inodes=disk.f_favail,
         inodes=disk.f_files,
-        is_held=exists and _is_held(path),
+        is_held=exists and _is_held(path, fs),
         is_clean=not partitions or os.path.exists(os.path.join(path, CLEAN_SHUTDOWN)),
         broker_id=read_broker_id(fs, path) if exists else None,
         cluster_id=read_cluster_id(fs, path) if exists else None,
         partitions=len(partitions),
         files=sum(map(_files, partitions)),
-        damaged=named_as_damaged(path) if exists else (),
+        damaged=named_as_damaged(path, fs) if exists else (),
     )
 
 
-def _is_held(path: str) -> bool:
+def _is_held(path: str, fs: FileSystem) -> bool:
     try:
-        check_unlocked(OsFileSystem(), path)
+        check_unlocked(fs, path)
     except DataDirInUseError:
         return True
     return False

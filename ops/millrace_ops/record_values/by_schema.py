@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from millrace.clock import Clock
 from millrace.errors import InvalidRecordError, MillraceError
 from millrace.json_values import JsonValue
-from millrace_ops.record_values.as_json import json_value
+from millrace_ops.record_values.shown import json_value
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_pipelines.warehouse.payload.framing import FRAME_BYTES, MAGIC, split_message_indexes
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from threading import Event, Thread
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from millrace.addresses import parse_addresses
@@ -80,9 +79,7 @@ class HealthWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
 
     def _run(self) -> None:

@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
+from pathlib import Path
 from typing import NamedTuple, Self
 
 import javaproperties
 
 from millrace.addresses import LOOPBACK, PLAINTEXT, Address, parse_listen_address
 from millrace.clock import Clock
-from millrace.errors import SetupError
+from millrace.errors import InvalidConfigError, SetupError
 from millrace.fs import FileSystem
 from millrace.ports import free_port
 from millrace.security.admin_token import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
 from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
+from millrace_broker.startup.given import read_given
+from millrace_broker.startup.options import parse_options
 from millrace_ops.supervisor.brokers import BrokerPlace, broker_places, replication_properties
 from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
@@ -148,11 +150,9 @@ class Platform:
         self.supervisor.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
-            self.supervisor.__exit__(kind, error, traceback)
+            self.supervisor.__exit__(*error)
         finally:
             self._fs.close(self._lock_fd)
 
@@ -368,3 +368,45 @@ class Platform:
             **({} if self._hardening is None else {CLIENT_CONFIG: self._hardening.client_config}),
             POSTGRES_VARIABLE: dagster_url(self._options.postgres_url),
         }
+
+
+OPTIONS_OF_PROPERTIES: Mapping[str, str] = {
+    "listeners": "--listen",
+    "advertised.listeners": "--advertised",
+    "log.dir": "--dir",
+    "log.dirs": "--dir",
+    "zookeeper.connect": "--zookeeper",
+    "admin.token": "the environment variable MILLRACE_ADMIN_TOKEN",
+    "admin.token.file": "the environment variable MILLRACE_ADMIN_TOKEN",
+}
+
+
+def broker_properties(file: Path | None, assignments: Iterable[str], *, secure: bool = False) -> dict[str, str]:
+    """Returns the properties that the operator gives the brokers, by Kafka's names.
+
+    They are read and checked as the broker reads them, before anything starts.
+
+    Args:
+        file: A file of properties; None for none.
+        assignments: `NAME=VALUE`, which override those of the file.
+        secure: Whether the broker's listener is hardened. The properties of such a listener are valid only together
+            with those that the platform adds later, so whether all fit together is left for the broker to check.
+
+    Raises:
+        InvalidConfigError: The file can't be read, a property is not served or has an invalid value, or the platform
+            sets it itself.
+    """
+    given = read_given(file, assignments)
+    for name, one in given.items():
+        if name == "broker.id":
+            raise InvalidConfigError(f"{one.place}{name}={one.value}: the brokers of a platform have the ids 1, 2, …")
+        if name in OPTIONS_OF_PROPERTIES:
+            raise InvalidConfigError(f"{one.place}{name}={one.value}: give {OPTIONS_OF_PROPERTIES[name]} instead")
+    properties = {name: one.value for name, one in given.items()}
+    if not secure:
+        _check_together(properties)
+    return properties
+
+
+def _check_together(properties: Mapping[str, str]) -> None:
+    parse_options(["--standalone", "--data", ".", *(f"--set={name}={value}" for name, value in properties.items())])

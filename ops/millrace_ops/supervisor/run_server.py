@@ -27,7 +27,7 @@ from multiprocessing.context import ForkProcess
 import dagster as dg
 
 from millrace.addresses import LOOPBACK
-from millrace_ops.supervisor.run_requests import NO, YES, Request, parse_request, read_line
+from millrace_ops.supervisor.run_launcher import NO, YES, Request, parse_request, read_line
 from millrace_pipelines.dagster_internals.runs import (
     IMPORTED_LATE,
     ReconstructableRepository,

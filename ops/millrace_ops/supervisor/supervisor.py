@@ -17,7 +17,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self, TypeAlias
 
 from millrace.clock import Clock
@@ -44,9 +44,7 @@ class Supervisor:
         self._former_handlers = {number: signal.signal(number, self._request_stop) for number in STOP_SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self.stop()
         finally:

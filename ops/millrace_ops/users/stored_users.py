@@ -13,7 +13,7 @@ from functools import partial
 
 from millrace.client.consumer.group_offsets import open_session
 from millrace.errors import DataDirInUseError, SetupError, ZooKeeperError
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem
 from millrace.security.sasl.scram import (
     SCRAM_HASHES,
     SCRAM_NUMBERS,
@@ -65,13 +65,12 @@ class StoredUsers:
 
 
 @contextmanager
-def in_folder(folder: str) -> Iterator[StoredUsers]:
+def in_folder(folder: str, fs: FileSystem) -> Iterator[StoredUsers]:
     """Yields the users of a standalone broker, which can't start meanwhile.
 
     Raises DataDirInUseError if the broker runs, SetupError if the folder is that of a broker in a cluster, and
     StorageError.
     """
-    fs = OsFileSystem()
     if fs.exists(os.path.join(folder, META_PROPERTIES)) and not fs.exists(os.path.join(folder, FILE)):
         raise SetupError(f"{folder} is of a broker in a cluster; its users are in ZooKeeper (--zookeeper)")
     fs.mkdir(folder)

@@ -19,7 +19,7 @@ from pathlib import Path
 from millrace.security.acls import AclBinding, ResourceType
 from millrace.security.client_security import ClientSecurity
 from millrace.zk.security import ZooKeeperSecurity
-from millrace_ops.cli.acl_words import CONSUMER, PRODUCER, Who, bindings
+from millrace_ops.cli.acls import CONSUMER, PRODUCER, Who, new_bindings
 from millrace_ops.users.stored_users import in_zookeeper
 from millrace_support.certificates import Authority
 from millrace_support.mixed_clusters import Securing
@@ -98,8 +98,8 @@ def rights(topics: Sequence[str]) -> list[AclBinding]:
     """Returns what the writer and the reader of a load need."""
     written = {ResourceType.TOPIC: topics, ResourceType.TRANSACTIONAL_ID: [TRANSACTIONAL_ID]}
     read = {ResourceType.TOPIC: topics, ResourceType.GROUP: [GROUP]}
-    writing = bindings(written, PRODUCER, Who(allowed=[f"User:{WRITER}"]), prefixed=False)
-    reading = bindings(read, CONSUMER, Who(allowed=[f"User:{READER}"]), prefixed=False)
+    writing = new_bindings(written, PRODUCER, Who(allowed=[f"User:{WRITER}"]), prefixed=False)
+    reading = new_bindings(read, CONSUMER, Who(allowed=[f"User:{READER}"]), prefixed=False)
     return sorted(writing + reading)
 
 

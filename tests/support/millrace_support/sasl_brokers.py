@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from millrace.fs import OsFileSystem
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.users.stored_users import in_folder
@@ -69,7 +70,7 @@ def renewed_authentications(broker: BrokerProcess) -> float:
 
 def sasl_broker(folder: Path, properties: Mapping[str, str] | None = None) -> BrokerProcess:
     """Starts a standalone broker whose first user has been made in its folder."""
-    with in_folder(str(folder)) as users:
+    with in_folder(str(folder), OsFileSystem()) as users:
         users.set_password(USER, SCRAM, PASSWORD, 4096)
     return BrokerProcess(folder, properties=properties or sasl_properties(*MECHANISMS))
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from millrace.addresses import LOOPBACK
+from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.testing.broker import BrokerProcess
@@ -49,7 +50,7 @@ class SecuredBroker:
             "elsewhere": authority.issue(names=("elsewhere.example",)).write(folder, "elsewhere"),
             "client": authority.issue(f"CN={USER}", names=()).write(folder, "client"),
         }
-        with in_folder(str(folder / "data")) as users:
+        with in_folder(str(folder / "data"), OsFileSystem()) as users:
             users.set_password(USER, SCRAM, PASSWORD, 4096)
         self.process = BrokerProcess(folder / "data", properties={**self._properties(), **(properties or {})})
 

@@ -11,7 +11,6 @@ from millrace.client.log_dirs import LogDir, describe_log_dirs, replica_bytes
 from millrace.client.metadata import Partition
 from millrace.client.reassignments import Reassignment, Reassignments
 from millrace.errors import InvalidRequestError, MillraceError
-from millrace.fs import OsFileSystem
 from millrace_ops.console.console import Console
 from millrace_ops.console.pages.tables import table_locations_by_name
 from millrace_ops.console.request import Asked, Page
@@ -151,7 +150,7 @@ def _table_jobs(console: Console) -> TableJobs:
     from millrace_pipelines.warehouse.delta.leases import running  # noqa: PLC0415
     from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads  # noqa: PLC0415
 
-    found, fs = TableJobs([], [], []), OsFileSystem()
+    found, fs = TableJobs([], [], []), console.fs
     for name, location in tables:
         try:
             found.writers.extend((name, one) for one in running(location, fs))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import InvalidRequestError, MillraceError, UnknownTopicError
 from millrace.extras import require
-from millrace.fs import OsFileSystem
 from millrace_ops.console.console import Console
 from millrace_ops.console.listing import listed
 from millrace_ops.console.overview import Overview, total_lag
@@ -57,7 +56,7 @@ def show_table(console: Console, asked: Asked) -> Page:
     from millrace_pipelines.warehouse.load.history import commits_since  # noqa: PLC0415
     from millrace_pipelines.warehouse.tables.find import describe_table  # noqa: PLC0415
 
-    table = Table.load(location, OsFileSystem())
+    table = Table.load(location, console.fs)
     ledger = ledger_of(table)
     lags = lag_of(ledger, console.watch.overview())
     commits = commits_since(table, max(-1, table.version - COMMITS), COMMITS)

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace.records.record import Record
-from millrace_ops.cli.consume_format import Format, format_record, parse_template
+from millrace_ops.cli.consume import Format, format_record, parse_template
 from millrace_ops.cli.consume_read import parse_start
 
 PLAIN = Format()

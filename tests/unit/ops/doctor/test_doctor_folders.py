@@ -5,7 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from millrace.fs import OsFileSystem
 from millrace_ops.doctor.folders import FolderFacts, Mount, check_folder, check_folders, mount_of, read_folder
+
+FS = OsFileSystem()
 
 GIB = 1 << 30
 GOOD = FolderFacts(
@@ -98,7 +101,7 @@ def test_without_a_table_of_mounts_nothing_is_known():
 
 
 def test_a_folder_that_is_not_there_is_judged_by_the_one_above_it(tmp_path):
-    facts = read_folder(str(tmp_path / "one" / "two"))
+    facts = read_folder(str(tmp_path / "one" / "two"), FS)
     assert (facts.exists, facts.is_writable, facts.partitions, facts.is_held) == (False, True, 0, False)
     assert facts.device == tmp_path.stat().st_dev
     assert facts.total_bytes > 0
@@ -110,7 +113,7 @@ def test_a_folder_is_read_and_left_as_it_is(tmp_path):
     for name in ("00000000000000000000.log", "00000000000000000000.index", "partition.metadata"):
         (tmp_path / "t-0" / name).touch()
     before = sorted(tmp_path.rglob("*"))
-    facts = read_folder(str(tmp_path))
+    facts = read_folder(str(tmp_path), FS)
     assert (facts.broker_id, facts.cluster_id, facts.partitions, facts.files) == (3, "abc", 1, 2)
     assert (facts.is_clean, facts.trouble, facts.foreign_entry) == (False, None, None)
     assert sorted(tmp_path.rglob("*")) == before
@@ -118,13 +121,13 @@ def test_a_folder_is_read_and_left_as_it_is(tmp_path):
 
 def test_a_folder_that_can_t_be_read_says_why(tmp_path):
     (tmp_path / "meta.properties").write_bytes(b"\xff\xfe")
-    assert "meta.properties" in read_folder(str(tmp_path)).trouble
+    assert "meta.properties" in read_folder(str(tmp_path), FS).trouble
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_what_another_user_has_made_in_a_folder_is_found(tmp_path):
     for name in ("lost+found", "t-0"):
         (tmp_path / name).mkdir()
-        assert read_folder(str(tmp_path)).foreign_entry is None
+        assert read_folder(str(tmp_path), FS).foreign_entry is None
         os.chown(tmp_path / name, 12_345, 12_345)
-    assert read_folder(str(tmp_path)).foreign_entry == str(tmp_path / "t-0")
+    assert read_folder(str(tmp_path), FS).foreign_entry == str(tmp_path / "t-0")

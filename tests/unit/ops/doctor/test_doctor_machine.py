@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_ops.doctor.machine import MachineFacts, check_machine, read_machine
-from millrace_ops.doctor.software import SoftwareFacts, check_software
+from millrace_ops.doctor.machine import MachineFacts, SoftwareFacts, check_machine, check_software, read_machine
 
 GIB = 1 << 30
 GOOD = MachineFacts(

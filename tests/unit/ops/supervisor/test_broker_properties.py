@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidConfigError
-from millrace_ops.supervisor.broker_properties import broker_properties
+from millrace_ops.supervisor.platform import broker_properties
 
 
 @pytest.fixture

@@ -2,13 +2,15 @@
 
 import pytest
 
-from millrace_pipelines.defs.alert_sensor import MAX_ALERTS, SENDING_S, Look, tell
-from millrace_pipelines.defs.alerts import (
+from millrace_pipelines.defs.alert_sensor import (
+    MAX_ALERTS,
+    SENDING_S,
     SHOWN_CHARACTERS,
     Alert,
     Evaluation,
     FailedRun,
     Kind,
+    Look,
     Seen,
     Severity,
     Webhook,
@@ -16,6 +18,7 @@ from millrace_pipelines.defs.alerts import (
     cursor_of,
     message,
     parse_cursor,
+    tell,
 )
 from millrace_pipelines.defs.ticks import pack_cursor
 from millrace_pipelines.http import ServiceUnreachableError

@@ -1,17 +1,12 @@
 """What the UI shows of a table, on tables that were written as loads write them."""
 
-import warnings
-
 import dagster as dg
 import pyarrow as pa
 import pytest
 from dagster._core.definitions.metadata.metadata_set import TableMetadataSet, UriMetadataSet
-from dagster._core.definitions.metadata.source_code import CodeReferencesMetadataSet
 
 from millrace_pipelines.defs.table_metadata import (
-    CodeLink,
     cell,
-    code_links,
     commit_metadata,
     markdown_table,
     preview,
@@ -179,12 +174,3 @@ def test_a_cell(value, text):
 
 def test_a_table_in_markdown():
     assert markdown_table(["a", "b_c"], [[1, "x"]]) == "| a | b\\_c |\n| --- | --- |\n| 1 | x |"
-
-
-def test_code_links(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = code_links([CodeLink(str(tmp_path / "defs.yaml"), 3, "declaration"), CodeLink(__file__)])
-    [first, second] = CodeReferencesMetadataSet.extract(found).code_references.code_references
-    assert (first.file_path, first.line_number, first.label) == (str(tmp_path / "defs.yaml"), 3, "declaration")
-    assert (second.file_path, second.line_number) == (__file__, 1)

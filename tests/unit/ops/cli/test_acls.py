@@ -4,7 +4,7 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace.security.acls import AclFilter, AclOperation, PatternType, PermissionType, ResourceType
-from millrace_ops.cli.acl_words import Who, bindings, filters, operations, resources
+from millrace_ops.cli.acls import Who, filters, new_bindings, operations_on, resources
 
 
 def named(topics=(), groups=(), ids=(), users=(), *, cluster=False):
@@ -13,7 +13,7 @@ def named(topics=(), groups=(), ids=(), users=(), *, cluster=False):
 
 def test_a_producer_and_a_consumer_need_what_kafkas_tool_gives_them():
     kinds = [ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID]
-    found = operations(kinds, ["alter"], producer=True, consumer=True)
+    found = operations_on(kinds, ["alter"], producer=True, consumer=True)
     assert [one.pascal for one in found[ResourceType.TOPIC]] == ["Alter", "Write", "Describe", "Create", "Read"]
     assert [one.pascal for one in found[ResourceType.GROUP]] == ["Alter", "Read"]
     assert [one.pascal for one in found[ResourceType.TRANSACTIONAL_ID]] == ["Alter", "Write", "Describe"]
@@ -21,16 +21,16 @@ def test_a_producer_and_a_consumer_need_what_kafkas_tool_gives_them():
 
 def test_a_resource_without_an_operation_is_refused():
     with pytest.raises(InvalidConfigError, match="no operation on Group"):
-        operations([ResourceType.TOPIC, ResourceType.GROUP], (), producer=True, consumer=False)
+        operations_on([ResourceType.TOPIC, ResourceType.GROUP], (), producer=True, consumer=False)
     with pytest.raises(InvalidConfigError, match="operation 'look'"):
-        operations([ResourceType.TOPIC], ["look"], producer=False, consumer=False)
+        operations_on([ResourceType.TOPIC], ["look"], producer=False, consumer=False)
 
 
 def test_there_is_an_entry_for_each_combination():
     who = Who(allowed=["User:a", "User:b"], denied=["User:c"], hosts=["10.0.0.1", "10.0.0.2"])
     kinds = named(["x", "y"], cluster=True)
     wanted = {kind: [AclOperation.CREATE] for kind in kinds}
-    found = bindings(kinds, wanted, who, prefixed=True)
+    found = new_bindings(kinds, wanted, who, prefixed=True)
     assert len(found) == len(set(found)) == 3 * 3 * 2
     assert {one.pattern.pattern_type for one in found if one.pattern.resource_type is ResourceType.CLUSTER} == {
         PatternType.LITERAL
@@ -40,7 +40,7 @@ def test_there_is_an_entry_for_each_combination():
 
 def test_without_a_host_every_host_is_meant():
     kinds = named(groups=["g"])
-    (found,) = bindings(kinds, {ResourceType.GROUP: [AclOperation.READ]}, Who(["User:a"]), prefixed=False)
+    (found,) = new_bindings(kinds, {ResourceType.GROUP: [AclOperation.READ]}, Who(["User:a"]), prefixed=False)
     assert found.acl.host == "*"
 
 
