@@ -12,7 +12,7 @@ from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, Json
 from millrace_ops.cli.output import print_rows
 
 if TYPE_CHECKING:
-    from millrace_ops.doctor.findings import Finding
+    from millrace_ops.doctor.findings import DoctorFinding
 
 
 def doctor(
@@ -59,7 +59,7 @@ def _arguments(
     return [f"{name}={value}" for name, value in pairs] + ["--standalone"] * standalone
 
 
-def _findings(arguments: Sequence[str], bootstrap: str | None, client_config: str | None) -> Iterator[Finding]:
+def _findings(arguments: Sequence[str], bootstrap: str | None, client_config: str | None) -> Iterator[DoctorFinding]:
     from millrace_ops.doctor.examine import examine_broker, examine_cluster
 
     yield from examine_broker(arguments, FS)

@@ -18,7 +18,7 @@ from millrace.zk import paths
 from millrace.zk.codec import decode_cluster_id
 from millrace.zk.security import ZooKeeperSecurity
 from millrace_broker.startup.options import BrokerOptions
-from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.doctor.findings import DoctorFinding, Level, judged
 from millrace_ops.doctor.folders import read_folder
 from millrace_ops.replicas.cluster_state import has_leader
 
@@ -138,7 +138,7 @@ def _is_full(log_dir: LogDir) -> bool:
     return log_dir.usable_bytes is not None and log_dir.usable_bytes < LEAST_ROOM_BYTES
 
 
-def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs: bool) -> Iterator[Finding]:
+def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs: bool) -> Iterator[DoctorFinding]:
     """Yields the findings of ZooKeeper for a broker that is to register there."""
     yield judged(
         f"ZooKeeper at {facts.address}",
@@ -152,7 +152,7 @@ def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs
         yield check_id(facts.broker_ids, broker_id, broker_runs=broker_runs)
 
 
-def check_id(registered: frozenset[int], broker_id: int, *, broker_runs: bool) -> Finding:
+def check_id(registered: frozenset[int], broker_id: int, *, broker_runs: bool) -> DoctorFinding:
     """Returns whether the id is free, or that of the broker which holds the folders."""
     is_there = broker_id in registered
     return judged(
@@ -165,7 +165,7 @@ def check_id(registered: frozenset[int], broker_id: int, *, broker_runs: bool) -
     )
 
 
-def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[Finding]:
+def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFinding]:
     """Yields, for each property that is a replication factor, whether there are as many brokers."""
     for name, replicas in (
         ("default.replication.factor", options.broker.default_replication_factor),
@@ -175,7 +175,7 @@ def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[Finding]:
         yield check_replication_factor(name, replicas, brokers)
 
 
-def check_replication_factor(name: str, replicas: int, brokers: int) -> Finding:
+def check_replication_factor(name: str, replicas: int, brokers: int) -> DoctorFinding:
     """Returns whether topics can be created with this replication factor, and outlive a broker."""
     wanted = min(3, brokers)
     return judged(
@@ -188,7 +188,7 @@ def check_replication_factor(name: str, replicas: int, brokers: int) -> Finding:
     )
 
 
-def check_cluster(facts: ClusterFacts) -> Iterator[Finding]:
+def check_cluster(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     """Yields the findings of a running cluster."""
     yield judged(
         f"cluster at {facts.bootstrap}",
@@ -207,7 +207,7 @@ def check_cluster(facts: ClusterFacts) -> Iterator[Finding]:
             yield check_spread(facts)
 
 
-def check_reachable(facts: ClusterFacts) -> Finding:
+def check_reachable(facts: ClusterFacts) -> DoctorFinding:
     """Returns whether clients here reach every broker where it says that it listens."""
     return judged(
         "brokers",
@@ -219,7 +219,7 @@ def check_reachable(facts: ClusterFacts) -> Finding:
     )
 
 
-def check_leaders(facts: ClusterFacts) -> Finding:
+def check_leaders(facts: ClusterFacts) -> DoctorFinding:
     """Returns whether every partition can be written to and read."""
     return judged(
         "partitions without a leader",
@@ -231,7 +231,7 @@ def check_leaders(facts: ClusterFacts) -> Finding:
     )
 
 
-def check_in_sync(facts: ClusterFacts) -> Finding:
+def check_in_sync(facts: ClusterFacts) -> DoctorFinding:
     """Returns whether all replicas of every partition are in sync."""
     return judged(
         "under-replicated partitions",
@@ -243,7 +243,7 @@ def check_in_sync(facts: ClusterFacts) -> Finding:
     )
 
 
-def check_directories(facts: ClusterFacts) -> Iterator[Finding]:
+def check_directories(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     """Yields whether every data directory can be used, and has room."""
     yield judged(
         "offline data directories",
@@ -279,7 +279,7 @@ def check_directories(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def check_spread(facts: ClusterFacts) -> Finding:
+def check_spread(facts: ClusterFacts) -> DoctorFinding:
     """Returns whether no partition is on one broker alone, though there are several."""
     return judged(
         "partitions with one replica",

@@ -16,7 +16,7 @@ from millrace_broker.cluster.config_sources import broker_key
 from millrace_broker.properties.without_effect import reason
 from millrace_broker.startup.options import BrokerOptions, parse_options
 from millrace_broker.storage.config import LogConfig
-from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.doctor.findings import DoctorFinding, Level, judged
 from millrace_ops.sizes import size
 
 
@@ -80,22 +80,26 @@ THING = "configuration"
 MOST_OF_MEMORY = 0.5
 
 
-def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> Iterator[Finding]:
+def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> Iterator[DoctorFinding]:
     """Yields the findings of a configuration by itself."""
     options = facts.options
     if options is None:
-        yield Finding(Level.PROBLEM, THING, facts.trouble or "", "one that a broker starts with", "see what was found")
+        yield DoctorFinding(
+            Level.PROBLEM, THING, facts.trouble or "", "one that a broker starts with", "see what was found"
+        )
     else:
-        yield Finding(Level.OK, THING, "a broker starts with it", "", "")
+        yield DoctorFinding(Level.OK, THING, "a broker starts with it", "", "")
     for sentence in facts.warnings:
-        yield Finding(Level.ADVICE, THING, sentence, "no warning at the start", "correct the name, or leave it out")
+        yield DoctorFinding(
+            Level.ADVICE, THING, sentence, "no warning at the start", "correct the name, or leave it out"
+        )
     for name, why in facts.without_effect:
-        yield Finding(Level.ADVICE, name, f"without effect: {why}", "no property without effect", "leave it out")
+        yield DoctorFinding(Level.ADVICE, name, f"without effect: {why}", "no property without effect", "leave it out")
     if options is not None:
         yield from _check_values(options, memory_bytes)
 
 
-def _check_values(options: BrokerOptions, memory_bytes: int | None) -> Iterator[Finding]:
+def _check_values(options: BrokerOptions, memory_bytes: int | None) -> Iterator[DoctorFinding]:
     logs = LogConfig.from_properties(options.log_defaults, {})
     replicas = options.broker.default_replication_factor
     yield check_flushing(logs, replicas, syncs_single_replica=options.broker.single_replica_sync_enable)
@@ -107,7 +111,7 @@ def _check_values(options: BrokerOptions, memory_bytes: int | None) -> Iterator[
         yield check_buffers(buffers, memory_bytes)
 
 
-def check_flushing(logs: LogConfig, replicas: int, *, syncs_single_replica: bool = False) -> Finding:
+def check_flushing(logs: LogConfig, replicas: int, *, syncs_single_replica: bool = False) -> DoctorFinding:
     """Returns whether acknowledged records outlive a power cut: synced in time, or on several brokers."""
     is_synced = logs.flush_messages < MAX_LONG or logs.flush_ms < MAX_LONG or syncs_single_replica
     return judged(
@@ -120,7 +124,7 @@ def check_flushing(logs: LogConfig, replicas: int, *, syncs_single_replica: bool
     )
 
 
-def check_min_isr(min_isr: int, replicas: int) -> Finding:
+def check_min_isr(min_isr: int, replicas: int) -> DoctorFinding:
     """Returns whether writes with acks=all outlive the loss of a broker, and go on without one."""
     return judged(
         "min.insync.replicas",
@@ -132,7 +136,7 @@ def check_min_isr(min_isr: int, replicas: int) -> Finding:
     )
 
 
-def check_unclean_elections(*, is_enabled: bool) -> Finding:
+def check_unclean_elections(*, is_enabled: bool) -> DoctorFinding:
     """Returns whether a replica that lacks acknowledged records may lead."""
     return judged(
         "unclean.leader.election.enable",
@@ -143,7 +147,7 @@ def check_unclean_elections(*, is_enabled: bool) -> Finding:
     )
 
 
-def check_largest_message(batch_bytes: int, frame_bytes: int) -> Finding:
+def check_largest_message(batch_bytes: int, frame_bytes: int) -> DoctorFinding:
     """Returns whether a request that has the largest batch is taken in."""
     return judged(
         "message.max.bytes",
@@ -155,7 +159,7 @@ def check_largest_message(batch_bytes: int, frame_bytes: int) -> Finding:
     )
 
 
-def check_buffers(buffer_bytes: int, memory_bytes: int) -> Finding:
+def check_buffers(buffer_bytes: int, memory_bytes: int) -> DoctorFinding:
     """Returns whether queued requests and compaction, at their limits, leave memory for everything else."""
     return judged(
         "queued.max.request.bytes",

@@ -18,13 +18,13 @@ from millrace_ops.doctor.cluster import (
     read_zookeeper,
 )
 from millrace_ops.doctor.configuration import check_configuration, read_configuration
-from millrace_ops.doctor.findings import Finding
+from millrace_ops.doctor.findings import DoctorFinding
 from millrace_ops.doctor.folders import FolderFacts, check_folder, check_folders, read_folder
 from millrace_ops.doctor.machine import check_machine, check_software, read_machine, read_software
 from millrace_ops.doctor.network import check_admin, check_listener, read_listeners
 
 
-def examine_broker(arguments: Sequence[str], fs: FileSystem) -> Iterator[Finding]:
+def examine_broker(arguments: Sequence[str], fs: FileSystem) -> Iterator[DoctorFinding]:
     """Yields the findings about this machine and, given arguments of `millrace broker`, about such a broker."""
     machine = read_machine()
     yield from check_software(read_software())
@@ -40,12 +40,12 @@ def examine_broker(arguments: Sequence[str], fs: FileSystem) -> Iterator[Finding
         yield from _examine_start(options, folders)
 
 
-def examine_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> Iterator[Finding]:
+def examine_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> Iterator[DoctorFinding]:
     """Yields the findings of a running cluster."""
     yield from check_cluster(read_cluster(bootstrap, cluster, fs))
 
 
-def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> Iterator[Finding]:
+def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> Iterator[DoctorFinding]:
     """Yields the findings about folders, network and ZooKeeper of a broker that starts with these options."""
     broker_runs = any(one.is_held for one in folders)
     segment_bytes = LogConfig.from_properties(options.log_defaults, {}).segment_bytes

@@ -14,7 +14,7 @@ class Level(StrEnum):
     PROBLEM = "problem"
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """What was found of one thing; `change` says what to type or to set, and is empty where all is well."""
 
     level: Level
@@ -26,6 +26,10 @@ class Finding(NamedTuple):
 
 def judged(
     thing: str, found: str, wanted: str, change: str, *, is_well: bool, otherwise: Level = Level.ADVICE
-) -> Finding:
+) -> DoctorFinding:
     """Returns the finding of a thing that either is well, or is as bad as `otherwise` says."""
-    return Finding(Level.OK, thing, found, wanted, "") if is_well else Finding(otherwise, thing, found, wanted, change)
+    return (
+        DoctorFinding(Level.OK, thing, found, wanted, "")
+        if is_well
+        else DoctorFinding(otherwise, thing, found, wanted, change)
+    )

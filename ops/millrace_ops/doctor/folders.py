@@ -19,7 +19,7 @@ from millrace_broker.storage.data_dirs.data_dir import check_unlocked
 from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, read_cluster_id
 from millrace_broker.storage.filenames import CLEAN_SHUTDOWN, SEGMENT_SUFFIXES, parse_partition_dir
 from millrace_broker.storage.recovery.offline_logs import named_damage
-from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.doctor.findings import DoctorFinding, Level, judged
 from millrace_ops.sizes import size
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -156,11 +156,11 @@ PROVEN = ("ext4", "xfs")
 LEAST_FREE_SHARE = 0.1
 
 
-def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[Finding]:
+def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[DoctorFinding]:
     """Yields the findings of a folder; `segment_bytes` is the size up to which segments grow."""
     if facts.trouble is not None:
         change = "let the broker's user read and write there, and run this command as that user"
-        yield Finding(Level.PROBLEM, facts.path, facts.trouble, "a folder that can be read", change)
+        yield DoctorFinding(Level.PROBLEM, facts.path, facts.trouble, "a folder that can be read", change)
         return
     yield check_access(facts)
     if facts.mount is not None:
@@ -173,20 +173,22 @@ def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[Finding]:
     yield check_damage(facts)
 
 
-def check_folders(folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None) -> Iterator[Finding]:
+def check_folders(
+    folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None
+) -> Iterator[DoctorFinding]:
     """Yields the findings of all folders together; `cluster_id` is that of the cluster, None where it is not known."""
     if len(folders) > 1:
         yield check_devices(folders)
     yield check_owners(folders, broker_id, cluster_id)
 
 
-def check_access(facts: FolderFacts) -> Finding:
+def check_access(facts: FolderFacts) -> DoctorFinding:
     """Returns whether this user may write everything in a folder."""
     thing = f"owner of {facts.path}"
     if facts.foreign_entry is not None:
         change = f"chown -R {facts.owner}: {facts.path}, once no broker runs on it"
         found = f"{facts.owner}, but {facts.foreign_entry} belongs to another user"
-        return Finding(Level.PROBLEM, thing, found, "one user for everything", change)
+        return DoctorFinding(Level.PROBLEM, thing, found, "one user for everything", change)
     there = facts.owner if facts.exists else f"{facts.owner}; it is not there yet, and the broker makes it"
     return judged(
         thing,
@@ -198,7 +200,7 @@ def check_access(facts: FolderFacts) -> Finding:
     )
 
 
-def check_file_system(path: str, mount: Mount) -> Finding:
+def check_file_system(path: str, mount: Mount) -> DoctorFinding:
     """Returns whether a file system keeps what was synced, and locks and renames as a local disk does."""
     is_lost, is_far = mount.type in LOST_WITH_THE_MACHINE, mount.type in OVER_A_NETWORK
     found = f"{mount.type} at {mount.point}"
@@ -216,7 +218,7 @@ def check_file_system(path: str, mount: Mount) -> Finding:
     )
 
 
-def check_access_times(path: str, mount: Mount) -> Finding:
+def check_access_times(path: str, mount: Mount) -> DoctorFinding:
     """Returns whether reads of a file write its time of access."""
     return judged(
         f"mount options of {path}",
@@ -227,7 +229,7 @@ def check_access_times(path: str, mount: Mount) -> Finding:
     )
 
 
-def check_room(facts: FolderFacts, segment_bytes: int) -> Finding:
+def check_room(facts: FolderFacts, segment_bytes: int) -> DoctorFinding:
     """Returns whether the disk has room for another segment, which compaction needs too, and some more."""
     wanted = max(segment_bytes, int(LEAST_FREE_SHARE * facts.total_bytes))
     return judged(
@@ -240,7 +242,7 @@ def check_room(facts: FolderFacts, segment_bytes: int) -> Finding:
     )
 
 
-def check_inodes(facts: FolderFacts) -> Finding:
+def check_inodes(facts: FolderFacts) -> DoctorFinding:
     """Returns whether the file system can hold many more files; a segment has three or four."""
     return judged(
         f"inodes for {facts.path}",
@@ -251,7 +253,7 @@ def check_inodes(facts: FolderFacts) -> Finding:
     )
 
 
-def check_last_stop(facts: FolderFacts) -> Finding:
+def check_last_stop(facts: FolderFacts) -> DoctorFinding:
     """Returns whether the last broker stopped cleanly; else the next one recovers the logs before it serves."""
     logs = f"{facts.partitions} partitions in {facts.files} files"
     how = "a broker runs on it" if facts.is_held else "stopped cleanly" if facts.is_clean else "not stopped cleanly"
@@ -264,7 +266,7 @@ def check_last_stop(facts: FolderFacts) -> Finding:
     )
 
 
-def check_damage(facts: FolderFacts) -> Finding:
+def check_damage(facts: FolderFacts) -> DoctorFinding:
     """Returns whether no range of a log is named as damaged."""
     return judged(
         f"damaged ranges in {facts.path}",
@@ -276,7 +278,7 @@ def check_damage(facts: FolderFacts) -> Finding:
     )
 
 
-def check_devices(folders: Sequence[FolderFacts]) -> Finding:
+def check_devices(folders: Sequence[FolderFacts]) -> DoctorFinding:
     """Returns whether folders have a disk each, as brokers spread partitions over them by number."""
     devices = len({one.device for one in folders})
     return judged(
@@ -288,7 +290,7 @@ def check_devices(folders: Sequence[FolderFacts]) -> Finding:
     )
 
 
-def check_owners(folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None) -> Finding:
+def check_owners(folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None) -> DoctorFinding:
     """Returns whether all folders belong to one broker of one cluster, and to that of the configuration."""
     brokers = {one for one in (broker_id, *(one.broker_id for one in folders)) if one is not None}
     clusters = {one for one in (cluster_id, *(one.cluster_id for one in folders)) if one is not None}

@@ -20,7 +20,7 @@ from millrace import __version__, kernel
 from millrace.errors import SetupError
 from millrace.extras import require
 from millrace.java import find_java, java_version
-from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.doctor.findings import DoctorFinding, Level, judged
 from millrace_ops.sizes import size
 
 TIME_ERROR = 5  # what adjtimex(2) returns while nothing synchronizes the clock
@@ -123,7 +123,7 @@ MOST_DIRTY_BACKGROUND_PERCENT = 10
 LEAST_DIRTY_PERCENT = 20
 
 
-def check_machine(facts: MachineFacts, *, files: int) -> Iterator[Finding]:
+def check_machine(facts: MachineFacts, *, files: int) -> Iterator[DoctorFinding]:
     """Yields the findings of a machine whose logs have `files` files; facts that are None yield nothing."""
     yield check_open_files(facts.open_files, files)
     if facts.memory_bytes is not None:
@@ -138,7 +138,7 @@ def check_machine(facts: MachineFacts, *, files: int) -> Iterator[Finding]:
         yield check_clock(is_synchronized=facts.clock_is_synchronized)
 
 
-def check_open_files(limit: int | None, files: int) -> Finding:
+def check_open_files(limit: int | None, files: int) -> DoctorFinding:
     """Returns whether a process may open enough files and connections; the broker itself raises the soft limit.
 
     Files get three quarters of the limit at least. With fewer descriptors than files, files are opened again and again
@@ -155,7 +155,7 @@ def check_open_files(limit: int | None, files: int) -> Finding:
     )
 
 
-def check_memory(memory_bytes: int) -> Finding:
+def check_memory(memory_bytes: int) -> DoctorFinding:
     """Returns whether there is memory for the process and for a page cache beside it."""
     return judged(
         "memory",
@@ -167,7 +167,7 @@ def check_memory(memory_bytes: int) -> Finding:
     )
 
 
-def check_swappiness(swappiness: int, swap_bytes: int) -> Finding:
+def check_swappiness(swappiness: int, swap_bytes: int) -> DoctorFinding:
     """Returns whether the kernel may swap the process out to gain page cache; the process then waits for the disk."""
     return judged(
         "vm.swappiness",
@@ -178,7 +178,7 @@ def check_swappiness(swappiness: int, swap_bytes: int) -> Finding:
     )
 
 
-def check_dirty_background(percent: float) -> Finding:
+def check_dirty_background(percent: float) -> DoctorFinding:
     """Returns whether the kernel begins early enough to write, so that little is left for a sync to wait for."""
     return judged(
         "vm.dirty_background_ratio",
@@ -189,7 +189,7 @@ def check_dirty_background(percent: float) -> Finding:
     )
 
 
-def check_dirty(percent: float) -> Finding:
+def check_dirty(percent: float) -> DoctorFinding:
     """Returns whether the page cache takes in a burst of writes before appends have to wait for the disk."""
     return judged(
         "vm.dirty_ratio",
@@ -200,7 +200,7 @@ def check_dirty(percent: float) -> Finding:
     )
 
 
-def check_clock(*, is_synchronized: bool) -> Finding:
+def check_clock(*, is_synchronized: bool) -> DoctorFinding:
     """Returns whether the clock is synchronized: records get their times from it, and retention deletes by it."""
     return judged(
         "clock",
@@ -254,15 +254,15 @@ def _java() -> tuple[str | None, str | None]:
     return f"version {java_version(java)}, {java}", None
 
 
-def check_software(facts: SoftwareFacts) -> Iterator[Finding]:
+def check_software(facts: SoftwareFacts) -> Iterator[DoctorFinding]:
     """Yields the findings of what is installed."""
-    yield Finding(Level.OK, "millrace", f"{facts.version} on {facts.python}", "", "")
+    yield DoctorFinding(Level.OK, "millrace", f"{facts.version} on {facts.python}", "", "")
     yield check_kernel(facts.kernel, facts.kernel_trouble)
     yield check_broker(facts.broker_trouble)
     yield check_java(facts.java, facts.java_trouble)
 
 
-def check_kernel(description: str, trouble: str | None) -> Finding:
+def check_kernel(description: str, trouble: str | None) -> DoctorFinding:
     """Returns whether records are decoded in C, ten times faster than in Python."""
     return judged(
         "record kernel",
@@ -274,7 +274,7 @@ def check_kernel(description: str, trouble: str | None) -> Finding:
     )
 
 
-def check_broker(trouble: str | None) -> Finding:
+def check_broker(trouble: str | None) -> DoctorFinding:
     """Returns whether the packages of the broker are there."""
     return judged(
         "packages of the broker",
@@ -286,7 +286,7 @@ def check_broker(trouble: str | None) -> Finding:
     )
 
 
-def check_java(java: str | None, trouble: str | None) -> Finding:
+def check_java(java: str | None, trouble: str | None) -> DoctorFinding:
     """Returns whether there is a Java; brokers need none, a ZooKeeper and Spark on this machine do."""
     return judged(
         "Java",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from millrace.addresses import FREE_PORT, Address, is_loopback
 from millrace_broker.properties.listeners import Listener
-from millrace_ops.doctor.findings import Finding, Level, judged
+from millrace_ops.doctor.findings import DoctorFinding, Level, judged
 from millrace_ops.supervisor.ports import try_to_listen
 
 
@@ -54,11 +54,11 @@ def _has_address(host: str) -> bool:
         return False
 
 
-def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[Finding]:
+def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[DoctorFinding]:
     """Yields the findings of a listener; the port may be in use while a broker holds the data folders."""
     yield check_address(facts, broker_runs=broker_runs)
     if facts.unresolved is not None:
-        yield Finding(
+        yield DoctorFinding(
             Level.PROBLEM,
             f"advertised address of {facts.name}",
             f"{facts.unresolved} has no address here",
@@ -67,7 +67,7 @@ def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[Findi
         )
 
 
-def check_address(facts: ListenerFacts, *, broker_runs: bool) -> Finding:
+def check_address(facts: ListenerFacts, *, broker_runs: bool) -> DoctorFinding:
     """Returns whether an address can be listened on."""
     in_use = "in use, as a broker runs" if broker_runs else "in use"
     return judged(
@@ -80,7 +80,7 @@ def check_address(facts: ListenerFacts, *, broker_runs: bool) -> Finding:
     )
 
 
-def check_admin(admin: Address, *, has_token: bool, has_tls: bool) -> Iterator[Finding]:
+def check_admin(admin: Address, *, has_token: bool, has_tls: bool) -> Iterator[DoctorFinding]:
     """Yields the findings of an admin endpoint that others than this machine reach: a token and TLS."""
     if is_loopback(admin.host):
         return

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from millrace_tools.histories.events import Operation, read_history
-from millrace_tools.histories.finding import Anomaly, Finding
+from millrace_tools.histories.finding import Anomaly, FoundAnomaly
 from millrace_tools.histories.logs import log_findings, logs_of
 from millrace_tools.histories.orders import poll_findings, real_time_findings, send_findings
 from millrace_tools.histories.ownership import ownership_findings
 from millrace_tools.histories.transactions import cycle_findings, intermediate_findings
 
-__all__ = ["Anomaly", "Finding", "check", "read_history"]
+__all__ = ["Anomaly", "FoundAnomaly", "check", "read_history"]
 
 
-def check(operations: Sequence[Operation], *, allowed: Collection[Anomaly] = ()) -> list[Finding]:
+def check(operations: Sequence[Operation], *, allowed: Collection[Anomaly] = ()) -> list[FoundAnomaly]:
     """Returns the anomalies of a history, without those that the tested system allows.
 
     Args:

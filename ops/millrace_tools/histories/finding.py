@@ -31,7 +31,7 @@ class Anomaly(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FoundAnomaly:
     """One anomaly, its partition, and what shows it."""
 
     anomaly: Anomaly

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from millrace_tools.histories.events import Operation, Outcome, Value
-from millrace_tools.histories.finding import Anomaly, Finding
+from millrace_tools.histories.finding import Anomaly, FoundAnomaly
 
 
 class PartitionLog:
@@ -86,23 +86,23 @@ def logs_of(operations: Iterable[Operation]) -> dict[str, PartitionLog]:
     return logs
 
 
-def log_findings(log: PartitionLog) -> Iterator[Finding]:
+def log_findings(log: PartitionLog) -> Iterator[FoundAnomaly]:
     """Yields the anomalies that one partition's content shows by itself."""
     for offset, values in log.values.items():
         if len(values) > 1:
-            yield Finding(Anomaly.INCONSISTENT_OFFSET, log.name, f"offset {offset} has {_listed(values)}")
+            yield FoundAnomaly(Anomaly.INCONSISTENT_OFFSET, log.name, f"offset {offset} has {_listed(values)}")
     for value, offsets in log.offsets.items():
         if len(offsets) > 1:
-            yield Finding(Anomaly.DUPLICATE, log.name, f"{value!r} is at the offsets {_listed(sorted(offsets))}")
+            yield FoundAnomaly(Anomaly.DUPLICATE, log.name, f"{value!r} is at the offsets {_listed(sorted(offsets))}")
     for value in log.read:
         if value not in log.senders:
-            yield Finding(Anomaly.PHANTOM, log.name, f"{value!r} was read, and no one sent it")
+            yield FoundAnomaly(Anomaly.PHANTOM, log.name, f"{value!r} was read, and no one sent it")
         elif log.aborted(value):
-            yield Finding(Anomaly.ABORTED_READ, log.name, f"{value!r} was read, though its send failed")
+            yield FoundAnomaly(Anomaly.ABORTED_READ, log.name, f"{value!r} was read, though its send failed")
     yield from _not_read(log)
 
 
-def _not_read(log: PartitionLog) -> Iterator[Finding]:
+def _not_read(log: PartitionLog) -> Iterator[FoundAnomaly]:
     for value in log.senders:
         if value in log.read or not log.acknowledged(value):
             continue
@@ -110,9 +110,9 @@ def _not_read(log: PartitionLog) -> Iterator[Finding]:
         if log.last_read > offset:
             at = f"at offset {offset}" if offset >= 0 else "at an offset that was not told"
             message = f"{value!r}, acknowledged {at}, was never read; offset {log.last_read} was"
-            yield Finding(Anomaly.LOST_WRITE, log.name, message)
+            yield FoundAnomaly(Anomaly.LOST_WRITE, log.name, message)
         else:
-            yield Finding(Anomaly.UNSEEN, log.name, f"{value!r}, acknowledged at offset {offset}, was never read")
+            yield FoundAnomaly(Anomaly.UNSEEN, log.name, f"{value!r}, acknowledged at offset {offset}, was never read")
 
 
 def _listed(things: Iterable[object]) -> str:

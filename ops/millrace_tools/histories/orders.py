@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace_tools.histories.events import Action, Operation, Outcome
-from millrace_tools.histories.finding import Anomaly, Finding
+from millrace_tools.histories.finding import Anomaly, FoundAnomaly
 from millrace_tools.histories.logs import PartitionLog
 
 
@@ -27,7 +27,7 @@ class _Position:
 _Positions = dict[tuple[str, str], _Position]  # by process and partition
 
 
-def poll_findings(operations: Sequence[Operation], logs: Mapping[str, PartitionLog]) -> Iterator[Finding]:
+def poll_findings(operations: Sequence[Operation], logs: Mapping[str, PartitionLog]) -> Iterator[FoundAnomaly]:
     """Yields polls that skipped offsets, and polls that went back."""
     positions: _Positions = {}
     for operation in operations:
@@ -48,22 +48,22 @@ def _forget(positions: _Positions, operation: Operation) -> None:
             del positions[process, partition]
 
 
-def _poll_finding(log: PartitionLog, last: _Position, here: _Position) -> Iterator[Finding]:
+def _poll_finding(log: PartitionLog, last: _Position, here: _Position) -> Iterator[FoundAnomaly]:
     where = _where(last, here)
     if here.offset <= last.offset:
         message = f"{here.operation} read offset {here.offset} after {last.offset} ({where})"
-        yield Finding(Anomaly.NON_MONOTONIC_POLL, log.name, message)
+        yield FoundAnomaly(Anomaly.NON_MONOTONIC_POLL, log.name, message)
     elif skipped := log.between(last.offset, here.offset):
         count = f"{len(skipped)} offset{'s' if len(skipped) > 1 else ''} from {skipped[0]} on"
         message = f"{here.operation} went from offset {last.offset} to {here.offset} past {count} ({where})"
-        yield Finding(Anomaly.POLL_SKIP, log.name, message)
+        yield FoundAnomaly(Anomaly.POLL_SKIP, log.name, message)
 
 
 def _where(last: _Position, here: _Position) -> str:
     return "internal" if last.operation is here.operation else "external"
 
 
-def send_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
+def send_findings(operations: Sequence[Operation]) -> Iterator[FoundAnomaly]:
     """Yields values that one process sent in one order and the log has in another."""
     positions: _Positions = {}
     for operation in operations:
@@ -76,11 +76,11 @@ def send_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
             last = positions.get(key)
             if last is not None and here.offset <= last.offset:
                 message = f"{operation} sent to offset {here.offset} after {last.offset} ({_where(last, here)})"
-                yield Finding(Anomaly.NON_MONOTONIC_SEND, send.partition, message)
+                yield FoundAnomaly(Anomaly.NON_MONOTONIC_SEND, send.partition, message)
             positions[key] = here
 
 
-def real_time_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
+def real_time_findings(operations: Sequence[Operation]) -> Iterator[FoundAnomaly]:
     """Yields sends that began after others were acknowledged, but lie before them in the log."""
     written: dict[str, list[tuple[int, int, Operation]]] = defaultdict(list)  # lowest and highest offset
     for operation in operations:
@@ -99,7 +99,7 @@ def _offsets(operation: Operation) -> dict[str, list[int]]:
     return offsets
 
 
-def _out_of_time(partition: str, spans: list[tuple[int, int, Operation]]) -> Iterator[Finding]:
+def _out_of_time(partition: str, spans: list[tuple[int, int, Operation]]) -> Iterator[FoundAnomaly]:
     pending: list[tuple[int, int, Operation]] = []  # by their ends: completed_ns, index, operation
     highest: dict[int, int] = {}
     last: tuple[int, Operation] | None = None
@@ -110,6 +110,6 @@ def _out_of_time(partition: str, spans: list[tuple[int, int, Operation]]) -> Ite
                 last = highest[index], ended
         if last is not None and lowest_offset < last[0]:
             message = f"{operation} sent to offset {lowest_offset} after {last[1]} had been told offset {last[0]}"
-            yield Finding(Anomaly.REAL_TIME_ORDER, partition, message)
+            yield FoundAnomaly(Anomaly.REAL_TIME_ORDER, partition, message)
         highest[operation.index] = highest_offset
         heapq.heappush(pending, (operation.completed_ns or 0, operation.index, operation))

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from millrace_tools.histories.events import Action, Operation, Outcome, Owning
-from millrace_tools.histories.finding import Anomaly, Finding
+from millrace_tools.histories.finding import Anomaly, FoundAnomaly
 
 _Done = tuple[Operation, Owning]
 REPLACED = {Action.HAND_OUT: Anomaly.OWNERSHIP_OVERLAP, Action.COMMIT: Anomaly.FENCED_COMMIT}
 
 
-def ownership_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
+def ownership_findings(operations: Sequence[Operation]) -> Iterator[FoundAnomaly]:
     """Yields the anomalies of owners, their hand-outs and their commits."""
     by_partition: dict[str, list[_Done]] = defaultdict(list)
     for operation in operations:
@@ -38,7 +38,7 @@ class _Partition:
         self.released: set[int] = set()
         self.committed: _Done | None = None
 
-    def findings(self, done: list[_Done]) -> Iterator[Finding]:
+    def findings(self, done: list[_Done]) -> Iterator[FoundAnomaly]:
         """Judges each beginning by what had ended before it; an end counts after the beginnings of the same time."""
         begins = [(one[0].invoked_ns, 0, index, one) for index, one in enumerate(done)]
         ends = [(one[0].completed_ns or 0, 1, index, one) for index, one in enumerate(done)]
@@ -61,7 +61,7 @@ class _Partition:
             case Action.COMMIT if self.committed is None or _offset(owning) > _offset(self.committed[1]):
                 self.committed = one
 
-    def _judge(self, one: _Done) -> Iterator[Finding]:
+    def _judge(self, one: _Done) -> Iterator[FoundAnomaly]:
         operation, owning = one
         if owning.action is Action.RELEASE:
             return
@@ -86,8 +86,8 @@ class _Partition:
         claimed_ns, ended_ns = self.claimed_ns.get(token), operation.completed_ns
         return claimed_ns is not None and (ended_ns is None or claimed_ns <= ended_ns) and token not in self.released
 
-    def _finding(self, kind: Anomaly, message: str) -> Finding:
-        return Finding(kind, self.name, message)
+    def _finding(self, kind: Anomaly, message: str) -> FoundAnomaly:
+        return FoundAnomaly(kind, self.name, message)
 
     def _said(self, one: _Done) -> str:
         operation, owning = one

@@ -12,25 +12,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from millrace_tools.histories.events import Action, Operation, Outcome, Poll
-from millrace_tools.histories.finding import Anomaly, Finding
+from millrace_tools.histories.finding import Anomaly, FoundAnomaly
 from millrace_tools.histories.logs import PartitionLog
 
 _Edges = dict[int, set[int]]  # an operation, and those that come before it
 
 
-def intermediate_findings(operations: Sequence[Operation], logs: Mapping[str, PartitionLog]) -> Iterator[Finding]:
+def intermediate_findings(operations: Sequence[Operation], logs: Mapping[str, PartitionLog]) -> Iterator[FoundAnomaly]:
     """Yields G1b: transactions of which something was read before they committed, or only a part."""
     for operation in operations:
         for poll in operation.polls():
             yield from _seen_in_part(operation, poll, logs[poll.partition])
 
 
-def _seen_in_part(reader: Operation, poll: Poll, log: PartitionLog) -> Iterator[Finding]:
+def _seen_in_part(reader: Operation, poll: Poll, log: PartitionLog) -> Iterator[FoundAnomaly]:
     seen = {value for _, value in poll.records}
     for writer in _writers(poll, log, reader):
         if _is_before(reader.completed_ns, writer.committing_ns):
             message = f"{reader} read of {writer} before that was told to commit"
-            yield Finding(Anomaly.INTERMEDIATE_READ, log.name, message)
+            yield FoundAnomaly(Anomaly.INTERMEDIATE_READ, log.name, message)
         within = range(poll.records[0][0], poll.records[-1][0] + 1)
         missing = [
             send.value
@@ -39,7 +39,7 @@ def _seen_in_part(reader: Operation, poll: Poll, log: PartitionLog) -> Iterator[
         ]
         if missing:
             message = f"{reader} read a part of {writer}, without {missing[0]!r}"
-            yield Finding(Anomaly.INTERMEDIATE_READ, log.name, message)
+            yield FoundAnomaly(Anomaly.INTERMEDIATE_READ, log.name, message)
 
 
 def _is_before(completed_ns: int | None, committing_ns: int | None) -> bool:
@@ -57,7 +57,7 @@ def _writers(poll: Poll, log: PartitionLog, reader: Operation) -> list[Operation
 
 def cycle_findings(
     operations: Sequence[Operation], logs: Mapping[str, PartitionLog], *, write_cycles_allowed: bool
-) -> Iterator[Finding]:
+) -> Iterator[FoundAnomaly]:
     """Yields G0 and G1c, one cycle of each."""
     writes, reads = _writes_before(logs), _reads_before(operations, logs)
     write_cycle = None if write_cycles_allowed else _cycle(writes)
@@ -111,6 +111,6 @@ def _cycle(before: _Edges) -> list[int]:
     return []
 
 
-def _cycle_finding(anomaly: Anomaly, cycle: list[int], operations: Sequence[Operation]) -> Finding:
+def _cycle_finding(anomaly: Anomaly, cycle: list[int], operations: Sequence[Operation]) -> FoundAnomaly:
     by_index = {operation.index: operation for operation in operations}
-    return Finding(anomaly, None, " before ".join(str(by_index[index]) for index in cycle))
+    return FoundAnomaly(anomaly, None, " before ".join(str(by_index[index]) for index in cycle))
