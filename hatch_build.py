@@ -1,6 +1,6 @@
 """Makes the types of messages and compiles the record kernel while the package is built, also for `pip install -e`.
 
-ops/millrace_ops/message_types.py makes the types, from the schemas of kio, which is a requirement of the build.
+ops/millrace_tools/message_types.py makes the types, from the schemas of kio, which is a requirement of the build.
 
 Where the kernel can't be compiled (no C compiler, no Python.h) the package is built all the same, without it: a line
 says so, and Python does its work. platform/millrace/kernel/build.py does the compiling. The variable MILLRACE_NO_KERNEL
@@ -19,7 +19,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MESSAGE_TYPES = "millrace_ops.message_types"
+MESSAGE_TYPES = "millrace_tools.message_types"
 MADE = ("/platform/millrace/wire/messages/*.py", "/platform/millrace/wire/absent_fields.py")
 BUILD = "platform/millrace/kernel/build.py"
 

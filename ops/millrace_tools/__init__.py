@@ -1,1 +1,4 @@
-"""Programs for work on Millrace, which no wheel has: they make pages, the site and releases, and judge histories."""
+"""Programs for work on Millrace, which no wheel has.
+
+They make message types, pages, the site and releases, and judge histories.
+"""

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from millrace_broker.handlers.registry import APIS
-from millrace_ops.message_types import render, versions
+from millrace_tools.message_types import render, versions
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 HANDLER = """
 from millrace.wire.messages import HEARTBEAT, LIST_GROUPS
 
@@ -36,7 +36,7 @@ def mypy(path, code):
 def test_the_files_are_up_to_date():
     made = render()
     stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    assert stale == [], "python -m millrace_ops.message_types"
+    assert stale == [], "python -m millrace_tools.message_types"
     assert set(next(iter(made)).parent.joinpath("messages").glob("*.py")) <= set(made)
 
 

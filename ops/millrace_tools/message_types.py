@@ -1,4 +1,4 @@
-"""Makes the types of the protocol's messages from their schemas: `python -m millrace_ops.message_types`.
+"""Makes the types of the protocol's messages from their schemas: `python -m millrace_tools.message_types`.
 
     platform/millrace/wire/messages/API.py       each structure as a protocol, to be read, and as a typed dictionary, to
                                                  be built
@@ -28,7 +28,7 @@ from millrace.wire.kio_schemas import Direction, api_names, schema, schema_versi
 from millrace.wire.schema import SchemaField
 
 WIRE = Path(millrace.wire.__file__).parent
-MADE = "Made by `python -m millrace_ops.message_types` while the package is built; edit nothing here."
+MADE = "Made by `python -m millrace_tools.message_types` while the package is built; edit nothing here."
 # The last version that the broker serves, where kio has schemas of newer ones. A test compares them with the handlers'.
 LAST_SERVED: Mapping[ApiKey, int] = {
     ApiKey.LIST_OFFSETS: 10,
