@@ -25,11 +25,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from millrace.java import class_archive_flags
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import Kafka, KafkaBroker
 from millrace.zk import embedded
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import Kafka, KafkaBroker, class_archive_flags
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.warm_brokers import WarmBrokers
 from millrace_support.warm_commands import warm_commands
 from millrace_support.warm_kafka import WarmKafka

@@ -22,10 +22,10 @@ from millrace.client.metadata import PartitionMetadata
 from millrace.clock import SystemClock
 from millrace.errors import ClientError, MillraceError
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import Kafka, KafkaBroker, find_kafka
 from millrace.wire.messages import CREATE_TOPICS
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
+from millrace_benchmarks.kafka_broker import Kafka, KafkaBroker, find_kafka
 from millrace_benchmarks.subjects import DELETE_AT_ONCE, KAFKA_FLAGS, KAFKA_PROPERTIES, processor_time
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import psutil
 
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_benchmarks.catch_up import VALUE_BYTES, catch_up, disk_rates
 from millrace_benchmarks.cluster import ClusterSubject, kafka_cluster, millrace_cluster
 from millrace_benchmarks.failover import fail_over
@@ -32,6 +31,7 @@ from millrace_benchmarks.harness import GIGABYTE, MEGABYTE, Comparison, Figure, 
 from millrace_benchmarks.librdkafka import BULK_SETTINGS, PRODUCER, Client
 from millrace_benchmarks.payloads import text
 from millrace_benchmarks.subjects import Peer, pinned
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 PROMPT = {"acks": "all", "linger.ms": "0", "log_level": "3"}

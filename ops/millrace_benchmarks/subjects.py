@@ -25,9 +25,8 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker, find_kafka
-from millrace.testing.kafka_settings import with_listeners
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka, with_listeners
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_pipelines.http import get_bytes
 
 KAFKA_FLAGS = (

@@ -52,16 +52,6 @@ def java_version(java: Path) -> int | None:
         return None
 
 
-def class_archive_flags(archive: Path) -> tuple[str, ...]:
-    """Returns the flags of a JVM that takes its classes from an archive (JEP 350); none where there is no archive.
-
-    A JVM for which the archive does not fit, such as one of another build, loads its classes from the jars.
-    """
-    if not archive.exists():
-        return ()
-    return f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"
-
-
 def java_home_for_spark(directory: Path | None = None) -> Path:
     """Returns a JAVA_HOME that Spark can start with.
 

@@ -3,6 +3,7 @@
     process = start_with_lifeline(command)
     …                          # `process.pid` is the command's own
     cut_lifeline(process)      # once the command has ended, or instead of that
+    end_process(process, …)    # ends the command, and then cuts the lifeline
 
 A shell that becomes the command leaves a watcher behind, in the same process group, which waits for the end of a pipe
 that the parent holds, and then kills the group: the command and what it has started. The kernel's own parent-death
@@ -59,3 +60,16 @@ def cut_lifeline(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.stdin.close()
+
+
+def end_process(process: subprocess.Popen[bytes], signal_number: signal.Signals, patience_s: float) -> int:
+    """Sends a signal, waits, and returns the exit status; sends SIGKILL once the patience is over."""
+    if process.poll() is None:
+        process.send_signal(signal_number)
+    try:
+        status = process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        status = process.wait()
+    cut_lifeline(process)
+    return status

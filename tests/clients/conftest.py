@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.errors import SetupError
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.api import ApiKey
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
 from millrace_broker.handlers.registry import APIS
 from millrace_support.coordinating_brokers import coordinating_brokers
 from millrace_support.java_programs import with_program

@@ -14,7 +14,7 @@ from millrace.errors import SetupError
 from millrace.ports import free_port
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
 from millrace_support.certificates import Authority
 from millrace_support.secured_clients.programs import client_programs, client_properties
 from millrace_support.secured_clients.task import PASSWORD, USER, Login, RefusedError, Task

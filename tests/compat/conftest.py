@@ -10,7 +10,7 @@ from millrace.client import Cluster, SimpleConsumer
 from millrace.errors import MillraceError, SetupError
 from millrace.records.batch import walk
 from millrace.records.record import decode_records
-from millrace.testing.kafka import find_kafka
+from millrace_benchmarks.kafka_broker import find_kafka
 
 PEERS = Path(__file__).parents[2] / ".peers"
 HERE = f"{Path(__file__).parent}/"

@@ -18,8 +18,8 @@ from millrace.security.acls import (
     ResourceType,
 )
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
 from millrace.zk.session import ZooKeeperSession
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.waiting import until
 
 PROPERTIES = {

@@ -17,8 +17,8 @@ from differential.wire import CLOSED, ConnectionClosedError, Wire
 
 from millrace.security.acls import AclOperation, PatternType, PermissionType, ResourceType
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.kafka_messages import Messages
 
 GUEST = "127.0.0.2"

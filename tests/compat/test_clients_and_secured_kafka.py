@@ -14,8 +14,8 @@ from millrace.clock import SystemClock
 from millrace.errors import MillraceError, SaslAuthenticationError, TlsError
 from millrace.records.record import NewRecord
 from millrace.security.client_security import ClientSecurity
-from millrace.testing.kafka import find_kafka
 from millrace.wire.messages import METADATA
+from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_support.secured_kafka import SHORT_SESSION_MS, SecuredKafka
 

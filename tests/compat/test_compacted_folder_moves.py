@@ -14,8 +14,8 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.kafka import KafkaBroker, await_markers
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker, await_markers
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager
 from millrace_broker.storage import TopicPartition as Partition
 from millrace_support.markers import append_marker

@@ -8,7 +8,7 @@ from millrace.client.consumer import ConsumerConnector, Partition
 from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
-from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
 from millrace_support.await_brokers import await_brokers, await_coordinators
 from millrace_support.kafka_tools import PATIENT_GROUPS
 

@@ -22,7 +22,7 @@ from millrace.client.consumer.group_offsets import GroupOffsets
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
 from millrace_support.await_brokers import await_coordinators
 
 COMMIT = ("ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "END_TXN")

@@ -5,10 +5,10 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster
 from millrace.clock import SystemClock
-from millrace.testing.kafka import KafkaBroker
 from millrace.zk import codec, controller_codec, paths
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.session import ZooKeeperSession
+from millrace_benchmarks.kafka_broker import KafkaBroker
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
 
 NOW_MS = 1_700_000_000_000

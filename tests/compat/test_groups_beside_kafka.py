@@ -13,8 +13,8 @@ import pytest
 
 from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
-from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.frame import framed
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
 from millrace_support.coordinating_brokers import COUNTS, coordinating_brokers
 from millrace_support.kafka_messages import Messages
 

@@ -8,7 +8,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.batch import NO_PRODUCER_ID, walk
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import find_kafka
+from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_support.kafka_tools import PATIENT_PRODUCER
 
 pytestmark = pytest.mark.peers

@@ -6,7 +6,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import find_kafka
+from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_support.certificates import PASSWORD, Authority
 from millrace_support.kafka_tools import PATIENT_PRODUCER
 

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from millrace.client import Admin, Cluster
-from millrace.testing.kafka import find_kafka
+from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_support.broker_clusters import broker_cluster
 
 pytestmark = pytest.mark.peers

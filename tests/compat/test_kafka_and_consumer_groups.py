@@ -21,10 +21,10 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.header import encode_request_header, has_tagged_response_header
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
 from millrace_support.coordinating_brokers import COUNTS, coordinating_brokers
 from millrace_support.kafka_tools import PATIENT_GROUPS
 from millrace_support.waiting import until

@@ -13,9 +13,9 @@ import pytest
 from millrace.addresses import LOOPBACK
 from millrace.clock import SystemClock
 from millrace.ports import free_port
-from millrace.testing.kafka import KafkaBroker
 from millrace.zk import paths
 from millrace.zk.security import Access, ZooKeeperSecurity
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.properties.token_config import TokenConfig

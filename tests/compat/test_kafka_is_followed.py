@@ -7,9 +7,9 @@ from confluent_kafka import Producer
 
 from millrace.client import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
-from millrace.testing.kafka import KafkaBroker, await_markers
 from millrace.wire.api import ApiKey
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker, await_markers
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.storage import TopicPartition
 from millrace_support.follower_process import (
     FOLLOWER_ID,

@@ -11,8 +11,8 @@ from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 
 TOPIC = "judged"
 FOLDER = f"{TOPIC}-0"

@@ -17,11 +17,11 @@ from millrace.client import Cluster, SimpleConsumer, SyncProducer
 from millrace.client.connection import Connection
 from millrace.clock import SystemClock
 from millrace.records.record import NewRecord, decode_records
-from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, encode
 from millrace.zk import codec, paths
 from millrace.zk.operations import Create
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_broker.controller.active_controller import ControllerConfig
 from millrace_broker.controller.controller import Controller
 from millrace_broker.handlers import controller_requests, reassignments

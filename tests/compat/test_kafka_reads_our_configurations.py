@@ -7,7 +7,7 @@ from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after
 from millrace.client import Admin, Cluster, Configs, ResourceKind
 from millrace.errors import MillraceError
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
+from millrace_benchmarks.kafka_broker import KafkaBroker
 
 TOPIC = "kept"
 

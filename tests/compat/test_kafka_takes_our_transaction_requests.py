@@ -9,8 +9,8 @@ from millrace.client import Admin, Cluster
 from millrace.errors import ErrorCode
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.admission import Question, ask_about_partitions

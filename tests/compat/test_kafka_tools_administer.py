@@ -10,9 +10,9 @@ from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import find_kafka
 from millrace.wire.api import ApiKey
 from millrace.wire.messages import PRODUCE
+from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_support.kafka_tools import patient_versions
 from millrace_support.raw import RawConnection
 from millrace_support.waiting import awaited

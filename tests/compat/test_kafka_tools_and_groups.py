@@ -20,8 +20,8 @@ from millrace.errors import SetupError
 from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker, find_kafka
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.cluster.coordinator_topic import partition_of
 from millrace_support.coordinating_brokers import COUNTS, coordinating_brokers
 from millrace_support.kafka_tools import PATIENT_GROUPS

@@ -13,8 +13,8 @@ from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker, await_markers
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker, await_markers
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.storage.recovery.offline_logs import check_segment, find_segments
 
 TOPIC = "moved"

@@ -8,8 +8,8 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.config import value_text
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_broker.properties.kafka_properties import EMPTY, NULL, REQUIRED, UNKNOWN, VERSIONS, kafka_properties
 from millrace_support.kafka_configs import read_definitions
 from millrace_support.raw import RawConnection

@@ -12,7 +12,7 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.security.client_security import ClientSecurity
-from millrace.testing.kafka import find_kafka
+from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource

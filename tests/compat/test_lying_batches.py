@@ -21,8 +21,8 @@ from millrace.records.batch import NO_OFFSET, TRANSACTIONAL_FLAG, walk
 from millrace.records.compression import Codec
 from millrace.records.record import BatchProducer, decode_records
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.await_brokers import await_coordinators
 from millrace_support.hostile_records import HostileRecords
 from millrace_support.lying_batches import (

@@ -15,7 +15,7 @@ from differential.sides import PROPERTIES, side
 
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.kafka_messages import Messages
 
 HOUR_MS = 3600 * 1000

@@ -13,7 +13,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from millrace.security.acls import AclOperation, PatternType, PermissionType, ResourceType
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.kafka_messages import Messages
 
 HOST, GUEST = "127.0.0.1", "127.0.0.2"

@@ -17,8 +17,8 @@ from millrace.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
 )
-from millrace.testing.kafka import KafkaBroker, find_kafka
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker, find_kafka
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.await_brokers import await_coordinators
 from millrace_support.kafka_tools import PATIENT_PRODUCER
 

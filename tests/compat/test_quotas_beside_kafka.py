@@ -8,9 +8,9 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from millrace.clock import SystemClock
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey
 from millrace.zk.session import ZooKeeperSession
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.kafka_tools import KafkaTools
 from millrace_support.raw import RawConnection
 

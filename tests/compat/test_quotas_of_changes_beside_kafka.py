@@ -13,8 +13,8 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from millrace.client import Cluster, Quotas
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.kafka_messages import Messages
 
 RATE = 0.001  # partitions per second

@@ -16,8 +16,8 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.await_brokers import await_brokers
 from millrace_support.kafka_tools import KafkaTools
 from millrace_support.waiting import until

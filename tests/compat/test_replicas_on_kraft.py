@@ -8,7 +8,7 @@ import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace.testing.kafka import KafkaBroker
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.await_brokers import await_brokers
 from millrace_support.waiting import until
 

@@ -18,7 +18,7 @@ from millrace.security.sasl.scram import (
 )
 from millrace.security.sasl.scram_client import ScramClient
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_broker.security.authentication.authentication import new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials, user_entity
 from millrace_broker.security.authentication.listener_security import ListenerSecurity

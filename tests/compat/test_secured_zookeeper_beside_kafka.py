@@ -8,7 +8,7 @@ from millrace.client import Admin, Cluster
 from millrace.client.consumer import ConsumerConnector
 from millrace.client.producer import Producer
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
+from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.zookeeper_security import SecuredZooKeeper
 
 TOPIC = "secured"

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.fs import OsFileSystem
-from millrace.testing.kafka import KafkaBroker, await_markers, find_kafka
+from millrace_benchmarks.kafka_broker import KafkaBroker, await_markers, find_kafka
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit

@@ -22,7 +22,7 @@ from millrace.java import find_java
 from millrace.records.batch import walk
 from millrace.records.control import decode_marker
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import find_kafka
+from millrace_benchmarks.kafka_broker import find_kafka
 
 COPIERS = Path(__file__).parent / "copiers"
 AT_ONCE = 6

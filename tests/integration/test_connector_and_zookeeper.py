@@ -11,8 +11,8 @@ from millrace.client.consumer.group_offsets import describe_zookeeper_group, ope
 from millrace.clock import SystemClock
 from millrace.errors import InvalidConfigError, ZooKeeperError
 from millrace.testing.broker import BrokerProcess
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.session import ZooKeeperSession
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.connector_streams import BOUNDS, SESSION_TIMEOUT_MS, all_at, fill, offsets_of, read, stream_of
 from millrace_support.zookeeper_sessions import started
 

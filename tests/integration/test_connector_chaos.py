@@ -24,7 +24,8 @@ from millrace.client.consumer.offsets import read_coordinator
 from millrace.errors import MillraceError, SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.zk.embedded import EmbeddedEnsemble, EmbeddedZooKeeper
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
+from millrace_support.zookeeper_ensemble import EmbeddedEnsemble
 from millrace_tools.histories.check import check
 from millrace_tools.histories.events import read_history
 

@@ -16,7 +16,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.local_broker import LocalBroker
 from millrace.wire.api import ApiKey
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_ops.console.watch import IDLE_S, Clusters, Watch
 from millrace_support.console_pages import PROPERTIES, Browser, cells
 from millrace_support.raw import RawConnection

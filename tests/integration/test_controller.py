@@ -14,8 +14,8 @@ from millrace.clock import SystemClock
 from millrace.errors import ErrorCode, NotControllerError
 from millrace.wire.api import ApiKey
 from millrace.zk import codec, paths
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Delete
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.active_controller import ControllerConfig
 from millrace_broker.controller.alter_partition import IsrProposal

@@ -9,8 +9,8 @@ from kazoo.client import KazooClient
 from millrace.errors import ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.controller_codec import Controller, encode_controller
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Create, Delete, Reason, Refused, SetData, Written
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
 from millrace_support.zookeeper_sessions import started
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.clock import SystemClock
 from millrace.records.record import NewRecord
-from millrace.testing.kafka import await_markers
+from millrace_benchmarks.kafka_broker import await_markers
 from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.load_automation import new_records_sensor, table_history_sensor, table_lag_sensor
 from millrace_pipelines.defs.load_due import FAILED_TABLES, RETRY_AFTER_MS, load_runs

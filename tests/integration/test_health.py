@@ -16,7 +16,7 @@ from millrace.errors import MillraceError, StorageError
 from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.admin_requests import JSON
 
 WAIT_S = 60

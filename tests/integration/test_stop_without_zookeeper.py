@@ -3,7 +3,7 @@
 import time
 
 from millrace.client import Admin, Cluster
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.broker_clusters import broker_cluster
 
 SESSION_TIMEOUT_MS = 60_000

@@ -16,9 +16,9 @@ from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import find_kafka
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
+from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_broker.cluster.coordinator_topic import partition_of
 from millrace_support.await_brokers import await_brokers
 from millrace_support.raw import RawConnection

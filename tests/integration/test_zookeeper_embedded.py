@@ -13,8 +13,10 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.errors import SetupError
 from millrace.zk import embedded
-from millrace.zk.embedded import EmbeddedZooKeeper, is_serving
+from millrace.zk.embedded import is_serving
 from millrace.zk.session import ZooKeeperSession
+from millrace_benchmarks import zookeeper_server
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.waiting import awaited
 
 
@@ -60,10 +62,10 @@ def test_a_port_in_use_is_a_clear_error(tmp_path):
 
 
 def test_a_taken_free_port_is_tried_again(tmp_path, monkeypatch):
-    free = embedded.free_port()
+    free = zookeeper_server.free_port()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1], free])
-        monkeypatch.setattr(embedded, "free_port", lambda: next(ports))
+        monkeypatch.setattr(zookeeper_server, "free_port", lambda: next(ports))
         with EmbeddedZooKeeper(tmp_path) as server:
             assert server.port == free
 
@@ -90,7 +92,7 @@ def test_without_java_it_says_what_to_install(tmp_path, monkeypatch):
 PARENT = """
 import sys, threading, time
 from pathlib import Path
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 server = EmbeddedZooKeeper(Path(sys.argv[1]))
 thread = threading.Thread(target=server.start)
 thread.start()

@@ -11,8 +11,8 @@ from kazoo.client import KazooClient
 
 from millrace.addresses import Address, parse_address
 from millrace.errors import ZooKeeperError
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Reason, Refused, SetData, Written
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_support.relays import Relays
 from millrace_support.zookeeper_sessions import SESSION_TIMEOUT_MS, expire, started
 

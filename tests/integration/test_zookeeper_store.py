@@ -19,9 +19,9 @@ from millrace.errors import (
     ZooKeeperError,
 )
 from millrace.zk import codec, paths
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.admin.requests import MAX_PARTITIONS
 from millrace_broker.cluster import zookeeper_store
 from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo, TopicInfo

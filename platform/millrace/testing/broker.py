@@ -23,7 +23,7 @@ from typing import IO, Self
 
 from millrace.addresses import FREE_PORT, Address, parse_listen_address
 from millrace.errors import SetupError
-from millrace.lifeline import cut_lifeline, start_with_lifeline
+from millrace.lifeline import end_process, start_with_lifeline
 from millrace.ports import free_port
 
 READY_PREFIX = "listening "
@@ -191,14 +191,7 @@ class BrokerProcess:
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     def _end(self, signal_number: signal.Signals) -> int:
-        if self._process.poll() is None:
-            self._process.send_signal(signal_number)
-        try:
-            status = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
-        cut_lifeline(self._process)
+        status = end_process(self._process, signal_number, STOP_TIMEOUT_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
         return status

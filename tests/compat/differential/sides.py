@@ -8,8 +8,8 @@ from differential.session import Session
 from differential.wire import Wire
 
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import KafkaBroker
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 
 MILLRACE = "Millrace"
 KAFKAS = ("Kafka 4.1", "Kafka 3.9")  # the newest speaks first

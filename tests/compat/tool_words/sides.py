@@ -16,7 +16,7 @@ import confluent_kafka
 
 from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
+from millrace_benchmarks.kafka_broker import KafkaBroker
 
 PROPERTIES = {
     "auto.create.topics.enable": "false",

@@ -1,6 +1,6 @@
 """Archives of the classes that a JVM loads, with which later ones start in two thirds of the time (JEP 350).
 
-    python -m millrace_support.class_archives kafka 3.9         part of `make peers`; millrace.testing.kafka takes it
+    python -m millrace_support.class_archives kafka 3.9         part of `make peers`; `find_kafka` takes it
     python -m millrace_support.class_archives spark FILE        part of `make test`; tests/conftest.py hands it to JVMs
     python -m millrace_support.class_archives zookeeper FILE    the same
 
@@ -23,9 +23,9 @@ from kazoo.client import KazooClient
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace.testing.kafka import JAVA_FLAGS, KafkaBroker, find_kafka
 from millrace.testing.local_broker import LocalBroker
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.kafka_broker import JAVA_FLAGS, KafkaBroker, find_kafka
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 
 LOAD = """
 import sys

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from millrace.java import find_java
-from millrace.testing.kafka import Kafka
+from millrace_benchmarks.kafka_broker import Kafka
 
 COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
 TIMEOUT_S = 180

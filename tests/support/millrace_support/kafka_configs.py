@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from millrace.testing.kafka import Kafka
+from millrace_benchmarks.kafka_broker import Kafka
 
 DEFINITIONS = {
     "broker": "kafka.server.KafkaConfig",

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Self
 from uuid import UUID
 
-from millrace.testing.kafka import Kafka
+from millrace_benchmarks.kafka_broker import Kafka
 
 FOLDER = "common/message/"
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from millrace.errors import MalformedRequestError, SetupError
-from millrace.testing.kafka import Kafka
+from millrace_benchmarks.kafka_broker import Kafka
 from millrace_support.kafka_definitions import NUMBERS, Definition, Field, Versions, read_definitions
 
 API_VERSIONS = 18

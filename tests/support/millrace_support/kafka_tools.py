@@ -9,7 +9,7 @@ Some give up within seconds if they are not told otherwise, which is less than a
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.testing.kafka import Kafka
+from millrace_benchmarks.kafka_broker import Kafka
 
 MAIN_CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",

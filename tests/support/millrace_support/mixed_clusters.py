@@ -13,7 +13,7 @@ from millrace.addresses import LOOPBACK
 from millrace.ports import free_port
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import Kafka, KafkaBroker
+from millrace_benchmarks.kafka_broker import Kafka, KafkaBroker
 from millrace_support.await_brokers import await_brokers
 from millrace_support.broker_clusters import QUICK, BrokerCluster
 

@@ -26,7 +26,7 @@ from millrace.errors import MillraceError
 from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_support.admin_requests import change_request
 from millrace_support.loads import FS, Loads

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from millrace.errors import MillraceError
-from millrace.testing.kafka import await_markers
+from millrace_benchmarks.kafka_broker import await_markers
 from millrace_support.broker_clusters import BrokerCluster, create_replicated
 from millrace_support.mixed_clusters import MixedBroker, Software
 from millrace_support.rolling_load import RollingLoad, Sent, Users, read_topic

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from millrace.testing.kafka import Kafka, KafkaBroker
+from millrace_benchmarks.kafka_broker import Kafka, KafkaBroker
 from millrace_support.certificates import Authority, Files
 
 USER, PASSWORD = "alice", "correct-horse-7"

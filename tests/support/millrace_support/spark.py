@@ -27,9 +27,10 @@ import pyspark
 
 from millrace.addresses import LOOPBACK
 from millrace.errors import SetupError
-from millrace.java import class_archive_flags, java_home_for_spark
+from millrace.java import java_home_for_spark
 from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace.ports import free_port
+from millrace_benchmarks.kafka_broker import class_archive_flags
 
 START_TIMEOUT_S = 400.0
 STOP_TIMEOUT_S = 20.0

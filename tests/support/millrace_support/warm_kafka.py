@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from millrace.testing.kafka import LOG_FLAGS, Kafka
+from millrace_benchmarks.kafka_broker import LOG_FLAGS, Kafka
 from millrace_support.idle_jvms import IdleJvms
 from millrace_support.java_programs import with_program
 from millrace_support.process_stand_in import ProcessStandIn
@@ -73,7 +73,7 @@ class WarmKafka:
         self.close = self._idle.close
 
     def start(self, kafka: Kafka, properties: str, log: Path) -> subprocess.Popen[bytes]:
-        """Starts what `start_broker` of `millrace.testing.kafka` starts with these arguments."""
+        """Starts what `start_broker` of `millrace_benchmarks.kafka_broker` starts with these arguments."""
         jvm = self._idle.take(kafka) or _new_jvm(kafka)
         log.write_bytes(b"")  # so that it can be read before the JVM opens it
         return BrokerInJvm(jvm, properties, log, self._idle, kafka)

@@ -17,7 +17,7 @@ from threading import Timer
 from typing import IO
 
 from millrace.errors import SetupError
-from millrace.testing.kafka import LOG_TAIL_CHARACTERS, TOOL_TIMEOUT_S, Kafka
+from millrace_benchmarks.kafka_broker import LOG_TAIL_CHARACTERS, TOOL_TIMEOUT_S, Kafka
 from millrace_support.idle_jvms import IdleJvms
 from millrace_support.java_programs import with_program
 

@@ -25,8 +25,8 @@ from cryptography.x509.oid import NameOID
 
 from millrace.addresses import LOOPBACK
 from millrace.ports import free_port
-from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.security import Access, ZooKeeperSecurity
+from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_ops.zookeeper_acls import Change, find_nodes
 from millrace_support.zookeeper_sessions import started
 

@@ -7,8 +7,9 @@
     with KafkaBroker(find_kafka("4.1"), tmp_path / "kraft") as broker:
         …
 
-Every JVM has a bounded heap and ends with its test. Kafka's settings are those of one small broker, and `properties`
-come above them. The broker's log is the file `….kafka.log` beside its data folder.
+Every JVM has a bounded heap and ends with its parent. Kafka's settings are those of one small broker, coordinated by
+ZooKeeper (3.x) or by itself (KRaft, 3.3 on), and `properties` come above them. The broker's log is the file
+`….kafka.log` beside its data folder.
 """
 
 from __future__ import annotations
@@ -29,11 +30,10 @@ from millrace.client.cluster import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import BrokerError, SetupError
-from millrace.java import class_archive_flags, find_java
-from millrace.lifeline import cut_lifeline, start_with_lifeline
+from millrace.java import find_java
+from millrace.lifeline import end_process, start_with_lifeline
 from millrace.ports import free_port
 from millrace.security.client_security import ClientSecurity
-from millrace.testing.kafka_settings import beside_kraft, with_kraft, with_listeners, with_zookeeper
 
 PEERS = ".peers"
 STARTED = ("[KafkaServer id={}] started", "[KafkaRaftServer nodeId={}] Kafka Server started")
@@ -46,6 +46,17 @@ STOP_TIMEOUT_S = 180.0
 MARKERS_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.05
 LOG_TAIL_CHARACTERS = 4000
+SMALL = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "group.initial.rebalance.delay.ms": "0",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,16 @@ def find_kafka(version: str, peers: Path | None = None) -> Kafka:
     return replace(kafka, java_flags=(*JAVA_FLAGS, *class_archive_flags(kafka.class_archive)))
 
 
+def class_archive_flags(archive: Path) -> tuple[str, ...]:
+    """Returns the flags of a JVM that takes its classes from an archive (JEP 350); none where there is no archive.
+
+    A JVM for which the archive does not fit, such as one of another build, loads its classes from the jars.
+    """
+    if not archive.exists():
+        return ()
+    return f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"
+
+
 def start_broker(kafka: Kafka, properties: str, log: Path) -> subprocess.Popen[bytes]:
     """Starts a broker by its file of properties; it ends with this process (`millrace.lifeline`)."""
     command = kafka.command("kafka.Kafka", properties, flags=LOG_FLAGS)
@@ -122,7 +143,7 @@ class KafkaBroker:
         listeners: Further listeners on free ports, beside the one in plain text: security protocols by name.
         users: Passwords of users who log in by SCRAM-SHA-512.
         listen: `HOST:PORT`; a free port of the loopback interface by default.
-        properties: Broker properties, above those of `kafka_settings`.
+        properties: Broker properties, above those of one small broker.
         broker_id: The broker's id in the cluster.
         security: How the broker is asked whether it serves, where `properties` secure the listener at `listen`.
 
@@ -159,11 +180,11 @@ class KafkaBroker:
         self._broker_id = broker_id
         place = (str(self.data_dir), self.bootstrap, broker_id)
         if zookeeper:
-            coordinated = with_zookeeper(*place, zookeeper)
+            coordinated = _with_zookeeper(*place, zookeeper)
         elif beside is not None:
-            coordinated = beside_kraft(*place, beside.voters)
+            coordinated = _beside_kraft(*place, beside.voters)
         else:
-            coordinated = with_kraft(*place, _free_address())
+            coordinated = _with_kraft(*place, _free_address())
         self._needs_format = zookeeper is None
         self.addresses = dict(zip(listeners or {}, _other_addresses(coordinated["listeners"]), strict=False))
         self._properties = with_listeners(coordinated, listeners or {}, self.addresses) | dict(properties or {})
@@ -209,11 +230,11 @@ class KafkaBroker:
 
     def stop(self) -> int:
         """Sends SIGTERM and returns the exit status, 143 after a clean stop; after three minutes sends SIGKILL."""
-        return self._end(signal.SIGTERM)
+        return end_process(self._process, signal.SIGTERM, STOP_TIMEOUT_S)
 
     def kill(self) -> int:
         """Sends SIGKILL, as a crash of the process, and returns the exit status."""
-        return self._end(signal.SIGKILL)
+        return end_process(self._process, signal.SIGKILL, STOP_TIMEOUT_S)
 
     def read_log(self) -> str:
         """Returns everything that the broker has printed since its last start."""
@@ -226,17 +247,6 @@ class KafkaBroker:
                 *("--entity-type", "users", "--entity-name", name),
                 *("--add-config", f"SCRAM-SHA-512=[password={password}]"),
             )
-
-    def _end(self, signal_number: signal.Signals) -> int:
-        if self._process.poll() is None:
-            self._process.send_signal(signal_number)
-        try:
-            status = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
-        cut_lifeline(self._process)
-        return status
 
     def _await_started(self) -> None:
         """Waits until the broker's metadata names it: it serves earlier, but creates no topics until then."""
@@ -292,3 +302,55 @@ def _other_addresses(taken: str) -> Iterator[str]:
 
 def _free_address() -> str:
     return f"{LOOPBACK}:{free_port()}"
+
+
+def _with_zookeeper(data_dir: str, address: str, broker_id: int, zookeeper: str) -> dict[str, str]:
+    """Returns the properties of a broker at `address` (`HOST:PORT`) on ZooKeeper at `HOST:PORT[/chroot]`."""
+    return SMALL | {
+        "broker.id": str(broker_id),
+        "listeners": f"PLAINTEXT://{address}",
+        "log.dirs": data_dir,
+        "zookeeper.connect": zookeeper,
+    }
+
+
+def _with_kraft(data_dir: str, address: str, broker_id: int, controller: str) -> dict[str, str]:
+    """Returns the properties of a broker at `address` that is also the controller, at the address `controller`.
+
+    A broker counts as gone after a minute without a heartbeat, and not after nine seconds: a busy machine delays them.
+    """
+    return SMALL | {
+        "broker.session.timeout.ms": "60000",
+        "node.id": str(broker_id),
+        "process.roles": "broker,controller",
+        "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"{broker_id}@{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data_dir,
+    }
+
+
+def _beside_kraft(data_dir: str, address: str, broker_id: int, voters: str) -> dict[str, str]:
+    """Returns the properties of a broker at `address` whose controller is another one, `ID@HOST:PORT`."""
+    return _with_kraft(data_dir, address, broker_id, "") | {
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://{address}",
+        "controller.quorum.voters": voters,
+    }
+
+
+def with_listeners(
+    properties: Mapping[str, str], protocols: Mapping[str, str], addresses: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns a broker's properties with further listeners: by name, the security protocol and the address."""
+    if not protocols:
+        return dict(properties)
+    map_name = "listener.security.protocol.map"
+    added = ",".join(f"{name}://{address}" for name, address in addresses.items())
+    said = ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())
+    changed = {map_name: f"{properties.get(map_name, 'PLAINTEXT:PLAINTEXT')},{said}"}
+    for name in ("listeners", "advertised.listeners"):
+        changed[name] = f"{properties.get(name, properties['listeners'])},{added}"
+    return {**properties, **changed}
