@@ -8,9 +8,7 @@ Looking for a package does not load it, so a command asks before it starts anyth
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from millrace.errors import SetupError
 
@@ -43,22 +41,6 @@ def require(what: str, *extras: str) -> None:
 def install_command(*extras: str) -> str:
     """Returns what to type in a shell to install extras."""
     return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
-
-
-@contextmanager
-def hidden(package: str, *, even_if_loaded: bool = False) -> Iterator[None]:
-    """Lets imports go on as if `package` were not installed; one that is loaded stays, unless `even_if_loaded`."""
-    loaded = sys.modules.get(package)
-    if loaded is not None and not even_if_loaded:
-        yield
-        return
-    sys.modules[package] = None  # type: ignore[assignment]  # Python's own sign that it can't be imported
-    try:
-        yield
-    finally:
-        del sys.modules[package]
-        if loaded is not None:
-            sys.modules[package] = loaded
 
 
 def _is_installed(package: str) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import PartitionKey, Wanted
+from millrace.wire.fetch_request import FetchPartition, PartitionKey
 from millrace_broker.replication.fetch_sessions import FetchSessions
 
 KEYS = [PartitionKey("t", index) for index in range(4)]
@@ -40,7 +40,7 @@ def test_a_session_tells_all_that_changes_and_nothing_else(steps):
             ends[key] += 1
         if is_lost:
             session_id, epoch = 0, 0
-        added = {key: Wanted(0, 1) for key in KEYS if key in wants and (epoch == 0 or key not in held)}
+        added = {key: FetchPartition(0, 1) for key in KEYS if key in wants and (epoch == 0 or key not in held)}
         forgotten = [key for key in held if key not in wants] if epoch else []
         context = table.context(session_id, epoch, added, forgotten, uses_topic_ids=False, now_ms=0)
         if epoch == 0:

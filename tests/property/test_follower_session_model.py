@@ -12,7 +12,7 @@ import pytest
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
 from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import PartitionKey, Wanted
+from millrace.wire.fetch_request import FetchPartition, PartitionKey
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.follower_session import Asked, FollowerSession
 
@@ -26,7 +26,7 @@ def asked_of(chance):
 def exchanged(table, session, asked):
     """Sends one request to the leader's table; returns (its context, the answer)."""
     request = session.request(asked)
-    wanted = {key: Wanted(one.fetch_offset, 1) for key, one in request.asked.items()}
+    wanted = {key: FetchPartition(one.fetch_offset, 1) for key, one in request.asked.items()}
     context = table.context(
         request.session_id, request.session_epoch, wanted, request.forgotten, uses_topic_ids=True, now_ms=0
     )

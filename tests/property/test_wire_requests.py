@@ -11,7 +11,7 @@ from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Encoder
-from millrace.wire.fetch_request import PartitionKey, Wanted, decode_fetch_request
+from millrace.wire.fetch_request import FetchPartition, PartitionKey, decode_fetch_request
 from millrace.wire.produce import decode_produce_request, decode_without_copying
 
 NAMES = st.text(max_size=10)
@@ -83,7 +83,7 @@ def test_fetch_requests(version, limits, session, named, partitions):
     assert request[:5] == (-1, wait, minimum, maximum, 1)
     assert (request.session_id, request.session_epoch) == ((session_id, epoch) if version >= 7 else (0, -1))
     assert request.wanted == {
-        PartitionKey(key, index): Wanted(
+        PartitionKey(key, index): FetchPartition(
             offset, size, current if version >= 9 else -1, last if version >= 12 else -1
         )
         for index, offset, size, current, last in partitions
@@ -104,7 +104,7 @@ def test_fetch_requests_before_batches(version, name, index, offset, size):
     out.int32(size)
     request = decode_fetch_request(version, b"".join(out.parts))
     assert request[:4] == (-1, 100, 1, 5000 if version == 3 else 2**31 - 1)
-    assert request.wanted == {PartitionKey(name, index): Wanted(offset, size)}
+    assert request.wanted == {PartitionKey(name, index): FetchPartition(offset, size)}
 
 
 @settings(max_examples=300)

@@ -26,17 +26,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from millrace.addresses import Address, is_loopback
 from millrace.clock import Clock
 from millrace.errors import InvalidRequestError, SetupError, StorageError, UnknownTopicError
-from millrace.extras import hidden
 from millrace_broker.admin.collectors.all_collectors import Collectors
 from millrace_broker.admin.collectors.families import Collector, Family, exposition, in_slices
 from millrace_broker.admin.console.access import ROOT as CONSOLE
@@ -47,10 +47,6 @@ from millrace_broker.admin.kafka_names import KafkaNames
 from millrace_broker.admin.requests import Action, MaintenanceRequest, read_request, selected_topics
 from millrace_broker.admin.stray_requests import Response, StrayRequests
 from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
-
-with hidden("ssl", even_if_loaded=True):  # aiohttp would read all certificates: a ninth of a broker's start
-    from aiohttp import web
-    from aiohttp.typedefs import Handler, Middleware
 
 if TYPE_CHECKING:
     from ssl import SSLContext

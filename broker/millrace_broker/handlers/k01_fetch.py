@@ -55,7 +55,7 @@ from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
+from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, FetchPartition, PartitionKey, decode_fetch_request
 from millrace_broker.cluster.metadata_image import reachable
 from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services, Throttled
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
@@ -102,7 +102,7 @@ class _Target(NamedTuple):
 
     key: PartitionKey
     topic_partition: TopicPartition
-    wanted: Wanted
+    wanted: FetchPartition
 
 
 def handle(services: Services, request: Request) -> Reply | InTurns:
@@ -309,7 +309,7 @@ class _Fetch:
             return self._last_read
         return self.read()
 
-    def _resolve(self, key: PartitionKey, wanted: Wanted) -> None:
+    def _resolve(self, key: PartitionKey, wanted: FetchPartition) -> None:
         """Finds the partition that the client names by the topic's name or id."""
         topic, index = key
         name = topic if isinstance(topic, str) else self._services.metadata.topic_name(topic) or ""
@@ -356,7 +356,7 @@ class _Fetch:
                 return failed
             return failed._replace(current_leader=leader_hint(self._services, target.topic_partition))
 
-    def _may_read(self, replica: Replica, wanted: Wanted) -> bool:
+    def _may_read(self, replica: Replica, wanted: FetchPartition) -> bool:
         """Returns whether the partition is led here, or is followed and the reader may read from a follower."""
         if not isinstance(replica, FollowedPartition):
             return True
@@ -375,7 +375,7 @@ class _Fetch:
         racks = {broker: image.brokers[broker].rack for broker in reachable(image, self._session.listener)}
         return in_rack(self._rack, services.broker_id, replica.read_replicas(offset), racks.get)
 
-    def _read_replica(self, replica: Replica, index: int, wanted: Wanted, size_bytes: int) -> PartitionFetched:
+    def _read_replica(self, replica: Replica, index: int, wanted: FetchPartition, size_bytes: int) -> PartitionFetched:
         may_read = not self._is_throttled(replica)
         limit = max(min(wanted.max_bytes, self._max_bytes - size_bytes), 0) if may_read else 0
         at_least_one = may_read and size_bytes == 0 and self._version >= FIRST_VERSION_WITH_WHOLE_BATCH
@@ -386,7 +386,7 @@ class _Fetch:
             self._note(self._follower, replica, wanted)
         return self._fetched(index, replica, records, aborted, None)
 
-    def _note(self, follower: int, partition: Partition, wanted: Wanted) -> None:
+    def _note(self, follower: int, partition: Partition, wanted: FetchPartition) -> None:
         """Notes where a follower's log ends and begins.
 
         Raises NotLeaderError for a broker without a replica; raises UnknownLeaderEpochError if it names the leader's

@@ -25,7 +25,7 @@ from millrace.records.compression import Codec
 from millrace.records.convert import down_convert
 from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import PartitionKey, Wanted
+from millrace.wire.fetch_request import FetchPartition, PartitionKey
 from millrace_broker.replication.fetch_sessions import Fetched
 from millrace_broker.storage import LogConfig
 
@@ -41,13 +41,15 @@ _worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="down-conversion"
 
 
 def converted_soon(
-    version: int, fetched: Fetched, wanted: Mapping[PartitionKey, Wanted], max_bytes: int
+    version: int, fetched: Fetched, wanted: Mapping[PartitionKey, FetchPartition], max_bytes: int
 ) -> asyncio.Future[Fetched]:
     """Runs `all_converted` on the worker thread; cancelling the future drops the work if it has not begun."""
     return asyncio.get_running_loop().run_in_executor(_worker, all_converted, version, fetched, wanted, max_bytes)
 
 
-def all_converted(version: int, fetched: Fetched, wanted: Mapping[PartitionKey, Wanted], max_bytes: int) -> Fetched:
+def all_converted(
+    version: int, fetched: Fetched, wanted: Mapping[PartitionKey, FetchPartition], max_bytes: int
+) -> Fetched:
     """Returns all that was fetched in the format of a Fetch version below 4; `wanted` is what the client asked for.
 
     No partition has more than its bytes or one batch. Once the answer has `max_bytes`, partitions have no records.
@@ -64,7 +66,7 @@ def all_converted(version: int, fetched: Fetched, wanted: Mapping[PartitionKey, 
     return done
 
 
-def converted(version: int, fetched: PartitionFetched, wanted: Wanted) -> PartitionFetched:
+def converted(version: int, fetched: PartitionFetched, wanted: FetchPartition) -> PartitionFetched:
     """Returns what was fetched of one partition, converted; an error becomes that of the partition."""
     if not len(fetched.records):
         return fetched

@@ -37,7 +37,7 @@ from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
 from millrace.turns import each
 from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, NO_SESSION, PartitionFetched
-from millrace.wire.fetch_request import FINAL_EPOCH, PartitionKey, Wanted
+from millrace.wire.fetch_request import FINAL_EPOCH, FetchPartition, PartitionKey
 from millrace_broker.replication.partition_changes import PartitionChanges
 
 INITIAL_EPOCH = 0
@@ -68,10 +68,10 @@ class FetchContext:
     kind = "sessionless"
     is_told_of_changes = False
 
-    def __init__(self, wanted: Mapping[PartitionKey, Wanted]) -> None:
+    def __init__(self, wanted: Mapping[PartitionKey, FetchPartition]) -> None:
         self.wanted = wanted
 
-    def changed(self) -> Mapping[PartitionKey, Wanted]:
+    def changed(self) -> Mapping[PartitionKey, FetchPartition]:
         """Returns the partitions of the session that have changed since this was called last."""
         return {}
 
@@ -109,7 +109,7 @@ class FetchSessionError(FetchContext):
 class _Cached:
     """A partition in a session: what the client wants of it, and what it was told last."""
 
-    wanted: Wanted
+    wanted: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
@@ -141,7 +141,7 @@ class _Session:
     changes_end: int = 0  # up to which changes are in `to_read`
     read_all_ms: int = NEVER_MS
 
-    def update(self, wanted: Mapping[PartitionKey, Wanted], forgotten: Sequence[PartitionKey]) -> bool:
+    def update(self, wanted: Mapping[PartitionKey, FetchPartition], forgotten: Sequence[PartitionKey]) -> bool:
         """Adds, changes and removes partitions, and returns whether there are more than before."""
         before = len(self.partitions)
         for key, one in wanted.items():
@@ -184,7 +184,7 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        wanted: Mapping[PartitionKey, Wanted],
+        wanted: Mapping[PartitionKey, FetchPartition],
         forgotten: Sequence[PartitionKey],
         *,
         uses_topic_ids: bool,
@@ -208,7 +208,7 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        wanted: Mapping[PartitionKey, Wanted],
+        wanted: Mapping[PartitionKey, FetchPartition],
         forgotten: Sequence[PartitionKey],
         *,
         uses_topic_ids: bool,
@@ -290,7 +290,11 @@ class _Full(FetchContext):
     kind = "full"
 
     def __init__(
-        self, sessions: FetchSessions, wanted: Mapping[PartitionKey, Wanted], uses_topic_ids: bool, is_followers: bool
+        self,
+        sessions: FetchSessions,
+        wanted: Mapping[PartitionKey, FetchPartition],
+        uses_topic_ids: bool,
+        is_followers: bool,
     ) -> None:
         super().__init__(wanted)
         self._sessions = sessions
@@ -358,7 +362,7 @@ class _IncrementalOfFollower(_Incremental):
             self._session.to_read = dict.fromkeys(again)
         return response
 
-    def changed(self) -> Mapping[PartitionKey, Wanted]:
+    def changed(self) -> Mapping[PartitionKey, FetchPartition]:
         session = self._session
         found = self._changes.since(session.changes_end)
         session.changes_end = self._changes.end

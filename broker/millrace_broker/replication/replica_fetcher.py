@@ -54,9 +54,9 @@ from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_request import (
     FOLLOWERS_VERSION,
     READ_UNCOMMITTED,
+    FetchPartition,
     FetchRequest,
     PartitionKey,
-    Wanted,
     encode_fetch_request,
 )
 from millrace.wire.fetch_response import FetchResponse, decode_fetch_response
@@ -337,7 +337,7 @@ class ReplicaFetcher:
     def _encoded(self, request: SessionRequest) -> bytes:
         settings = self._settings
         wanted = {
-            key: Wanted(
+            key: FetchPartition(
                 one.fetch_offset, settings.max_bytes, one.leader_epoch, one.last_fetched_epoch, one.log_start_offset
             )
             for key, one in request.asked.items()

@@ -41,8 +41,19 @@ if TYPE_CHECKING:
 
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
+MAX_KNOWN = 100_000  # leaders, and likewise coordinators, that are remembered; of more, the oldest are asked for again
 
+Key = TypeVar("Key")
 Result = TypeVar("Result")
+
+
+class _Known(dict[Key, Address]):
+    """Where brokers listen that were asked for last, `MAX_KNOWN` of them at most."""
+
+    def __setitem__(self, key: Key, address: Address) -> None:
+        super().__setitem__(key, address)
+        if len(self) > MAX_KNOWN:
+            del self[next(iter(self))]
 
 
 class Cluster:
@@ -71,8 +82,8 @@ class Cluster:
         self._security = security
         self._bootstrap = parse_addresses(bootstrap)
         self._brokers: tuple[Address, ...] = ()
-        self._leaders: dict[tuple[str, int], Address] = {}
-        self._coordinators: dict[tuple[int, str], Address] = {}
+        self._leaders = _Known[tuple[str, int]]()
+        self._coordinators = _Known[tuple[int, str]]()
         self._connections: dict[Address, Connection] = {}
 
     def __enter__(self) -> Self:

@@ -18,18 +18,13 @@ from functools import cache
 from typing import Any
 
 from millrace.errors import InvalidRequestError, MalformedRequestError
-from millrace.extras import hidden
 from millrace.wire.absent_fields import ABSENT_FIELDS
 from millrace.wire.api import ApiKey
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.kio_schemas import Direction as Direction  # noqa: PLC0414  # its callers take it from here
-from millrace.wire.kio_schemas import entity_type, inner_type, schema
+from millrace.wire.kio_schemas import SerialError, entity_reader, entity_type, inner_type, schema
 from millrace.wire.schema import Walk, walker
 from millrace.wire.schema_writer import Fields, writer
-
-with hidden("hypothesis"):
-    from kio.serial import entity_reader
-    from kio.serial.errors import SerialError
 
 Read = Callable[[Any, int], tuple[Any, int]]
 

@@ -48,7 +48,7 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-class Wanted(NamedTuple):
+class FetchPartition(NamedTuple):
     """The offset from which a client wants records of a partition, and how many bytes."""
 
     fetch_offset: int
@@ -72,7 +72,7 @@ class FetchRequest(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    wanted: dict[PartitionKey, Wanted]
+    wanted: dict[PartitionKey, FetchPartition]
     forgotten: list[PartitionKey]
     rack: str = ""
     replica_epoch: int = NO_BROKER_EPOCH
@@ -98,7 +98,7 @@ def encode_fetch_request(request: FetchRequest) -> bytes:
     return write.joined()
 
 
-def _encoded(partition: int, one: Wanted) -> bytes:
+def _encoded(partition: int, one: FetchPartition) -> bytes:
     offset, max_bytes, leader_epoch, fetched_epoch, log_start_offset = one
     return PARTITION.pack(partition, leader_epoch, offset, fetched_epoch, log_start_offset, max_bytes, 0)
 
@@ -121,11 +121,11 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
     """Returns the request in `body`; raises MalformedRequestError where the bytes are none."""
     message = FETCH.decode_request(version, body)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    wanted: dict[PartitionKey, Wanted] = {}
+    wanted: dict[PartitionKey, FetchPartition] = {}
     for topic in each(message.topics):
         name = (topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic
         for one in each(topic.partitions):
-            wanted[PartitionKey(name, one.partition)] = Wanted(
+            wanted[PartitionKey(name, one.partition)] = FetchPartition(
                 one.fetch_offset,
                 one.partition_max_bytes,
                 one.current_leader_epoch,

@@ -9,24 +9,49 @@ numbers here.
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
+import importlib.util
+import sys
 from collections.abc import Iterable
 from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from millrace.extras import hidden
 from millrace.wire.api import ApiKey, VersionRange, is_flexible
 from millrace.wire.controller_apis import CONTROLLER_APIS
 from millrace.wire.declaration import fields_of, made_type
 from millrace.wire.older_versions import OLDER_VERSIONS, Instead, Older
 from millrace.wire.schema import SchemaField
 
-with hidden("hypothesis"):  # where it is installed, kio makes strategies of its types: a quarter of a broker's start
-    from kio.index import load_payload_module
-    from kio.schema.index import api_key_map, schema_name_map
-    from kio.static.constants import EntityType
+
+def _without_hypothesis(name: str, *how: Any) -> Any:
+    if name.partition(".")[0] == "hypothesis":
+        raise ModuleNotFoundError(name, name=name)
+    return __import__(name, *how)
+
+
+def _load_without_hypothesis(name: str) -> None:
+    """Loads a module of kio's with an import statement of its own, which does not find hypothesis.
+
+    Where that is installed, kio would make strategies of its types: a quarter of a broker's start.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.loader is not None and name not in sys.modules:
+        module = importlib.util.module_from_spec(spec)
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": _without_hypothesis}
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+
+
+_load_without_hypothesis("kio.static._phantom")
+
+from kio.index import load_payload_module  # noqa: E402
+from kio.schema.index import api_key_map, schema_name_map  # noqa: E402
+from kio.serial import entity_reader as entity_reader  # noqa: E402, PLC0414  # for `wire.cold`
+from kio.serial.errors import SerialError as SerialError  # noqa: E402, PLC0414
+from kio.static.constants import EntityType  # noqa: E402
 
 TIMES = {"datetime_i64", "timedelta_i64"}
 WITH_TIMES_THAT_MAY_BE_NONE = {

@@ -17,7 +17,7 @@ from uuid import UUID
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError
 from millrace.wire.api import ApiKey
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.fetch_request import PartitionKey, Wanted, decode_fetch_request
+from millrace.wire.fetch_request import FetchPartition, PartitionKey, decode_fetch_request
 from millrace.wire.header import RequestHeader
 from millrace.wire.messages import LIST_OFFSETS
 from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch
@@ -68,7 +68,7 @@ class LedLog:
         newer = leader_epoch > self.leader_epoch
         return ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
 
-    def fetched(self, wanted: Wanted) -> PartitionFetched:
+    def fetched(self, wanted: FetchPartition) -> PartitionFetched:
         """Returns the answer to a fetch."""
         index, log = self.log.topic_partition.partition, self.log
         code = self.checked(wanted.current_leader_epoch)
@@ -134,7 +134,7 @@ class LeadingBroker:
         parts = encode_fetch_response(version, topics, answer.error_code, session_id=answer.session_id)
         return b"".join(bytes(part) for part in parts if isinstance(part, bytes | memoryview))
 
-    def _one(self, key: PartitionKey, wanted: Wanted) -> PartitionFetched:
+    def _one(self, key: PartitionKey, wanted: FetchPartition) -> PartitionFetched:
         led = self.led.get(key)
         return failed(key.partition, ErrorCode.UNKNOWN_TOPIC_ID) if led is None else led.fetched(wanted)
 

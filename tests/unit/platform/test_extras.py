@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import SetupError
-from millrace.extras import PACKAGES, hidden, require
+from millrace.extras import PACKAGES, require
 from millrace_ops.cli.app import app
 from millrace_support.command_runner import CommandRunner
 
@@ -117,34 +117,6 @@ def test_the_packages_of_an_extra_are_those_that_the_project_declares(extra):
 
 def _normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def test_a_hidden_package_is_missing_only_where_it_is_hidden(monkeypatch):
-    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    with hidden("colorsys"), pytest.raises(ModuleNotFoundError):
-        importlib.import_module("colorsys")
-    assert importlib.import_module("colorsys")
-
-
-def test_a_package_that_is_loaded_stays():
-    with hidden("typer"):
-        assert importlib.import_module("typer") is sys.modules["typer"]
-
-
-def test_a_package_that_is_loaded_is_hidden_where_that_is_asked_for():
-    loaded = importlib.import_module("typer")
-    with hidden("typer", even_if_loaded=True), pytest.raises(ModuleNotFoundError):
-        importlib.import_module("typer")
-    assert importlib.import_module("typer") is loaded
-
-
-def test_only_aiohttp_misses_what_is_hidden_from_it():
-    code = (
-        "import sys, millrace_broker.admin.endpoint, aiohttp.connector, http.client; "
-        "print(http.client.HTTPSConnection.__name__, sys.modules['ssl'].__name__, aiohttp.connector.ssl)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "HTTPSConnection ssl None\n"
 
 
 def test_messages_load_nothing_of_hypothesis():

@@ -15,20 +15,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import urllib.request  # noqa: F401  # before aiohttp imports it: only aiohttp is to miss ssl
 from collections.abc import Callable, Mapping, Sequence
 
+import aiohttp
+import yarl
+from aiohttp import web
+
 from millrace.errors import SetupError
-from millrace.extras import hidden
 from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT, ConsoleAccess
 from millrace_broker.admin.console.own_troubles import HEADER, to_header
 from millrace_broker.admin.console.process import ConsoleProcess
 from millrace_broker.admin.guard import is_own_origin
-
-with hidden("ssl", even_if_loaded=True):  # as in the endpoint
-    import aiohttp
-    import yarl
-    from aiohttp import web
 
 logger = logging.getLogger(__name__)
 

@@ -22,11 +22,17 @@ from millrace.client.producer.sender import Sender
 from millrace.client.producer.settings import parse_settings, parse_zookeeper_security
 from millrace.clock import Clock, SystemClock
 from millrace.config import MAX_LONG
-from millrace.errors import InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
+from millrace.errors import ClientError, InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
 from millrace.records.record import Header
 from millrace.security.client_security import ClientSecurity
 
 logger = logging.getLogger(__name__)
+
+MAX_OPEN_PRODUCERS = 1_000  # each has a thread and sockets
+
+
+class TooManyProducersError(ClientError):
+    """A process makes producers and does not close them."""
 
 
 class Producer:
@@ -37,7 +43,8 @@ class Producer:
 
     Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both. `clock` is
     the machine's unless given, and `security` that of the properties. Raises InvalidConfigError for one that is unknown
-    or does not fit; raises ZooKeeperError or BrokerUnreachableError.
+    or does not fit; raises ZooKeeperError or BrokerUnreachableError; raises TooManyProducersError where a thousand are
+    open in this process.
 
     In a forked process the producers of the parent raise ProducerClosedError: it needs its own.
     """
@@ -66,6 +73,8 @@ class Producer:
         callbacks: CallbackHandler | None = plugins.get("callback.handler")
         if settings.is_sync and (handler is not None or callbacks is not None):
             raise InvalidConfigError("event.handler and callback.handler need producer.type=async")
+        if len(_producers) >= MAX_OPEN_PRODUCERS:
+            raise TooManyProducersError(f"{len(_producers)} producers of this process are open: close those not needed")
         self._closing = threading.Lock()
         self._is_closed = False
         self._watch = self._watched() if settings.zk_connect else None
@@ -291,7 +300,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-_producers: set[Producer] = set()  # also those that were dropped without `close`
+_producers: set[Producer] = set()  # at most MAX_OPEN_PRODUCERS, also those that were dropped without `close`
 
 
 def _flush_at_exit() -> None:

@@ -7,7 +7,7 @@ from millrace.records.compression import Codec
 from millrace.records.message_set import decode_message_set
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import PartitionKey, Wanted
+from millrace.wire.fetch_request import FetchPartition, PartitionKey
 from millrace_broker.replication import down_conversion
 from millrace_broker.replication.down_conversion import all_converted
 
@@ -21,7 +21,9 @@ def fetched(records):
 
 def converted(version, one, fetch_offset, partition_max_bytes=1 << 20):
     key = PartitionKey("t", 0)
-    [(_, answer)] = all_converted(version, [(key, one)], {key: Wanted(fetch_offset, partition_max_bytes)}, 1 << 20)
+    [(_, answer)] = all_converted(
+        version, [(key, one)], {key: FetchPartition(fetch_offset, partition_max_bytes)}, 1 << 20
+    )
     return answer
 
 
@@ -68,7 +70,7 @@ def test_no_partition_has_more_than_was_asked_of_it():
 
 def test_the_whole_answer_has_its_limit_and_a_first_batch_is_given_above_it():
     keys = [PartitionKey("t", index) for index in range(4)]
-    wanted = dict.fromkeys(keys, Wanted(10, 1 << 20))
+    wanted = dict.fromkeys(keys, FetchPartition(10, 1 << 20))
     size_bytes = len(converted(2, fetched(PLAIN), 10).records)
     for max_bytes, given in (
         (0, [1, 0, 0, 0]),

@@ -8,7 +8,7 @@ import pytest
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
 from millrace.wire.fetch import NO_SESSION, PartitionFetched
-from millrace.wire.fetch_request import PartitionKey, Wanted
+from millrace.wire.fetch_request import FetchPartition, PartitionKey
 from millrace_broker.replication import fetch_sessions
 from millrace_broker.replication.fetch_sessions import EVICTION_MS, FetchSessions, next_epoch
 
@@ -16,7 +16,7 @@ A, B, C = (PartitionKey("events", index) for index in range(3))
 
 
 def wanted(*keys, offset=0):
-    return {key: Wanted(offset, 1000) for key in keys}
+    return {key: FetchPartition(offset, 1000) for key in keys}
 
 
 def fetched(key, *, high_watermark=10, log_start=0, records=b"", error=0, diverging=None):

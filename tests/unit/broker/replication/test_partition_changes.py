@@ -7,7 +7,7 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import PartitionKey, Wanted
+from millrace.wire.fetch_request import FetchPartition, PartitionKey
 from millrace_broker.replication.fetch_sessions import READ_ALL_INTERVAL_MS, FetchSessions
 from millrace_broker.replication.partition_changes import PartitionChanges
 
@@ -32,7 +32,7 @@ class Follower:
         self.answer(self.fetch(), *ALL)
 
     def fetch(self, *named, forgotten=()):
-        wanted = {key: Wanted(0, 1000) for key in named}
+        wanted = {key: FetchPartition(0, 1000) for key in named}
         epoch, self.epoch = self.epoch, self.epoch + 1
         return self.sessions.context(self.session_id, epoch, wanted, forgotten, now_ms=self.now_ms, **self.settings)
 

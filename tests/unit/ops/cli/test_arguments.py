@@ -2,12 +2,12 @@
 
 import re
 import socket
+import sys
 
 import pytest
 
 from millrace import __version__, kernel
 from millrace.errors import InvalidConfigError
-from millrace.extras import hidden
 from millrace_ops.cli import warehouse_continuous
 from millrace_ops.cli.app import app
 from millrace_ops.cli.main import main
@@ -98,9 +98,9 @@ def test_a_usage_error_names_what_is_wrong_and_exits_2(run, arguments, word):
         (("history", "check", "missing"), "millrace_tools", "."),
     ],
 )
-def test_a_command_of_the_sources_says_where_it_is_to_be_had(run, arguments, package, needed):
-    with hidden(package, even_if_loaded=True):
-        result = run(*arguments)
+def test_a_command_of_the_sources_says_where_it_is_to_be_had(run, monkeypatch, arguments, package, needed):
+    monkeypatch.setitem(sys.modules, package, None)
+    result = run(*arguments)
     said = f"needs {package}, which only the project's sources have: in a clone of them, pip install -e {needed}"
     assert str(result.exception).endswith(said)
 

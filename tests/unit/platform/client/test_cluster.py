@@ -157,3 +157,13 @@ def test_the_newest_leader_is_not_known_while_a_broker_does_not_answer(monkeypat
     cluster = Told({1: [KNOWN], 2: [KNOWN], 3: []})
     with pytest.raises(BrokerUnreachableError, match="broker 3"):
         cluster.newest_metadata(["events"])
+
+
+def test_of_too_many_coordinators_the_oldest_is_forgotten(monkeypatch):
+    monkeypatch.setattr("millrace.client.cluster.MAX_KNOWN", 2)
+    cluster = Told({1: [KNOWN], 2: [KNOWN], 3: [KNOWN]})
+    found = []
+    monkeypatch.setattr(cluster, "_find_coordinator", lambda key, _: found.append(key) or ADDRESSES[1])
+    for group in ("a", "b", "b", "c", "c", "a"):
+        cluster.on_coordinator(group, lambda _: None)
+    assert found == ["a", "b", "c", "a"]

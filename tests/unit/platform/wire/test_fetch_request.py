@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from millrace.wire.fetch_request import (
     FOLLOWERS_VERSION,
     READ_UNCOMMITTED,
+    FetchPartition,
     FetchRequest,
     PartitionKey,
-    Wanted,
     decode_fetch_request,
     encode_fetch_request,
 )
@@ -29,7 +29,7 @@ REQUESTS = st.builds(
     isolation_level=st.just(READ_UNCOMMITTED),
     session_id=COUNTS,
     session_epoch=INT32,
-    wanted=st.dictionaries(KEYS, st.builds(Wanted, INT64, COUNTS, INT32, INT32, INT64), max_size=200),
+    wanted=st.dictionaries(KEYS, st.builds(FetchPartition, INT64, COUNTS, INT32, INT32, INT64), max_size=200),
     forgotten=st.lists(KEYS, max_size=200),
     rack=st.text(max_size=20),
     replica_epoch=INT64,
@@ -72,6 +72,6 @@ def test_a_request_is_read_as_it_was_written(request):
 
 
 def test_a_partition_named_by_the_topics_name_can_not_be_written():
-    request = FetchRequest(1, 0, 0, 0, READ_UNCOMMITTED, 0, 0, {PartitionKey("events", 0): Wanted(0, 0)}, [])
+    request = FetchRequest(1, 0, 0, 0, READ_UNCOMMITTED, 0, 0, {PartitionKey("events", 0): FetchPartition(0, 0)}, [])
     with pytest.raises(AssertionError, match="by their ids"):
         encode_fetch_request(request)
