@@ -8,7 +8,7 @@ ARGS ?=
 # What an environment was made from: when these files change, pip runs again.
 SOURCES := pyproject.toml $(wildcard constraints.txt) hatch_build.py $(wildcard platform/millrace/kernel/*.[ch]) \
 	platform/millrace/kernel/build.py ops/millrace_tools/message_types.py \
-	$(addprefix platform/millrace/wire/,api.py controller_apis.py declaration.py kio_schemas.py older_versions.py)
+	$(addprefix platform/millrace/wire/,api.py controller_apis.py kio_schemas.py)
 CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 
 .DEFAULT_GOAL := help

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.clock import Clock
 from millrace.config import MAX_INT
-from millrace.security.sasl.scram_server import Known
+from millrace.security.sasl.scram import Known
 from millrace.tracing import Tracing
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace_broker.cluster.acl_manager import AclManager

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from millrace_benchmarks.dagster_checks import check_figures
 from millrace_benchmarks.dagster_definitions import definitions_figures
-from millrace_benchmarks.dagster_effort import FULL, Effort
+from millrace_benchmarks.dagster_effort import FULL, DagsterEffort
 from millrace_benchmarks.dagster_platform import platform_figures, warm_figures
 from millrace_benchmarks.dagster_tick import tick_figures
 from millrace_benchmarks.harness import Figure
 
 
-def run(place: Path, effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, effort: DagsterEffort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
     loads, memory = platform_figures(place / "platform", effort)
     return [

@@ -13,7 +13,7 @@ from pathlib import Path
 from millrace.clock import SystemClock
 from millrace.errors import PlatformError
 from millrace.fs import OsFileSystem
-from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.dagster_loads import bare_load, send
 from millrace_benchmarks.harness import Figure, alternate
 from millrace_benchmarks.load_topics import KEPT
@@ -25,7 +25,7 @@ GOAL = 1.5
 CHECK_ROUNDS = 5  # for each other round: a check takes milliseconds
 
 
-def check_figures(place: Path, effort: Effort) -> list[Figure]:
+def check_figures(place: Path, effort: DagsterEffort) -> list[Figure]:
     """Returns the milliseconds of the check of a load, and of all checks that follow one."""
     with millrace(place) as ours:
         small, large = (_loaded(ours, place, rows, effort.records) for rows in (effort.small_table, effort.large_table))
@@ -38,7 +38,11 @@ def check_figures(place: Path, effort: Effort) -> list[Figure]:
 
 
 def _figure(
-    title: str, checks: Collection[Check], goal: float | None, tables: tuple[CheckedTable, CheckedTable], effort: Effort
+    title: str,
+    checks: Collection[Check],
+    goal: float | None,
+    tables: tuple[CheckedTable, CheckedTable],
+    effort: DagsterEffort,
 ) -> Figure:
     for table in tables:
         _milliseconds(table, checks)  # the first one imports what it needs

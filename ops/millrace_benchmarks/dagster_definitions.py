@@ -13,7 +13,7 @@ from pathlib import Path
 from millrace.addresses import LOOPBACK
 from millrace.errors import PlatformError
 from millrace.ports import free_port
-from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.harness import Figure, Samples, beside_goal, interleave
 from millrace_pipelines.project import make_project, write_definitions
 
@@ -26,7 +26,7 @@ print(sum(key.path[1] == "table" for key in repository.asset_graph.get_all_asset
 """
 
 
-def definitions_figures(effort: Effort) -> list[Figure]:
+def definitions_figures(effort: DagsterEffort) -> list[Figure]:
     """Returns the median seconds for each number of declared tables, and those of the processor."""
     return [figure for tables, goal in effort.declared for figure in _figures(tables, goal, effort.rounds)]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class DagsterEffort:
     """The sizes of one run of the benchmark.
 
     Attributes:
@@ -35,4 +35,4 @@ class Effort:
     large_table: int = 10_000_000
 
 
-FULL = Effort()
+FULL = DagsterEffort()

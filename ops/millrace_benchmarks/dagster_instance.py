@@ -18,7 +18,7 @@ from pathlib import Path
 import dagster as dg
 
 from millrace.errors import PlatformError
-from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.harness import MEGABYTE, Figure, beside_goal
 from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_pipelines.defs.instance import KEPT_RUNS, prune_runs
@@ -48,7 +48,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 RUNS, INDEX = ("runs", "run_tags"), ("event_logs", "asset_check_executions")
 
 
-def instance_figures(api: DagsterApi, home: Path, run_id: str, asset: str, effort: Effort) -> list[Figure]:
+def instance_figures(api: DagsterApi, home: Path, run_id: str, asset: str, effort: DagsterEffort) -> list[Figure]:
     """Returns the figures after `effort.instance_runs` copies of a run of a platform.
 
     Args:

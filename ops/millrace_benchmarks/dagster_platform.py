@@ -21,7 +21,7 @@ from millrace.addresses import LOOPBACK
 from millrace.clock import SystemClock
 from millrace.errors import PlatformError
 from millrace.ports import free_port
-from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.dagster_instance import instance_figures
 from millrace_benchmarks.dagster_loads import MASTER, bare_load, create_topics, send
 from millrace_benchmarks.harness import GIGABYTE, Figure, alternate, beside_goal
@@ -70,7 +70,7 @@ class Ran(NamedTuple):
     sessions: int
 
 
-def platform_figures(place: Path, effort: Effort) -> tuple[list[Figure], list[Figure]]:
+def platform_figures(place: Path, effort: DagsterEffort) -> tuple[list[Figure], list[Figure]]:
     """Returns the figures of the loads, and those of the memory."""
     many = [f"many-{number:03d}" for number in range(effort.many_tables)]
     with platform(place, [ONE, *many]) as running:
@@ -86,7 +86,7 @@ def platform_figures(place: Path, effort: Effort) -> tuple[list[Figure], list[Fi
         return loads, [*memory, *instance_figures(running.api, home, run_id, f"{TABLES}/{ONE}", effort)]
 
 
-def warm_figures(place: Path, effort: Effort) -> list[Figure]:
+def warm_figures(place: Path, effort: DagsterEffort) -> list[Figure]:
     """Returns the figures of a platform that keeps a Spark running: a run beside a bare load of it, and its memory."""
     with platform(place, [ONE], "--warm") as running:
         _wait_idle(running, effort.idle_s)
@@ -133,7 +133,7 @@ def memory_gigabytes(running: RunningPlatform) -> float:
     return total / GIGABYTE
 
 
-def _one_table(running: RunningPlatform, effort: Effort, master: str = MASTER) -> tuple[list[Figure], str]:
+def _one_table(running: RunningPlatform, effort: DagsterEffort, master: str = MASTER) -> tuple[list[Figure], str]:
     """Returns the figures of a run, and the id of the last; the bare load beside it takes the Spark of `master`."""
     kind = "cold" if master == MASTER else "warm"
     bare_table = running.directory.parent / "bare"
@@ -157,7 +157,7 @@ def _one_table(running: RunningPlatform, effort: Effort, master: str = MASTER) -
     ], runs[-1].run_id  # fmt: skip
 
 
-def _load(running: RunningPlatform, effort: Effort) -> Ran:
+def _load(running: RunningPlatform, effort: DagsterEffort) -> Ran:
     """Sends new records to the topic ONE, and runs the load of its table."""
     send(running.bootstrap, [ONE], effort.records)
     ran = _run(running, [ONE], POLL_INTERVAL_S)
@@ -165,7 +165,7 @@ def _load(running: RunningPlatform, effort: Effort) -> Ran:
     return ran
 
 
-def _many_tables(running: RunningPlatform, topics: Sequence[str], effort: Effort) -> list[Figure]:
+def _many_tables(running: RunningPlatform, topics: Sequence[str], effort: DagsterEffort) -> list[Figure]:
     send(running.bootstrap, topics, effort.many_records)
     ran = _run(running, topics, POLL_INTERVAL_OF_MANY_S)
     _expect(ran.rows, effort.many_tables * effort.many_records)

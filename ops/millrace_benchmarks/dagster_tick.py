@@ -19,7 +19,7 @@ from millrace.client.cluster import Cluster
 from millrace.errors import PlatformError
 from millrace.ports import free_port
 from millrace_benchmarks import subjects
-from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.delay import delayed
 from millrace_benchmarks.harness import Figure, beside_goal
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
@@ -33,7 +33,7 @@ ROUND_TRIP_S = 0.005
 GOAL_S = 10.0
 
 
-def tick_figures(place: Path, effort: Effort) -> list[Figure]:
+def tick_figures(place: Path, effort: DagsterEffort) -> list[Figure]:
     """Returns the seconds of a tick of each sensor that looks at the cluster."""
     names = frozenset(f"topic-{number:03d}" for number in range(effort.tick_topics))
     partitions = effort.tick_topics * effort.tick_partitions

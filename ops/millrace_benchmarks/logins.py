@@ -20,7 +20,7 @@ from typing import Any, Self
 from millrace.addresses import Address, parse_address
 from millrace.client.answers import check
 from millrace.errors import ClientError
-from millrace.security.sasl import scram, scram_messages
+from millrace.security.sasl import scram
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header
 from millrace.wire.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -91,13 +91,13 @@ def log_in(address: Address) -> None:
     with socket.create_connection(address, TIMEOUT_S) as connected:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         check(_ask(connected, SASL_HANDSHAKE, {"mechanism": MECHANISM}).error_code, MECHANISM)
-        first = scram_messages.client_first(USER, scram.nonce(), is_by_token=False)
-        server = scram_messages.parse_server_first(_say(connected, (scram_messages.GS2_HEADER + first).encode()))
-        final = scram_messages.client_final(server.nonce)
-        signed = scram_messages.auth_message(first, server.text, final)
+        first = scram.client_first(USER, scram.new_nonce(), is_by_token=False)
+        server = scram.parse_server_first(_say(connected, (scram.GS2_HEADER + first).encode()))
+        final = scram.client_final(server.nonce)
+        signed = scram.auth_message(first, server.text, final)
         hash_name = scram.SCRAM_HASHES[MECHANISM]
         proof = scram.client_proof(hash_name, _salted(hash_name, server.salt, server.iterations), signed)
-        _say(connected, final.encode() + b"," + scram_messages.encoded("p", proof))
+        _say(connected, final.encode() + b"," + scram.encoded("p", proof))
 
 
 @functools.cache

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millrace.client.access import Quotas
 from millrace.client.cluster import Cluster
-from millrace.client.quotas import Quotas
 from millrace.errors import ClientError
 from millrace_benchmarks.harness import Samples
 from millrace_benchmarks.librdkafka import PRODUCER, Client

@@ -51,7 +51,7 @@ class Moves(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class ReplicationEffort:
     """How often each figure is measured, and with how much.
 
     Attributes:
@@ -73,10 +73,10 @@ class Effort:
     session_timeout_ms: int = 6000
 
 
-FULL = Effort()
+FULL = ReplicationEffort()
 
 
-def run(place: Path, peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None, effort: ReplicationEffort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
     with ExitStack() as stack:
         zookeeper = stack.enter_context(EmbeddedZooKeeper(place / "zookeeper")).address
@@ -94,7 +94,7 @@ def run(place: Path, peer: Peer | None = None, effort: Effort = FULL) -> list[Fi
 class _Measure:
     """The figures of clusters."""
 
-    def __init__(self, comparison: Comparison[ClusterSubject], effort: Effort, place: Path) -> None:
+    def __init__(self, comparison: Comparison[ClusterSubject], effort: ReplicationEffort, place: Path) -> None:
         self._comparison = comparison
         self._effort = effort
         self._place = place
@@ -170,7 +170,7 @@ def _produce(subject: ClusterSubject, topic: str, values: bytes, size_bytes: int
     return {"rate": count / seconds, "cpu": cpu_s / (size_bytes * count) * GIGABYTE}
 
 
-def _latency(subject: ClusterSubject, topic: str, effort: Effort) -> Samples:
+def _latency(subject: ClusterSubject, topic: str, effort: ReplicationEffort) -> Samples:
     settings = PROMPT | {"bootstrap.servers": subject.bootstrap}
     with Client(PRODUCER, settings, delivery_reports=True) as client:
         client.produce_one_by_one(topic, text(LATENCY_BYTES), CONNECTING_RECORDS)

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.addresses import LOOPBACK
-from millrace.client.acls import create_acls
+from millrace.client.access import Users, create_acls
 from millrace.client.cluster import Cluster
-from millrace.client.users import Users
 from millrace.clock import SystemClock
 from millrace.security.acls import (
     Acl,
@@ -61,7 +60,7 @@ GOAL_PERCENT = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class SecurityEffort:
     """How often each figure is measured, and with how much.
 
     Attributes:
@@ -87,15 +86,15 @@ class Effort:
     quotas: QuotaLoad = QUOTA_LOAD
 
 
-FULL = Effort()
+FULL = SecurityEffort()
 
 
-def run(place: Path, peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None, effort: SecurityEffort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
     return [*_beside_peer(peer, effort, place), *_access_lists(effort, place)]
 
 
-def _beside_peer(peer: Peer | None, effort: Effort, place: Path) -> list[Figure]:
+def _beside_peer(peer: Peer | None, effort: SecurityEffort, place: Path) -> list[Figure]:
     now_ms = SystemClock().now_ms()
     authority, key_store, trusted = Authority.new(now_ms), place / "broker.pem", place / "ca.pem"
     key_store.write_text(authority.issue((LOOPBACK,), now_ms), encoding="utf-8")
@@ -114,7 +113,7 @@ def _beside_peer(peer: Peer | None, effort: Effort, place: Path) -> list[Figure]
 class _Measure:
     """Measures TLS, logins and quotas, and returns their figures."""
 
-    def __init__(self, comparison: Comparison[Subject], effort: Effort, authority_file: str) -> None:
+    def __init__(self, comparison: Comparison[Subject], effort: SecurityEffort, authority_file: str) -> None:
         self._comparison = comparison
         self._effort = effort
         self._authority_file = authority_file
@@ -169,7 +168,7 @@ class _Measure:
         return self._comparison.measure(measure)
 
 
-def _access_lists(effort: Effort, place: Path) -> list[Figure]:
+def _access_lists(effort: SecurityEffort, place: Path) -> list[Figure]:
     with millrace(place, "no-authorizer") as bare, millrace(place, "obeying", properties=AUTHORIZER) as obeying:
         with Cluster(obeying.bootstrap) as cluster:
             create_acls(cluster, list(_bindings(effort.access_lists)))

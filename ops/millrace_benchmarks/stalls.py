@@ -82,7 +82,7 @@ METADATA_VERSION, FETCH_VERSION, PRODUCE_VERSION, LIST_OFFSETS_VERSION = 9, 12, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class StallsEffort:
     """How much is sent.
 
     Attributes:
@@ -108,10 +108,10 @@ class Effort:
     apis: frozenset[ApiKey] = frozenset()
 
 
-FULL = Effort()
+FULL = StallsEffort()
 
 
-def run(place: Path, effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, effort: StallsEffort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
     with ExitStack() as stack:
         broker = stack.enter_context(millrace(place, properties=PROPERTIES, listeners={LOGIN: "SASL_PLAINTEXT"}))
@@ -135,7 +135,7 @@ def run(place: Path, effort: Effort = FULL) -> list[Figure]:
     return figures + _on_a_slow_disk(place, effort)
 
 
-def _on_a_slow_disk(place: Path, effort: Effort) -> list[Figure]:
+def _on_a_slow_disk(place: Path, effort: StallsEffort) -> list[Figure]:
     """Measures beside writes that wait for a disk; other topics are on it, too."""
     program = "-c", SLOW_DOOR.format(topic=SYNCED, sync_s=effort.sync_s)
     with ExitStack() as stack:
@@ -308,7 +308,7 @@ def _list_offsets(*partitions: int) -> bytes:
     return encode(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, Direction.REQUEST, fields)
 
 
-def _by_records(owner: _Account, effort: Effort) -> Iterator[DearRequest]:
+def _by_records(owner: _Account, effort: StallsEffort) -> Iterator[DearRequest]:
     """Yields requests whose records take long, after producing those that are looked for."""
     tiny = NewRecord(None, timestamp_ms=BASE_MS)
     last = NewRecord(None, timestamp_ms=BASE_MS + 1)

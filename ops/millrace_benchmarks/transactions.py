@@ -34,7 +34,7 @@ RECORDS_IN_ONE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class TransactionsEffort:
     """How often each figure is measured, and with how many records."""
 
     rounds: int = 3
@@ -51,7 +51,7 @@ class Effort:
     )
 
 
-FULL = Effort()
+FULL = TransactionsEffort()
 
 
 GOALS = {"commit p50": (None, 0.5), "records": (1.0, None)}
@@ -59,7 +59,7 @@ UNITS = {"commit p50": "ms", "commit p99": "ms", "commits": "commits/s", "record
 UNITS |= {"broker CPU a commit": "ms"}
 
 
-def run(place: Path, peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
+def run(place: Path, peer: Peer | None = None, effort: TransactionsEffort = FULL) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
     loads = (("one producer", _of_one), ("ten producers", _of_ten), ("1,000 records in each", _large))
     with subjects(place, peer) as brokers:
@@ -72,7 +72,10 @@ def run(place: Path, peer: Peer | None = None, effort: Effort = FULL) -> list[Fi
 
 
 def _commit_figures(
-    comparison: Comparison[Subject], load: str, measure: Callable[[Subject, str, Effort], Samples], effort: Effort
+    comparison: Comparison[Subject],
+    load: str,
+    measure: Callable[[Subject, str, TransactionsEffort], Samples],
+    effort: TransactionsEffort,
 ) -> Iterator[Figure]:
     measured = comparison.measure(lambda subject, topic: measure(subject, topic, effort))
     for name in measured[0]:
@@ -80,7 +83,7 @@ def _commit_figures(
         yield comparison.figure(f"{load}, {name}", UNITS[name], name, measured, at_least=at_least, at_most=at_most)
 
 
-def _of_one(subject: Subject, name: str, effort: Effort) -> Samples:
+def _of_one(subject: Subject, name: str, effort: TransactionsEffort) -> Samples:
     """Measures transactions of one record, one after the other."""
     subject.create_topic(name)
     with pinned(), _transactional(subject, name, PROMPT) as client:
@@ -92,7 +95,7 @@ def _of_one(subject: Subject, name: str, effort: Effort) -> Samples:
     return commits_ms | {"commits": rate, "broker CPU a commit": 1000 * cpu_s / effort.commits}
 
 
-def _of_ten(subject: Subject, name: str, effort: Effort) -> Samples:
+def _of_ten(subject: Subject, name: str, effort: TransactionsEffort) -> Samples:
     """Measures the same by ten producers at the same time, each to its own topic."""
     topics = [f"{name}-{number}" for number in range(PRODUCERS)]
     for topic in topics:
@@ -108,7 +111,7 @@ def _of_ten(subject: Subject, name: str, effort: Effort) -> Samples:
     return {"commits": PRODUCERS * effort.commits_of_ten / seconds}
 
 
-def _large(subject: Subject, name: str, effort: Effort) -> Samples:
+def _large(subject: Subject, name: str, effort: TransactionsEffort) -> Samples:
     """Measures transactions of a thousand records."""
     subject.create_topic(name)
     with pinned(), _transactional(subject, name, PROMPT) as client:
@@ -129,7 +132,7 @@ def _commits(client: Client, topic: str, count: int, records: int = 1) -> list[f
     return seconds
 
 
-def _costs(subject: Subject, new_topic: Callable[[], str], effort: Effort) -> list[Figure]:
+def _costs(subject: Subject, new_topic: Callable[[], str], effort: TransactionsEffort) -> list[Figure]:
     """Measures idempotent and transactional produce beside plain produce, with librdkafka's own costs of them."""
     plain, idempotent, transactional = interleave(
         effort.rounds,
@@ -147,7 +150,7 @@ def _costs(subject: Subject, new_topic: Callable[[], str], effort: Effort) -> li
     ]  # fmt: skip
 
 
-def _bulk(subject: Subject, name: str, settings: dict[str, str] | None, effort: Effort) -> Samples:
+def _bulk(subject: Subject, name: str, settings: dict[str, str] | None, effort: TransactionsEffort) -> Samples:
     """Produces many records, in transactions if no settings are given; returns records/s and the broker's CPU time."""
     subject.create_topic(name)
     with pinned(), _producer(subject, name, settings) as client:
@@ -157,14 +160,16 @@ def _bulk(subject: Subject, name: str, settings: dict[str, str] | None, effort: 
         return {"records": rate, "broker CPU": (subject.cpu_s - cpu_s) / effort.records * 1e6}
 
 
-def _produce(client: Client, topic: str, settings: dict[str, str] | None, effort: Effort, count: int) -> None:
+def _produce(
+    client: Client, topic: str, settings: dict[str, str] | None, effort: TransactionsEffort, count: int
+) -> None:
     if settings is None:
         _commits(client, topic, effort.transactions, count // effort.transactions)
     else:
         client.produce(topic, VALUES, VALUE_BYTES, count)
 
 
-def _raw_costs(subject: Subject, new_topic: Callable[[], str], effort: Effort) -> Iterator[Figure]:
+def _raw_costs(subject: Subject, new_topic: Callable[[], str], effort: TransactionsEffort) -> Iterator[Figure]:
     """Measures what idempotence costs the broker: the same requests with and without a producer's sequences."""
     goal = 1.0 if subject.name == "Millrace" else None
     for load in effort.raw_loads:

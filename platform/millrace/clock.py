@@ -11,19 +11,15 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Returns milliseconds since the epoch, UTC: what a record's timestamp means."""
-        ...
 
     def now_ns(self) -> int:
         """Returns nanoseconds since the epoch, UTC, at the least cost: for what is asked once a record."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Returns milliseconds that never go back: for intervals and deadlines."""
-        ...
 
     def monotonic_s(self) -> float:
         """Returns seconds that never go back, with their fractions: for what takes less than milliseconds."""
-        ...
 
 
 class SystemClock:

@@ -33,90 +33,69 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> int:
         """Opens a file for reading and writing; raises FileNotFoundError for a missing one unless `create` is set."""
-        ...
 
     def close(self, fd: int) -> None:
         """Closes the descriptor; syncs nothing."""
-        ...
 
     def size(self, fd: int) -> int:
         """Returns the size of the file in bytes."""
-        ...
 
     def modified_ms(self, fd: int) -> int:
         """Returns when the file was last written, in milliseconds since 1970."""
-        ...
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
         """Sets the time of the last write, which stays until the next write; `fsync` brings it to the disk."""
-        ...
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Returns up to `length` bytes at `position`; fewer only at the end of the file."""
-        ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         """Writes all buffers one after the other at `position`, and returns how many bytes those are."""
-        ...
 
     def truncate(self, fd: int, size: int) -> None:
         """Cuts the file to `size` bytes, or extends it with zeros."""
-        ...
 
     def reserve(self, fd: int, size: int) -> None:
         """Reserves room on the disk for `size` bytes.
 
         The file's size stays, and `truncate` gives back what is not used.
         """
-        ...
 
     def descriptor(self, fd: int) -> AbstractContextManager[int]:
         """Yields the operating system's own descriptor, for `sendfile`; it is not closed within the context."""
-        ...
 
     def make_private(self, fd: int) -> None:
         """Lets nobody but the file's owner open it from now on."""
-        ...
 
     def fsync(self, fd: int) -> None:
         """Blocks until the file's bytes and size are on the disk."""
-        ...
 
     def fsync_dir(self, path: str) -> None:
         """Blocks until the names in the folder are on the disk."""
-        ...
 
     def sync_tree(self, path: str) -> None:
         """Blocks until all bytes and names at and below the folder are on the disk, and perhaps those of others."""
-        ...
 
     def lock(self, fd: int) -> None:
         """Takes the file's exclusive lock until the descriptor closes; raises BlockingIOError where another has it."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Puts `source` in the place of `target` atomically."""
-        ...
 
     def unlink(self, path: str) -> None:
         """Removes a file's name; raises FileNotFoundError where there is none."""
-        ...
 
     def mkdir(self, path: str) -> None:
         """Makes a folder and its parents; does nothing if it exists."""
-        ...
 
     def rmdir(self, path: str) -> None:
         """Removes an empty folder."""
-        ...
 
     def listdir(self, path: str) -> list[str]:
         """Returns the names in a folder, sorted."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Returns whether a file or folder has this name."""
-        ...
 
 
 class OsFileSystem:

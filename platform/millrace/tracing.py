@@ -4,20 +4,26 @@
     one such context             a span that is its child
     several such contexts        a span in a new trace, with a link to each
 
+A record brings its trace context in its header `traceparent`, as W3C writes it
+(https://www.w3.org/TR/trace-context/#traceparent-header):
+
+    00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+    version, trace id, span id, flags: the lowest bit says that the trace is sampled
+
 The environment variables of OpenTelemetry say whether there are spans and where they go. Without them nothing of its
 SDK is imported. A span is recorded once its work has ended, so that no open span has to be passed along meanwhile.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import SetupError
 from millrace.extras import require
-from millrace.trace_context import TraceContext
 from millrace.version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +31,43 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import SpanContext
+
+HEADER = "traceparent"
+MAX_CONTEXTS = 128  # as many links as a span has at most by default, in the specification of OpenTelemetry
+SAMPLED = 1
+FORMAT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+
+
+class TraceContext(NamedTuple):
+    """A span of a trace."""
+
+    trace_id: int
+    span_id: int
+
+    def __str__(self) -> str:
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-01"
+
+
+def sampled_context(traceparent: bytes | None) -> TraceContext | None:
+    """Returns the span that a header names; None where its trace is not sampled, or the header is absent or invalid."""
+    found = FORMAT.fullmatch(traceparent or b"")
+    if found is None or found[1] == b"ff" or (found[1] == b"00" and found[5]):
+        return None
+    context = TraceContext(int(found[2], 16), int(found[3], 16))
+    return context if all(context) and int(found[4], 16) & SAMPLED else None
+
+
+def sampled_contexts(traceparents: Iterable[bytes | None]) -> tuple[TraceContext, ...]:
+    """Returns the sampled spans that headers name, each once, and MAX_CONTEXTS at most."""
+    found: dict[TraceContext, None] = {}
+    for traceparent in traceparents:
+        context = sampled_context(traceparent)
+        if context is not None:
+            found[context] = None
+            if len(found) == MAX_CONTEXTS:
+                break
+    return tuple(found)
+
 
 EXPORTER = "OTEL_TRACES_EXPORTER"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

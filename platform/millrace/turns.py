@@ -28,15 +28,12 @@ class Turns(Protocol):
 
     def pause(self) -> None:
         """Waits for the next turn if the time of this one is over."""
-        ...
 
     def beside(self, work: Callable[[], Result]) -> Result:
         """Returns what the work comes to on another thread."""
-        ...
 
     def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         """Returns what the coroutine will come to, in turns of its own."""
-        ...
 
 
 class Later(Protocol):
@@ -44,7 +41,6 @@ class Later(Protocol):
 
     def __call__(self, work: Coroutine[Any, Any, Result], /) -> asyncio.Future[Result]:
         """Returns what the coroutine will come to."""
-        ...
 
 
 class _Thread(threading.local):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from millrace.client import Cluster
-from millrace.client.acls import create_acls, delete_acls, find_acls
+from millrace.client.access import create_acls, delete_acls, find_acls
 from millrace.clock import SystemClock
 from millrace.security.acls import (
     Acl,

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from millrace.addresses import parse_address
-from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer, authentication
+from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.client.connection import Connection
 from millrace.client.consumer import ConsumerConnector
 from millrace.client.producer import Producer
@@ -83,8 +83,8 @@ def test_a_group_member_finds_the_listener_of_its_protocol(kafka):
 @pytest.fixture
 def renewed_early(monkeypatch):
     """Clients renew sessions of eight seconds after two: a busy machine may keep one waiting for several seconds."""
-    monkeypatch.setattr(authentication, "RENEWAL_EARLIEST", 0.2)
-    monkeypatch.setattr(authentication, "RENEWAL_LATEST", 0.25)
+    monkeypatch.setattr("millrace.client.connection.RENEWAL_EARLIEST", 0.2)
+    monkeypatch.setattr("millrace.client.connection.RENEWAL_LATEST", 0.25)
 
 
 @pytest.mark.usefixtures("renewed_early")

@@ -6,8 +6,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from millrace.security.client_properties import jaas_of
-from millrace.security.client_security import ClientSecurity
+from millrace.security.client_security import ClientSecurity, jaas_of
 from millrace_support.mixed_clusters import Securing, Software, mixed_cluster
 from millrace_support.sasl_brokers import renewed_authentications, tokens_between_brokers
 from millrace_support.token_server import TokenServer

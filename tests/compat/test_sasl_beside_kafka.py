@@ -11,12 +11,12 @@ from millrace.ports import free_port
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.security.sasl.scram import (
     SCRAM_HASHES,
+    ScramClient,
     credential_of,
     credential_text,
     parse_credential,
     salted_password,
 )
-from millrace.security.sasl.scram_client import ScramClient
 from millrace.testing.broker import BrokerProcess
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_broker.security.authentication.authentication import new_mechanism

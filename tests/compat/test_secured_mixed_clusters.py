@@ -13,7 +13,7 @@ import pytest
 
 from millrace.addresses import parse_address
 from millrace.client import Cluster
-from millrace.client.acls import create_acls, delete_acls, find_acls
+from millrace.client.access import create_acls, delete_acls, find_acls
 from millrace.client.connection import Connection
 from millrace.clock import SystemClock
 from millrace.error_codes import ErrorCode

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from millrace.client import retries
+from millrace.client import cluster as client_cluster
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
@@ -103,7 +103,7 @@ class Scenario:
 
 
 if __name__ == "__main__":
-    retries.RETRY_ATTEMPTS = 2  # a full disk stays full
+    client_cluster.RETRY_ATTEMPTS = 2  # a full disk stays full
     scenario = Scenario(Path(sys.argv[1]))
     with scenario.broker:
         scenario.run()

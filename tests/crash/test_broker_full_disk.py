@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from millrace.client import retries
+from millrace.client import cluster as client_cluster
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
@@ -47,7 +47,7 @@ def test_appends_are_refused_until_there_is_room_and_nothing_is_lost(tmp_path, f
             written = segment.stat().st_size
             limit_file_size(broker.pid, written + 500)
             with monkeypatch.context() as patch:
-                patch.setattr(retries, "RETRY_ATTEMPTS", 2)  # the disk stays full
+                patch.setattr(client_cluster, "RETRY_ATTEMPTS", 2)  # the disk stays full
                 for _ in range(3):
                     with pytest.raises(StorageError, match="File too large"):
                         send(producer, "events", values[5])

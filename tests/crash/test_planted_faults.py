@@ -14,7 +14,7 @@ from coordinated_groups import CoordinatedGroups
 from faulty_broker import FAULTS
 from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, PROPERTIES, TOPIC, history_of, playing
 
-from millrace.client.elections import ElectionType, elect_leaders
+from millrace.client.replicas import ElectionType, elect_leaders
 from millrace.errors import MillraceError
 from millrace.testing.broker import BrokerProcess
 from millrace_support.broker_clusters import create_replicated

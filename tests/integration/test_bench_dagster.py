@@ -13,13 +13,13 @@ from millrace.ports import free_port
 from millrace_benchmarks import dagster_checks, dagster_platform
 from millrace_benchmarks.dagster_checks import check_figures
 from millrace_benchmarks.dagster_definitions import definitions_figures
-from millrace_benchmarks.dagster_effort import Effort
+from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.dagster_loads import bare_load
 from millrace_benchmarks.dagster_platform import platform_figures
 from millrace_benchmarks.dagster_tick import tick_figures
 from millrace_benchmarks.delay import delayed
 
-SHORTEST = Effort(
+SHORTEST = DagsterEffort(
     rounds=1,
     records=20,
     many_tables=2,

@@ -2,9 +2,9 @@
 
 from millrace_benchmarks import replication
 from millrace_benchmarks.harness import show
-from millrace_benchmarks.replication import Effort, Moves
+from millrace_benchmarks.replication import Moves, ReplicationEffort
 
-SHORTEST = Effort(
+SHORTEST = ReplicationEffort(
     rounds=1,
     loads=((100, 2000),),
     latency_records=20,

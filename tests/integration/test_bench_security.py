@@ -7,11 +7,11 @@ import pytest
 from millrace_benchmarks import security
 from millrace_benchmarks.harness import show
 from millrace_benchmarks.quota_rates import QuotaLoad
-from millrace_benchmarks.security import FULL, Effort
+from millrace_benchmarks.security import FULL, SecurityEffort
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")
 
-SHORTEST = Effort(
+SHORTEST = SecurityEffort(
     rounds=1,
     loads=((100, 2000),),
     client_processes=2,

@@ -6,10 +6,10 @@ from millrace.wire.api import ApiKey
 from millrace.wire.kio_schemas import Direction, schema
 from millrace.wire.schema import walker
 from millrace_benchmarks.dear_requests import NOT_BY_ENTRIES, SPARE_ELEMENTS, dear_requests
-from millrace_benchmarks.stalls import Effort, run
+from millrace_benchmarks.stalls import StallsEffort, run
 from millrace_broker.handlers.registry import APIS
 
-SHORTEST = Effort(
+SHORTEST = StallsEffort(
     elements=600,
     seconds=0.1,
     records=3300,

@@ -7,11 +7,11 @@ import pytest
 
 from millrace_benchmarks import transactions
 from millrace_benchmarks.harness import show
-from millrace_benchmarks.transactions import FULL, Effort
+from millrace_benchmarks.transactions import FULL, TransactionsEffort
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, the program cc")
 
-SHORTEST = Effort(
+SHORTEST = TransactionsEffort(
     rounds=1,
     warm_up_commits=1,
     commits=2,

@@ -20,7 +20,7 @@ from millrace.clock import SystemClock
 from millrace.ports import free_port
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.zk import patience
+from millrace.zk import connects
 from millrace.zk.codec import encode_config
 from millrace.zk.operations import SetData
 from millrace.zk.paths import broker as broker_node
@@ -204,7 +204,7 @@ def test_a_start_goes_on_where_an_answer_of_zookeeper_is_lost(zookeeper, monkeyp
         return answer
 
     monkeypatch.setattr(ZooKeeperSession, "_result", losing)
-    monkeypatch.setattr(patience, "PAUSE_S", 0.0)
+    monkeypatch.setattr(connects, "PAUSE_S", 0.0)
     for number in itertools.count(1):
         left[0] = number
         connect = f"{zookeeper.address}/lost-answers/{uuid4().hex}"

@@ -8,9 +8,9 @@ import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.records.compression import Codec
-from millrace.records.legacy import encode_messages
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
+from millrace_support.legacy_messages import encode_messages
 
 pytestmark = pytest.mark.usefixtures("warm_path")
 TIMEOUT_S = 120

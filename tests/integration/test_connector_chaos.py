@@ -19,8 +19,8 @@ import pytest
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
-from millrace.client.consumer.lease import lease_clock_ns
 from millrace.client.consumer.offsets import read_coordinator
+from millrace.client.consumer.ownership import lease_clock_ns
 from millrace.errors import MillraceError, SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess

@@ -15,8 +15,7 @@ import fastavro
 import pytest
 
 from millrace.client import Cluster, Groups
-from millrace.client.groups import GroupOffset
-from millrace.client.transactions import describe_transactions, list_transactions
+from millrace.client.groups import GroupOffset, describe_transactions, list_transactions
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.local_broker import LocalBroker

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from millrace.client import Admin, Cluster, Configs, ResourceKind, SyncProducer
-from millrace.client.reassignments import Reassignments
+from millrace.client.replicas import Reassignments
 from millrace.clock import SystemClock
 from millrace.errors import BrokerUnreachableError
 from millrace.records.record import NewRecord

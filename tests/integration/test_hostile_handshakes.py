@@ -9,7 +9,7 @@ import confluent_kafka as confluent
 import pytest
 
 from millrace.addresses import parse_address
-from millrace.security.sasl.scram_client import ScramClient
+from millrace.security.sasl.scram import ScramClient
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed

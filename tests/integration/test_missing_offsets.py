@@ -10,8 +10,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from millrace.client import Admin, Cluster, Configs, ResourceKind, SimpleConsumer, SyncProducer
-from millrace.client.absent_offsets import MissingOffsetsError
 from millrace.client.consumer import ConsumerConnector
+from millrace.client.damaged_batches import MissingOffsetsError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess

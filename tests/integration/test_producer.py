@@ -11,8 +11,8 @@ import pytest
 from millrace import Producer, ProducerRecord
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.client.connection import CLIENT_VERSIONS
-from millrace.client.murmur2 import partition_for_key
 from millrace.client.producer import CallbackHandler, JsonEncoder, RandomPartitioner, StringEncoder
+from millrace.client.producer.plugins import partition_for_key
 from millrace.errors import (
     DeliveryTimeoutError,
     InvalidConfigError,

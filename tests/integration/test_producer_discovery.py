@@ -6,7 +6,7 @@ import pytest
 
 from millrace import Producer, SimpleConsumer
 from millrace.client import Admin, Cluster
-from millrace.client.producer.discovery import BrokerWatch
+from millrace.client.producer.routes import BrokerWatch
 from millrace.clock import SystemClock
 from millrace.errors import BrokerUnreachableError
 from millrace.testing.broker import BrokerProcess

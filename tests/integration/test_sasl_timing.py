@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from millrace.security.sasl.scram_client import ScramClient
+from millrace.security.sasl.scram import ScramClient
 from millrace.wire.api import ApiKey
 from millrace_support.raw import RawConnection
 from millrace_support.sasl_brokers import MECHANISMS, USER, sasl_broker, sasl_properties

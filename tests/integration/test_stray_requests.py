@@ -17,7 +17,7 @@ from millrace.uuids import encode_id
 from millrace_broker.admin.endpoint import AdminEndpoint
 from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
-from millrace_ops.replicas import stray_reports
+from millrace_ops.replicas import adoption
 from millrace_ops.replicas.adoption import AdminUnreachableError, AdoptionRefusedError
 from millrace_support.admin_requests import JSON
 
@@ -129,7 +129,7 @@ def test_the_command_says_what_an_endpoint_answers(token, error, message):
         endpoint = AdminEndpoint(SystemClock(), lambda: Health((), (), ()), dict)
         address = Address(*await endpoint.start("127.0.0.1", 0, Guard("hush")))
         try:
-            return await asyncio.to_thread(stray_reports.AdminEndpoint(address, token).report, "t")
+            return await asyncio.to_thread(adoption.AdminEndpoint(address, token).report, "t")
         finally:
             await endpoint.stop()
 
@@ -139,10 +139,10 @@ def test_the_command_says_what_an_endpoint_answers(token, error, message):
 
 def test_an_address_that_is_no_admin_endpoint_is_named(broker):
     admin = parse_address(broker.admin_url.removeprefix("http://"))
-    assert stray_reports.AdminEndpoint(admin, "").report("a/b?c").topic_id is None
+    assert adoption.AdminEndpoint(admin, "").report("a/b?c").topic_id is None
     nobody = Address("127.0.0.1", free_port())
     for address in (nobody, parse_address(broker.bootstrap)):
         with pytest.raises(AdminUnreachableError, match=f"the admin endpoint {address}: "):
-            stray_reports.AdminEndpoint(address, "").report("t")
+            adoption.AdminEndpoint(address, "").report("t")
     with pytest.raises(AdoptionRefusedError, match="answers: the body: the field topic is missing"):
-        stray_reports.AdminEndpoint(admin, broker.admin_token).adopt({})
+        adoption.AdminEndpoint(admin, broker.admin_token).adopt({})

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
-from millrace.trace_context import TraceContext
+from millrace.tracing import TraceContext
 from millrace_ops.cli.warehouse import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_support.command_runner import CommandRunner

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer
-from millrace.client.acls import find_acls
+from millrace.client.access import find_acls
 from millrace.client.consumer.group_offsets import open_session
 from millrace.client.producer import Producer
 from millrace.clock import SystemClock

@@ -10,7 +10,7 @@ from millrace.clock import SystemClock
 from millrace.errors import ZooKeeperError
 from millrace.security.acls import Acl, AclOperation, PatternType, PermissionType, ResourcePattern, ResourceType
 from millrace.zk import paths
-from millrace.zk.acl_codec import decode_acls, encode_acls
+from millrace.zk.codec import decode_acls, encode_acls
 from millrace_broker.cluster import zookeeper_acls
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 

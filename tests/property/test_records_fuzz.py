@@ -11,10 +11,10 @@ from millrace.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_BYT
 from millrace.records.compression import Codec, compress
 from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
 from millrace.records.convert import down_convert, up_convert
-from millrace.records.legacy import encode_messages, payloads_of, walk_bodies
-from millrace.records.message_codecs import compress_block
-from millrace.records.message_set import MIN_MESSAGE_BYTES, decode_message_set, encode_message_set
+from millrace.records.legacy import payloads_of, walk_bodies
+from millrace.records.message_set import MIN_MESSAGE_BYTES, compress_block, decode_message_set, encode_message_set
 from millrace.records.record import Record, decode_records, encode_batch
+from millrace_support.legacy_messages import encode_messages
 
 LEGACY_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 LIMIT_BYTES = 1 << 20

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError
-from millrace.zk.security_config import ZOOKEEPER_SECURITY
+from millrace.zk.security import ZOOKEEPER_SECURITY
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.properties.connection_limits import ConnectionLimits
 from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig

@@ -29,7 +29,7 @@ from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace.leader_states import leader_epoch
 from millrace.security.acls import Acl, Acls, PatternType, ResourcePattern, ResourceType
 from millrace.security.sasl.scram import SCRAM_HASHES
-from millrace.zk.acl_codec import acl_fields, acls_of
+from millrace.zk.codec import acl_fields, acls_of
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.producer_ids import encode_block, next_block

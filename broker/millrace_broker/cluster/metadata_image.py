@@ -86,7 +86,7 @@ class MetadataImage:
     `group_configs` are the properties that groups have for themselves, by group. `topic_configs` are those of topics,
     of which some may not be among `topics` yet, as their controller has not told of them. `client_configs` are those
     of users, clients and addresses (credentials, quotas) by their path below `/config`, such as
-    `users/alice/clients/app`; names in it are encoded as Kafka encodes them (`millrace.zk.entity_names`). `acls` are
+    `users/alice/clients/app`; names in it are encoded as Kafka encodes them (`millrace.zk.paths`). `acls` are
     the access control lists by resource; in a cluster, a broker without an authorizer does not read them.
     `delegation_tokens` are by id; a broker without a key for their secrets knows of none.
     """

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from millrace.errors import ZooKeeperError
 from millrace.security.acls import EVERY_HOST, EVERYONE, Acl, AclOperation, Acls, PermissionType, ResourcePattern
 from millrace.zk import paths
-from millrace.zk.acl_codec import decode_acls, encode_acl_change, encode_acls
+from millrace.zk.codec import decode_acls, encode_acl_change, encode_acls
 from millrace.zk.operations import Create, Delete, Operation, SetData
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications

@@ -34,8 +34,8 @@ from millrace.errors import (
 from millrace.security.acls import ResourcePattern
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import codec, controller_codec, paths
+from millrace.zk.connects import patiently
 from millrace.zk.operations import Create, Operation, SetData
-from millrace.zk.patience import patiently
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged

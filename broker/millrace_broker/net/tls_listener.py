@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from millrace.security.protocols import SecurityProtocol
-from millrace.security.stores import files_of
-from millrace.security.tls import server_context
+from millrace.security.tls import files_of, server_context
 from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.security.certificate_names import PROPERTY as MAPPING_RULES
 from millrace_broker.security.certificate_names import mapped, parse_rules, subject_of

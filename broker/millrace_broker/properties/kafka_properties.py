@@ -10,7 +10,7 @@
 
 A test compares the table with Kafka's own definitions. The properties that this broker obeys are declared in
 `broker_config`, `group_config`, `token_config`, `transaction_config`, `storage.config` and for ZooKeeper
-`millrace.zk.security_config`; `without_effect` declares all others.
+`millrace.zk.security`; `without_effect` declares all others.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from millrace.addresses import FREE_PORT, PLAINTEXT, Address, parse_listen_address
 from millrace.errors import InvalidConfigError
-from millrace.security.property_names import JAAS
-from millrace.security.protocols import SecurityProtocol
+from millrace.security.protocols import JAAS, SecurityProtocol
 from millrace_broker.properties.sasl_config import RENEWALS, SASL_CONFIG
 from millrace_broker.properties.tls_config import CLIENT_AUTH, TLS_CONFIG
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from millrace.errors import InvalidRequestError, UnsupportedVersionError
 from millrace.turns import each
-from millrace.zk.entity_names import DEFAULT, decode_name, encode_name
+from millrace.zk.paths import DEFAULT, decode_name, encode_name
 from millrace_broker.quotas.limits import ADDRESS_QUOTAS, CLIENT_QUOTAS, Configs, QuotaType, parse_quota
 
 USER, CLIENT_ID, ADDRESS = ENTITY_TYPES = ("user", "client-id", "ip")

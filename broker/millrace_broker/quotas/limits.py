@@ -16,7 +16,7 @@
     clients/<default>                   any client                               all users of each client together
 
 The first level that has the property counts. A client that gives no client id is found at the levels of users alone.
-Names in these paths are encoded (`millrace.zk.entity_names`).
+Names in these paths are encoded (`millrace.zk.paths`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from millrace.config import MAX_INT, MAX_LONG
-from millrace.zk.entity_names import DEFAULT, encode_name
+from millrace.zk.paths import DEFAULT, encode_name
 
 logger = logging.getLogger(__name__)
 

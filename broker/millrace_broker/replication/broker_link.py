@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from millrace.addresses import Address
-from millrace.client.authentication import authentication
+from millrace.client.connection import authentication
 from millrace.errors import (
     AnswerLostError,
     BrokerUnreachableError,

@@ -12,8 +12,7 @@ from millrace.clock import Clock
 from millrace.errors import MillraceError, RecordError
 from millrace.records.batch import Buffer, walk
 from millrace.records.record import decompress_body, records_of
-from millrace.trace_context import HEADER, TraceContext, sampled_contexts
-from millrace.tracing import Span, Tracing
+from millrace.tracing import HEADER, Span, TraceContext, Tracing, sampled_contexts
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory

@@ -28,11 +28,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from millrace.security.sasl.scram import ScramCredential, new_credential
-from millrace.security.sasl.scram_server import Known
-from millrace.security.sasl.server_mechanism import Authenticated
+from millrace.security.sasl.names import Authenticated
+from millrace.security.sasl.scram import Known, ScramCredential, new_credential
 from millrace.zk.codec import decoded, dump
-from millrace.zk.entity_names import decode_name, encode_name
+from millrace.zk.paths import decode_name, encode_name
 from millrace_broker.security.client_session import USER, Principal
 
 VERSION = 3

@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from millrace.addresses import PLAINTEXT, Address
 from millrace.errors import InvalidConfigError
 from millrace.security.client_security import ClientSecurity
-from millrace.security.property_names import JAAS, MECHANISM
-from millrace.security.protocols import SecurityProtocol
+from millrace.security.protocols import JAAS, MECHANISM, SecurityProtocol
 from millrace_broker.properties.listeners import (
     Listener,
     NamedAddress,

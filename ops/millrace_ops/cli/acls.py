@@ -233,7 +233,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add entries, one for each combination of what is given, and show them."""
-    from millrace.client.acls import create_acls
+    from millrace.client.access import create_acls
 
     named = resources.named()
     if not named:
@@ -259,7 +259,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove entries, after showing which."""
-    from millrace.client.acls import delete_acls
+    from millrace.client.access import delete_acls
 
     wanted = _filters(resources, entries)
     with access.open() as connected:
@@ -277,7 +277,7 @@ def _filters(resources: ResourceOptions, entries: EntryOptions) -> list[AclFilte
 
 
 def _found(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
-    from millrace.client.acls import find_acls
+    from millrace.client.access import find_acls
 
     return sorted({binding for one in wanted for binding in find_acls(cluster, one)})
 

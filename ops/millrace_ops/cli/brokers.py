@@ -19,9 +19,8 @@ from millrace_ops.cli.reassignment import Options, Throttle, Wait, carry_out_pla
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
-    from millrace.client.elections import ElectionResult
-    from millrace.client.log_dirs import LogDir
     from millrace.client.metadata import Partition
+    from millrace.client.replicas import ElectionResult, LogDir
     from millrace_ops.replicas.broker_summary import BrokerSummary, StrayLog
     from millrace_ops.replicas.cluster_state import ClusterState
     from millrace_ops.replicas.plan import Plan
@@ -93,7 +92,7 @@ def elect(
     as_json: Json = False,
 ) -> None:
     """Let the first replica of each partition lead it, if it is in sync."""
-    from millrace.client.elections import ElectionType, elect_leaders
+    from millrace.client.replicas import ElectionType, elect_leaders
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
     if bool(topics) == everything:
@@ -193,7 +192,7 @@ def _directory(log_dir: LogDir) -> dict[str, object]:
 
 
 def _partitions(state: ClusterState, broker_id: int, log_dirs: Iterable[LogDir]) -> list[dict[str, object]]:
-    from millrace.client.log_dirs import replica_bytes
+    from millrace.client.replicas import replica_bytes
     from millrace_ops.replicas.broker_summary import held_replicas
 
     sizes = replica_bytes(log_dirs)
@@ -283,7 +282,7 @@ def _targets(state: ClusterState, broker_id: int, known: list[int]) -> dict[Part
 
 
 def _strays(cluster: Cluster, broker_id: int) -> list[StrayLog]:
-    from millrace.client.log_dirs import describe_log_dirs
+    from millrace.client.replicas import describe_log_dirs
     from millrace_ops.replicas.broker_summary import find_strays
 
     log_dirs = describe_log_dirs(cluster, broker_id)

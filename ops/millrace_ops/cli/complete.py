@@ -61,7 +61,7 @@ def _with_quotas(cluster: Cluster, kind: str) -> set[str]:
 
 def complete_token(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the ids of delegation tokens that begin with `incomplete`."""
-    from millrace.client.delegation_tokens import DelegationTokens
+    from millrace.client.access import DelegationTokens
 
     return _names(context, incomplete, lambda cluster: [one.token_id for one in DelegationTokens(cluster).list()])
 

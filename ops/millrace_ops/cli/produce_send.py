@@ -92,7 +92,7 @@ class Sender:
         return chosen
 
     def _partition_of(self, one: Placed) -> int:
-        from millrace.client.murmur2 import partition_for_key
+        from millrace.client.producer.plugins import partition_for_key
 
         if self._partition is not None:
             return self._partition

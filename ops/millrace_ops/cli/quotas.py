@@ -68,7 +68,7 @@ class Entity:
 
     def named(self) -> dict[str, str | None]:
         """Returns the names by kind, None for the default; raises typer.BadParameter for what is no entity."""
-        from millrace.client.quotas import ADDRESS, CLIENT_ID, USER
+        from millrace.client.access import ADDRESS, CLIENT_ID, USER
 
         given = {
             USER: (self.user, self.default_user),
@@ -164,6 +164,6 @@ def _print(found: Iterable[EntityQuotas], *, as_json: bool) -> None:
 
 
 def _names(entity: Mapping[str, str | None]) -> dict[str, str]:
-    from millrace.client.quotas import CLIENT_ID
+    from millrace.client.access import CLIENT_ID
 
     return {"client" if kind == CLIENT_ID else kind: DEFAULT if name is None else name for kind, name in entity.items()}

@@ -85,7 +85,7 @@ def cancel(cluster: Cluster, state: ClusterState, partitions: Iterable[Partition
     Raises:
         ClientError: A cancellation was refused.
     """
-    from millrace.client.reassignments import Reassignments
+    from millrace.client.replicas import Reassignments
 
     moving = sorted(state.reassignments.keys() & set(partitions))
     refused = Reassignments(cluster).cancel(moving) if moving else {}

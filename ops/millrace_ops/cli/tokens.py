@@ -17,7 +17,7 @@ from millrace_ops.cli.options import ClusterAccess, Json
 from millrace_ops.cli.output import iso_time, print_json, print_rows, print_table
 
 if TYPE_CHECKING:
-    from millrace.client.delegation_tokens import TokenInformation
+    from millrace.client.access import TokenInformation
 
 app = Commands(help="Make, renew, end and list delegation tokens.")
 Names = Annotated[list[str], typer.Argument(metavar="ID", help="The tokens' ids.", autocompletion=complete_token)]
@@ -40,7 +40,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Make a token, and print it with its secret, which is the password of a login by SCRAM."""
-    from millrace.client.delegation_tokens import BY_BROKER, DelegationTokens, parse_principal
+    from millrace.client.access import BY_BROKER, DelegationTokens, parse_principal
 
     with access.open() as cluster:
         made = DelegationTokens(cluster).create(
@@ -86,7 +86,7 @@ def list_tokens(
     as_json: Json = False,
 ) -> None:
     """List the tokens that you may see, without their secrets."""
-    from millrace.client.delegation_tokens import DelegationTokens, parse_principal
+    from millrace.client.access import DelegationTokens, parse_principal
 
     with access.open() as cluster:
         found = DelegationTokens(cluster).list([parse_principal(one) for one in owners] if owners else None)
@@ -95,7 +95,7 @@ def list_tokens(
 
 
 def _change(names: list[str], access: ClusterAccess, period_ms: int | None, *, as_json: bool, renews: bool) -> None:
-    from millrace.client.delegation_tokens import BY_BROKER, DelegationTokens
+    from millrace.client.access import BY_BROKER, DelegationTokens
     from millrace_ops.cli.output import for_each
 
     def change_one(name: str) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from millrace.client import Cluster, ClusterMetadata, SimpleConsumer
-from millrace.client.absent_offsets import is_compacted
+from millrace.client.damaged_batches import is_compacted
 from millrace.errors import MillraceError, OffsetOutOfRangeError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, compute_crc, walk
 

@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeVar
 
 from millrace.client import Cluster
 from millrace.client.fetched import IsolationLevel
-from millrace.client.log_dirs import describe_log_dirs, replica_bytes
 from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import ClusterMetadata, Partition, TopicMetadata
+from millrace.client.replicas import describe_log_dirs, replica_bytes
 from millrace.errors import MillraceError
 from millrace.leader_states import NO_LEADER
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from millrace.client import Cluster, ClusterMetadata
 from millrace.client.consumer.group_offsets import open_session
-from millrace.client.log_dirs import LogDir, describe_log_dirs
+from millrace.client.replicas import LogDir, describe_log_dirs
 from millrace.errors import MillraceError, ZooKeeperError
 from millrace.fs import FileSystem
 from millrace.zk import paths

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from millrace.client import ClusterMetadata
-    from millrace.client.log_dirs import LogDir
     from millrace.client.metadata import Partition
+    from millrace.client.replicas import LogDir
     from millrace_ops.replicas.cluster_state import ClusterState
 
 

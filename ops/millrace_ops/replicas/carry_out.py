@@ -22,8 +22,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from millrace.client import Configs, ResourceKind
 from millrace.client.answers import is_retriable
-from millrace.client.elections import ElectionResult, ElectionType, elect_leaders
-from millrace.client.reassignments import Reassignments
+from millrace.client.replicas import ElectionResult, ElectionType, Reassignments, elect_leaders
 from millrace_ops.replicas.cluster_state import by_broker, read_reassignments, read_replica_bytes
 
 if TYPE_CHECKING:

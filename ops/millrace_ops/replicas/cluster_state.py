@@ -9,15 +9,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from millrace.client import Configs
-from millrace.client.log_dirs import describe_log_dirs, replica_bytes
-from millrace.client.reassignments import Reassignment, Reassignments
+from millrace.client.replicas import Reassignments, describe_log_dirs, replica_bytes
 from millrace.errors import BrokerError, BrokerUnreachableError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from millrace.client import Cluster, ClusterMetadata, PartitionMetadata
-    from millrace.client.log_dirs import LogDir
     from millrace.client.metadata import Partition
-    from millrace.client.reassignments import Reassignment
+    from millrace.client.replicas import LogDir, Reassignment
 
 MIN_ISR_PROPERTY = "min.insync.replicas"
 

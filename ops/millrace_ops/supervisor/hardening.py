@@ -33,7 +33,7 @@ from millrace.client.consumer.group_offsets import open_session
 from millrace.clock import Clock
 from millrace.errors import SetupError
 from millrace.fs import FileSystem, write_file_durably
-from millrace.security import property_names
+from millrace.security import protocols
 from millrace.security.acls import (
     CLUSTER_NAME,
     EVERY_HOST,
@@ -47,11 +47,10 @@ from millrace.security.acls import (
 )
 from millrace.security.authority import Authority
 from millrace.security.client_config import properties_of_file, read_client_security
-from millrace.security.property_names import JAAS
+from millrace.security.protocols import JAAS
 from millrace.security.sasl.jaas import parse_jaas
 from millrace.security.sasl.names import SCRAM_SHA_512
-from millrace.zk.login import DIGEST_MODULE
-from millrace.zk.security import ZooKeeperSecurity
+from millrace.zk.security import DIGEST_MODULE, ZooKeeperSecurity
 from millrace_broker.cluster.zookeeper_acls import ZooKeeperAcls
 from millrace_ops.users.stored_users import in_zookeeper
 from millrace_ops.zookeeper_acls import migrate
@@ -133,7 +132,7 @@ class SecretsFolder:
     def _login(self, user: str) -> Mapping[str, str]:
         return {
             "security.protocol": "SASL_SSL",
-            property_names.MECHANISM: MECHANISM,
+            protocols.MECHANISM: MECHANISM,
             JAAS: _scram_login(user, _new_secret()),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.trusted,

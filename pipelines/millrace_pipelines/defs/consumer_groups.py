@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import dagster as dg
 
 from millrace.client.consumer.group_offsets import list_zookeeper_groups, open_session
-from millrace.client.consumer.group_owners import (
+from millrace.client.consumer.group_view import (
     GroupOwnership,
     OwnershipFinding,
     ownership_findings,

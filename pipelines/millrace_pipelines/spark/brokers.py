@@ -13,8 +13,7 @@ from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
 from millrace.client import Cluster, SimpleConsumer
-from millrace.client.absent_offsets import AbsentOffsets, is_compacted
-from millrace.client.damaged_batches import DamagedBatches
+from millrace.client.damaged_batches import AbsentOffsets, DamagedBatches, is_compacted
 from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel
 from millrace.client.log_offsets import LogOffsets as LogOffsets  # noqa: PLC0414  part of this door
 from millrace.client.log_offsets import read_log_offsets

@@ -7,6 +7,7 @@
 A cluster, and what is made from it, belongs to one thread.
 """
 
+from millrace.client.access import EntityQuotas, Quotas, Users
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.configs import Configs, Property, ResourceKind
@@ -14,10 +15,8 @@ from millrace.client.fetched import FetchedData
 from millrace.client.groups import Groups
 from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
-from millrace.client.quotas import EntityQuotas, Quotas
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
-from millrace.client.users import Users
 
 __all__ = [
     "Admin",

@@ -2,7 +2,7 @@
 
     connect ──► TLS, where `security.protocol` asks for it; the broker's name is checked
             ──► ApiVersions v3 ──(UNSUPPORTED_VERSION: v0 again, KIP-511)──► the broker's ranges of versions
-            ──► authentication by SASL, and again before the session's lifetime ends (`client.authentication`)
+            ──► authentication by SASL, and again before the session's lifetime ends (KIP-368)
     request ──► the highest version that both sides know
     begin, begin, … finish, finish, … ──► the same, with one round trip for all
 
@@ -10,25 +10,34 @@ Versions are capped at the last that name topics: from Fetch 13 and Produce 13 o
 older brokers do not have. The floor is Apache Kafka 0.11, the first with batches v2.
 
 A connection that failed once is closed and never used again. One thread uses it at a time.
+
+Where the broker gives the session a lifetime, the client authenticates again on the same connection after 85 to 95
+percent of it, so that many clients don't come at once. `authentication` sends and waits for nothing itself: it says
+what to ask, for connections of every kind.
+
+    SaslHandshake v1 ──► SaslAuthenticate, as often as the mechanism has something to say ──► the session's lifetime
 """
 
 from __future__ import annotations
 
+import random
 import select
 import socket
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, NamedTuple, Never, Self
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self
 
 from millrace.addresses import Address
-from millrace.client.authentication import authentication
 from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,
     BrokerUnreachableError,
     ClientError,
     ErrorCode,
+    IllegalSaslStateError,
     MalformedRequestError,
+    SaslAuthenticationError,
     TlsError,
+    UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
 from millrace.security.client_security import ClientSecurity
@@ -38,10 +47,58 @@ from millrace.wire.api_messages import ApiMessages, Called, Message, MessageFiel
 from millrace.wire.encoder import INT16, INT32
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header, has_tagged_response_header
-from millrace.wire.messages import API_VERSIONS
+from millrace.wire.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
+    from millrace.security.sasl.mechanisms import ClientMechanism
+    from millrace.wire.api_messages import Called
     from millrace.wire.messages.api_versions import ApiVersionsRequestFields
+
+RENEWAL_EARLIEST, RENEWAL_LATEST = 0.85, 0.95
+
+
+class Ask(NamedTuple):
+    """A request to send; its decoded answer is sent back into the generator."""
+
+    api: Called[Any, Any]
+    fields: Any
+
+
+def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask, Any, float | None]:
+    """Yields what to ask, and returns the seconds after which to authenticate again; None for never.
+
+    Raises UnsupportedSaslMechanismError, IllegalSaslStateError or SaslAuthenticationError; `peer` is the broker in
+    their words.
+    """
+    offered = yield Ask(SASL_HANDSHAKE, {"mechanism": mechanism.name})
+    if offered.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise IllegalSaslStateError(
+            f"{peer} takes no authentication now: its listener has no SASL, or it had one just now"
+        )
+    if offered.error_code != ErrorCode.NONE:
+        others = ", ".join(offered.mechanisms) or "none"
+        raise UnsupportedSaslMechanismError(
+            f"{peer} does not offer sasl.mechanism={mechanism.name}; it offers {others}"
+        )
+    response = mechanism.initial_response()
+    while True:
+        answer = yield Ask(SASL_AUTHENTICATE, {"auth_bytes": response})
+        if answer.error_code != ErrorCode.NONE:
+            said = answer.error_message or "authentication failed"
+            raise SaslAuthenticationError(f"{peer} does not accept the credentials of sasl.jaas.config: {said}")
+        response = mechanism.respond(answer.auth_bytes)
+        if not response:
+            break
+    if not mechanism.is_complete:
+        raise SaslAuthenticationError(f"{peer} has not proven that it knows the user's password")
+    return renewal_s(answer.session_lifetime.total_seconds())
+
+
+def renewal_s(lifetime_s: float) -> float | None:
+    """Returns after how many seconds of a session's lifetime to authenticate again; a lifetime of 0 has no end."""
+    share = random.uniform(RENEWAL_EARLIEST, RENEWAL_LATEST)  # noqa: S311 -- spreads clients, and guards nothing
+    return lifetime_s * share if lifetime_s > 0 else None
+
 
 CLIENT_VERSIONS = {
     ApiKey.PRODUCE: VersionRange(3, 12),
@@ -142,9 +199,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

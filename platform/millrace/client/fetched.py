@@ -16,7 +16,7 @@ from millrace.client.answers import check
 from millrace.errors import RecordError
 from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
 from millrace.records.bodies import BODY_BYTES, bodies_of
-from millrace.records.committed import AbortedTransactions
+from millrace.records.control import AbortedTransactions
 from millrace.records.intervals import Interval, rising
 from millrace.records.record import Record, records_of
 

@@ -1,4 +1,4 @@
-"""Looks at consumer groups and deletes them, each through its coordinator.
+"""Looks at consumer groups and at transactions (KIP-664), each through its coordinator, and deletes groups.
 
 A member's assignment is read where the group is one of consumers (ConsumerProtocolAssignment: version i16,
 topics [name string, partitions [i32]]); every version of it begins like this.
@@ -10,17 +10,20 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
-from millrace.client.cluster import Cluster
+from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import Connection
 from millrace.client.metadata import Partition, indexes_by_topic
-from millrace.errors import ErrorCode, UnsupportedVersionError
+from millrace.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
+from millrace.wire.cold import milliseconds
 from millrace.wire.decoder import Decoder
 from millrace.wire.messages import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
+    DESCRIBE_TRANSACTIONS,
     LIST_GROUPS,
+    LIST_TRANSACTIONS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
 )
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
     from millrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequestFields
     from millrace.wire.messages.delete_groups import DeleteGroupsRequestFields
     from millrace.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequestFields
+    from millrace.wire.messages.describe_transactions import DescribeTransactionsRequestFields
     from millrace.wire.messages.list_groups import ListGroupsRequestFields
+    from millrace.wire.messages.list_transactions import ListTransactionsRequestFields
     from millrace.wire.messages.offset_commit import OffsetCommitRequestFields, OffsetCommitRequestPartitionFields
     from millrace.wire.messages.offset_fetch import OffsetFetchRequestFields
 
@@ -216,3 +221,74 @@ def _partitions(assignment: bytes) -> tuple[Partition, ...]:
         topic = decoder.string()
         found += [(topic, decoder.int32()) for _ in range(decoder.array_length())]
     return tuple(found)
+
+
+NO_START = -1
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """A transactional id and its newest transaction; `started_ms` is None where none is open."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: tuple[Partition, ...]
+
+
+def list_transactions(cluster: Cluster) -> list[TransactionListing]:
+    """Returns every transactional id of every coordinator, sorted.
+
+    Raises UnsupportedVersionError before Apache Kafka 3.0.
+    """
+    fields: ListTransactionsRequestFields = {"state_filters": (), "producer_id_filters": ()}
+
+    def action(connection: Connection) -> list[TransactionListing]:
+        answer = connection.request(LIST_TRANSACTIONS, fields)
+        check(answer.error_code, "transactions")
+        return [
+            TransactionListing(one.transactional_id, int(one.producer_id), one.transaction_state)
+            for one in answer.transaction_states
+        ]
+
+    return sorted(one for listed in cluster.on_each_broker(action) for one in listed)
+
+
+def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+    """Returns the description of each transactional id that there still is, in their order."""
+    found = (_describe(cluster, one) for one in transactional_ids)
+    return [one for one in found if one is not None]
+
+
+def _describe(cluster: Cluster, transactional_id: str) -> TransactionDescription | None:
+    fields: DescribeTransactionsRequestFields = {"transactional_ids": [transactional_id]}
+
+    def action(connection: Connection) -> TransactionDescription:
+        [one] = connection.request(DESCRIBE_TRANSACTIONS, fields).transaction_states
+        check(one.error_code, f"transactional id {transactional_id}")
+        return TransactionDescription(
+            transactional_id,
+            one.transaction_state,
+            one.producer_id,
+            one.producer_epoch,
+            milliseconds(one.transaction_timeout),
+            None if one.transaction_start_time == NO_START else one.transaction_start_time,
+            tuple((topic.topic, index) for topic in one.topics for index in topic.partitions),
+        )
+
+    try:
+        return cluster.on_coordinator(transactional_id, action, key_type=TRANSACTION_KEY_TYPE)
+    except BrokerError as error:
+        if error.broker_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+        return None

@@ -11,14 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from millrace.client.absent_offsets import WAY_ON, AbsentOffsets, MissingOffsetsError
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
-from millrace.client.damaged_batches import DamagedBatches, ReadOn, is_damage
+from millrace.client.damaged_batches import (
+    WAY_ON,
+    AbsentOffsets,
+    DamagedBatches,
+    MissingOffsetsError,
+    ReadOn,
+    is_damage,
+)
 from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel, fetched_data, starts_with_cut_batch
 from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
@@ -40,7 +45,7 @@ from millrace.security.client_security import ClientSecurity
 from millrace.wire.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.fetch import FetchPartitionFields, FetchRequestFields, PartitionData
+    from millrace.wire.messages.fetch import FetchRequestFields, PartitionData
     from millrace.wire.messages.list_offsets import ListOffsetsPartitionFields, ListOffsetsRequestFields
     from millrace.wire.messages.offset_for_leader_epoch import (
         OffsetForLeaderEpochRequestFields,
@@ -91,7 +96,7 @@ class SimpleConsumer:
 
     Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries. With
     `accept_missing_offsets` reading goes on, with a warning, where a log lacks offsets and compaction does not explain
-    it (`absent_offsets`), and behind batches that can't be read (`damaged_batches`).
+    it, and behind batches that can't be read (`damaged_batches`).
     """
 
     def __init__(
@@ -109,9 +114,7 @@ class SimpleConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -361,27 +364,8 @@ class SimpleConsumer:
     def _multifetch_from(
         self, connection: Connection, requests: Sequence[FetchRequest], limits: _Limits
     ) -> dict[FetchRequest, FetchedData | MillraceError]:
-        fields: FetchRequestFields = {
-            "replica_id": CONSUMER,
-            "max_wait": limits.max_wait_ms,
-            "min_bytes": limits.min_bytes,
-            "isolation_level": limits.isolation,
-            "max_bytes": min(sum(one.max_bytes for one in requests), LARGEST_FETCH_BYTES),
-            "topics": [
-                {
-                    "topic": one.topic,
-                    "partitions": [
-                        {
-                            "partition": one.partition,
-                            "fetch_offset": one.offset,
-                            "partition_max_bytes": one.max_bytes,
-                        }
-                    ],
-                }
-                for one in requests
-            ],
-            "forgotten_topics_data": (),
-        }
+        max_bytes = min(sum(one.max_bytes for one in requests), LARGEST_FETCH_BYTES)
+        fields = _fetch_fields(requests, limits, max_bytes)
         try:
             answer = connection.request(FETCH, fields, wait_s=limits.max_wait_ms / 1000)
             check(answer.error_code, "multifetch")
@@ -423,20 +407,7 @@ class SimpleConsumer:
             return again
 
     def _fetch(self, topic: str, partition: int, offset: int, max_bytes: int, limits: _Limits) -> FetchedData:
-        wanted: FetchPartitionFields = {
-            "partition": partition,
-            "fetch_offset": offset,
-            "partition_max_bytes": max_bytes,
-        }
-        fields: FetchRequestFields = {
-            "replica_id": CONSUMER,
-            "max_wait": limits.max_wait_ms,
-            "min_bytes": limits.min_bytes,
-            "isolation_level": limits.isolation,
-            "max_bytes": max_bytes,
-            "topics": [{"topic": topic, "partitions": [wanted]}],
-            "forgotten_topics_data": (),
-        }
+        fields = _fetch_fields([FetchRequest(topic, partition, offset, max_bytes)], limits, max_bytes)
         subject = f"fetch of {topic}-{partition} at offset {offset}"
 
         def action(connection: Connection) -> FetchedData | CorruptRecordError:
@@ -472,6 +443,26 @@ class SimpleConsumer:
             return int(answer.offset)
 
         return self._cluster.on_leader(topic, partition, action)
+
+
+def _fetch_fields(requests: Sequence[FetchRequest], limits: _Limits, max_bytes: int) -> FetchRequestFields:
+    return {
+        "replica_id": CONSUMER,
+        "max_wait": limits.max_wait_ms,
+        "min_bytes": limits.min_bytes,
+        "isolation_level": limits.isolation,
+        "max_bytes": max_bytes,
+        "topics": [
+            {
+                "topic": one.topic,
+                "partitions": [
+                    {"partition": one.partition, "fetch_offset": one.offset, "partition_max_bytes": one.max_bytes}
+                ],
+            }
+            for one in requests
+        ],
+        "forgotten_topics_data": (),
+    }
 
 
 def log_end(cluster: Cluster, topic: str, partition: int) -> int:

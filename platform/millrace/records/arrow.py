@@ -10,7 +10,7 @@ with the same class of error; only the messages differ. A block is at most `BLOC
 so that columns stay below Arrow's 2 GiB.
 
 The result equals `records.record.decode_records` and `records.message_set.decode_message_set`, except that a timestamp
-of -1 (none), or outside of the years 1 to 9999, is null; `records.arrow_unshown` says where such a time is kept.
+of -1 (none), or outside of the years 1 to 9999, is null; `records.arrow_columns` says where such a time is kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from millrace import kernel
 from millrace.records import arrow_kernel, arrow_messages, arrow_numpy
+from millrace.records.arrow_columns import RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, UNSHOWN_FIELDS
 from millrace.records.arrow_messages import MessageBody, message_bodies
-from millrace.records.arrow_schema import RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, UNSHOWN_FIELDS
 from millrace.records.batch import MAGIC_V2, Buffer, check_crc, walk
 from millrace.records.bodies import BODY_BYTES, Body, bodies_of
-from millrace.records.committed import AbortedTransactions
+from millrace.records.control import AbortedTransactions
 from millrace.records.formats import runs
 from millrace.records.intervals import Interval
 
@@ -98,7 +98,7 @@ def decode_to_arrow(
         from_offset: First offset that is wanted.
         until_offset: The offset after the last that is wanted.
         aborted: (producer id, first offset) of the aborted transactions that the answer to a fetch of committed
-            records names; their batches are passed over (`records.committed`).
+            records names; their batches are passed over (`records.control`).
         passed_over: What is passed over, and why, is added to it.
         decoders: For tests and benchmarks that compare decoders.
 

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.kernel import native
+from millrace.records.arrow_columns import TIMESTAMP_TYPE, Column, HeaderParts, Times, record_batch
 from millrace.records.arrow_messages import MessageBody
-from millrace.records.arrow_schema import TIMESTAMP_TYPE, Column
-from millrace.records.arrow_unshown import HeaderParts, Times, record_batch
 from millrace.records.bodies import Body
 from millrace.records.formats import first_offset
 from millrace.records.record import kernel_batch

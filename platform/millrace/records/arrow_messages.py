@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from millrace.records.arrow_unshown import has_no_time, no_headers, record_batch, times_of
+from millrace.records.arrow_columns import has_no_time, no_headers, record_batch, times_of
 from millrace.records.batch import CODEC_MASK, Buffer
 from millrace.records.message_set import (
     ATTRIBUTES_POSITION,

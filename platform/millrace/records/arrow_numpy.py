@@ -21,8 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.errors import CorruptRecordError
-from millrace.records.arrow_schema import Column
-from millrace.records.arrow_unshown import HeaderParts, Times, has_no_time, record_batch, shown_only, times_of
+from millrace.records.arrow_columns import Column, HeaderParts, Times, has_no_time, record_batch, shown_only, times_of
 from millrace.records.batch import BatchHeader
 from millrace.records.bodies import Body
 from millrace.records.record import RawHeader, decode_headers

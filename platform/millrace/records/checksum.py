@@ -18,7 +18,6 @@ class Checksum(Protocol):
 
     def __call__(self, data: bytes | bytearray | memoryview, value: int = 0, /) -> int:
         """Returns the checksum of `data` that follows bytes whose checksum is `value`."""
-        ...
 
 
 crc32c: Checksum = getattr(native, "crc32c", packaged_crc32c)

@@ -13,6 +13,9 @@ can't take the memory. Bytes that are not a block of the codec raise CorruptReco
 
 Gzip is decompressed by zlib-ng, in two thirds of zlib's time. It refuses what zlib refuses, as other fast libraries
 don't: a block that a broker takes must be one that zlib's readers can read.
+
+A broker whose topic asks for its own codec (`compression.type`) compresses a batch again. Only the codec bits, the
+length and the CRC change then: producer, sequence, times and records stay as they are.
 """
 
 from __future__ import annotations
@@ -30,6 +33,15 @@ import zstandard
 from zlib_ng import zlib_ng
 
 from millrace.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCodecError
+from millrace.records.batch import (
+    CODEC_MASK,
+    CRC_POSITION,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    compute_crc,
+)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -202,3 +214,16 @@ _CHUNKS_OF: Mapping[Codec, Callable[[Buffer, int], Iterator[Buffer]]] = {
     Codec.LZ4: _unlz4,
     Codec.ZSTD: _unzstd,
 }
+
+
+def recompressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None = None) -> bytes:
+    """Returns the batch with this header, of whose records `body` are the bytes, in another codec."""
+    block = compress(codec, body, level)
+    out = bytearray(HEADER_BYTES + len(block))
+    whole = header._replace(
+        batch_length=len(out) - LOG_OVERHEAD_BYTES, attributes=header.attributes & ~CODEC_MASK | codec
+    )
+    HEADER.pack_into(out, 0, *whole)
+    out[HEADER_BYTES:] = block
+    out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
+    return bytes(out)

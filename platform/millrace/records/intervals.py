@@ -6,7 +6,7 @@
 A batch accounts for the offsets from its base offset to its last one. No checksum covers base offset, length and leader
 epoch, so they are proven by their neighbours: intervals rise without overlap, and the first one reaches the asked
 offset. What lies between two of them, or has no record inside of one, is absent. Only compaction explains that; who
-reads has to ask (`client.absent_offsets`).
+reads has to ask (`client.damaged_batches`).
 """
 
 from __future__ import annotations

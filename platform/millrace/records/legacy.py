@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError, UnsupportedMagicError
 from millrace.records.batch import Buffer
 from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of
-from millrace.records.message_codecs import compress_block, decompress_block
+from millrace.records.message_set import decompress_block
 
 MAGIC_WITHOUT_ATTRIBUTES = 0
 MAGIC_WITH_ATTRIBUTES = 1
@@ -47,7 +47,7 @@ def read_body(body: Buffer) -> LegacyMessage:
     codec, at = Codec.NONE, 1
     magic = view[0] if view else None
     if magic == MAGIC_WITH_ATTRIBUTES and len(view) > 1:
-        codec, at = _legacy_codec(view[1] & CODEC_MASK), 2
+        codec, at = legacy_codec(view[1] & CODEC_MASK), 2
     elif magic != MAGIC_WITHOUT_ATTRIBUTES:
         raise UnsupportedMagicError(f"magic {magic} is not that of a 0.7 message")
     if len(view) < at + CRC.size:
@@ -89,27 +89,8 @@ def walk_bodies(buffer: Buffer) -> Iterator[LegacyMessage]:
         position = begin + length
 
 
-def encode_messages(
-    payloads: Iterable[Buffer], *, magic: int = MAGIC_WITH_ATTRIBUTES, codec: Codec = Codec.NONE
-) -> bytes:
-    """Returns a message for each payload, or one wrapper with all of them.
-
-    Raises UnsupportedCodecError for newer codecs.
-    """
-    messages = b"".join(_encode(payload, magic, Codec.NONE) for payload in payloads)
-    if codec is Codec.NONE:
-        return messages
-    block = compress_block(_legacy_codec(codec), messages, MAGIC_WITH_ATTRIBUTES)
-    return _encode(block, MAGIC_WITH_ATTRIBUTES, codec)
-
-
-def _encode(payload: Buffer, magic: int, codec: Codec) -> bytes:
-    start = bytes([magic]) if magic == MAGIC_WITHOUT_ATTRIBUTES else bytes([magic, codec])
-    body = start + CRC.pack(zlib.crc32(payload)) + payload
-    return LENGTH.pack(len(body)) + body
-
-
-def _legacy_codec(codec_id: int) -> Codec:
+def legacy_codec(codec_id: int) -> Codec:
+    """Returns the codec of a number; raises UnsupportedCodecError for one that 0.7 does not have."""
     if codec_id > Codec.SNAPPY:
         raise UnsupportedCodecError(f"compression codec {codec_id} is not one of 0.7")
     return codec_of(codec_id)

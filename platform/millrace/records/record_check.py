@@ -51,14 +51,12 @@ class RecordCheck(Protocol):
 
     def feed(self, chunk: Buffer, /) -> None:
         """Goes through the next bytes. Raises InvalidRecordError."""
-        ...
 
     def end(self) -> tuple[int, Refused]:
         """Returns the largest time, and the index of each refused record with its time, or None if it has no key.
 
         The time is -1 at least; at most 10,000 records are named. Raises InvalidRecordError where bytes are missing.
         """
-        ...
 
 
 def new_record_check(header: BatchHeader, rules: RecordRules = NO_RULES) -> RecordCheck:

@@ -19,8 +19,7 @@ import javaproperties
 
 from millrace.config import read_properties
 from millrace.errors import InvalidConfigError
-from millrace.security.client_properties import is_of_security
-from millrace.security.client_security import ClientSecurity
+from millrace.security.client_security import ClientSecurity, is_of_security
 
 VARIABLE = "MILLRACE_CLIENT_CONFIG"
 ENV = "env:"

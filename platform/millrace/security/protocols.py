@@ -1,4 +1,4 @@
-"""The security protocols of listeners, by the names and numbers of the protocol."""
+"""The security protocols of listeners, and Kafka's names of those properties of security that several modules read."""
 
 from __future__ import annotations
 
@@ -22,3 +22,7 @@ class SecurityProtocol(IntEnum):
     def uses_sasl(self) -> bool:
         """Whether clients authenticate by SASL before their first request."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+MECHANISM, JAAS = "sasl.mechanism", "sasl.jaas.config"
+IDENTIFICATION = "ssl.endpoint.identification.algorithm"

@@ -22,15 +22,12 @@ class FileRegion(Protocol):
 
     def __len__(self) -> int:
         """Returns the size of the region in bytes."""
-        ...
 
     def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
         """Returns the bytes from `start` on, at most `size_bytes`."""
-        ...
 
     def file(self) -> AbstractContextManager[tuple[int, int]]:
         """Lends (descriptor, position) for `sendfile`."""
-        ...
 
 
 Part = bytes | memoryview | FileRegion

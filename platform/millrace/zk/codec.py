@@ -8,6 +8,11 @@
     /config/topics/[topic]    {"version":1,"config":{…}}; /config/brokers/[id] the same
     /config/changes/[change]  {"version":2,"entity_path":"topics/[topic]"}
 
+    /kafka-acl/[Type]/[name]              {"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",
+                                          "operation":"Read","host":"*"}]}; that of a prefix is the same
+    /kafka-acl-changes/acl_changes_[n]    TOPIC:orders, which is not JSON
+    /kafka-acl-extended-changes/…         {"version":1,"resourceType":"TOPIC","name":"orders","patternType":"PREFIXED"}
+
 The nodes of the controller are in `controller_codec`.
 
 The 22 characters are the URL-safe base64 of an id's 16 bytes, without padding. Decoders take any version
@@ -17,7 +22,7 @@ whose fields they know, and raise ZooKeeperError for other documents.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index as whole
 from typing import Any, TypeVar
@@ -26,6 +31,7 @@ from uuid import UUID
 from millrace.addresses import PLAINTEXT, Endpoint, plaintext_endpoint
 from millrace.errors import ZooKeeperError
 from millrace.leader_states import RECOVERED, leader_epoch
+from millrace.security.acls import Acl, AclOperation, PatternType, PermissionType, ResourcePattern
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 
 T = TypeVar("T")
@@ -246,3 +252,69 @@ def decoded(data: bytes, what: str, build: Callable[[Any], T]) -> T:
         return build(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ZooKeeperError(f"not a {what}: {data[:200]!r}: {error}") from error
+
+
+ACLS_VERSION = 1
+
+
+def encode_acls(acls: Iterable[Acl]) -> bytes:
+    """Returns the data of a resource's node."""
+    return dump({"version": ACLS_VERSION, "acls": acl_fields(acls)})
+
+
+def decode_acls(data: bytes) -> frozenset[Acl]:
+    """Returns the entries in a resource's node."""
+    return decoded(data, "list of access control", _acls)
+
+
+def encode_acl_change(pattern: ResourcePattern) -> bytes:
+    """Returns the data of a notification that the entries of a resource have changed."""
+    if pattern.pattern_type is PatternType.LITERAL:
+        return f"{pattern.resource_type.name}:{pattern.name}".encode()
+    return dump(
+        {
+            "version": ACLS_VERSION,
+            "resourceType": pattern.resource_type.name,
+            "name": pattern.name,
+            "patternType": pattern.pattern_type.name,
+        }
+    )
+
+
+def acl_fields(acls: Iterable[Acl]) -> list[dict[str, str]]:
+    """Returns entries as JSON has them, in a fixed order."""
+    return [
+        {
+            "principal": one.principal,
+            "permissionType": one.permission.pascal,
+            "operation": one.operation.pascal,
+            "host": one.host,
+        }
+        for one in sorted(acls)
+    ]
+
+
+def acls_of(fields: Iterable[Mapping[str, str]]) -> frozenset[Acl]:
+    """Returns the entries in JSON as `acl_fields` writes it; raises ValueError or KeyError for other JSON."""
+    return frozenset(
+        Acl(
+            _principal(one["principal"]),
+            one["host"],
+            AclOperation.parse(one["operation"]),
+            PermissionType.parse(one["permissionType"]),
+        )
+        for one in fields
+    )
+
+
+def _acls(fields: Mapping[str, Any]) -> frozenset[Acl]:
+    if fields["version"] != ACLS_VERSION:
+        raise ValueError(f"version {fields['version']} is not known")
+    return acls_of(fields["acls"])
+
+
+def _principal(text: str) -> str:
+    kind, _, name = text.partition(":")
+    if not kind or not name:
+        raise ValueError(f"{text!r} is no principal such as User:alice")
+    return text

@@ -1,4 +1,4 @@
-"""Kazoo's client as a session uses it, and the outcome of its attempts to connect.
+"""Kazoo's client as a session uses it, the outcome of its attempts to connect, and calls that wait for an answer.
 
 These changes are made inside of kazoo, since its interface has no place for them:
 
@@ -6,20 +6,24 @@ These changes are made inside of kazoo, since its interface has no place for the
     an attempt       waits for its answer for a third of the session's timeout; kazoo waits for all of it
     its outcome      is kept: the timeout that ZooKeeper granted, and why the last attempt failed
     a later login    that ends without an answer is tried again: its server may be stopping; kazoo gives the session up
+
+A process that stands still for its session's timeout, as on a busy machine, finds the session expired, and its calls
+under way get no answer. Kazoo then makes another session by itself, and `patiently` repeats such calls.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import AuthFailedError, ConnectionDropped
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, ConnectionLoss, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.retry import KazooRetry
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from millrace.errors import InvalidConfigError
+from millrace.errors import InvalidConfigError, ZooKeeperError
 from millrace.zk.security import ZooKeeperSecurity
 
 MECHANISM = "DIGEST-MD5"
@@ -104,3 +108,24 @@ def _bounded(invoke: Callable[..., Any], limit_s: float) -> Callable[..., Any]:
         return invoke(min(timeout_s, limit_s), *request, **how)
 
     return bounded
+
+
+T = TypeVar("T")
+
+PAUSE_S = 0.5
+UNANSWERED = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
+
+
+def patiently(work: Callable[[], T], limit_s: float) -> T:
+    """Returns what `work` returns; repeats it while it gets no answer, for up to `limit_s`, then raises its error."""
+    again = Retrying(
+        retry=retry_if_exception(_has_no_answer),
+        stop=stop_after_delay(limit_s),
+        wait=wait_fixed(PAUSE_S),
+        reraise=True,
+    )
+    return again(work)
+
+
+def _has_no_answer(error: BaseException) -> bool:
+    return isinstance(error, ZooKeeperError) and isinstance(error.__cause__, UNANSWERED)

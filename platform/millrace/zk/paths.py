@@ -9,7 +9,7 @@
 /config/topics/[topic]                        the topic's own configuration
 /config/brokers/[id]                          a broker's live configuration; that of all is named <default>
 /config/groups/[group]                        a group's own configuration; Kafka keeps none in ZooKeeper
-/config/users/[user]                          a user's credentials and quotas; names are encoded (`entity_names`)
+/config/users/[user]                          a user's credentials and quotas; names are encoded
 /config/users/[user]/clients/[client]         the quotas of a user's client; the default user or client is <default>
 /config/clients/[client]                      a client's quotas
 /config/ips/[address]                         the quotas of an address
@@ -31,9 +31,17 @@
 /consumers/[group]/owners/[topic]/[n]         ephemeral: the consumer thread that owns a partition
 /consumers/[group]/offsets/[topic]/[n]        how far the group has come; a client from before 0.8.2 writes it as well
 /latest_producer_id_block                     the producer ids that a broker has reserved last
+
+The names of users and clients are encoded as Apache Kafka does it: by Java's URLEncoder, with %20 for its `+` and %2A
+for `*` (Sanitizer). Addresses stay as they are.
+
+    bytes of UTF-8    A-Z a-z 0-9 . _ -    themselves        all others    %XX, in upper case
+    the default of a level                 <default>, not encoded
 """
 
 from __future__ import annotations
+
+from urllib.parse import quote, unquote
 
 from millrace.security.acls import PatternType, ResourcePattern, ResourceType
 
@@ -214,3 +222,16 @@ def topic_of(path: str) -> str | None:
         if path.startswith(parent + "/"):
             return path.removeprefix(parent + "/").partition("/")[0]
     return None
+
+
+DEFAULT = "<default>"
+
+
+def encode_name(name: str | None) -> str:
+    """Returns the name of a node; None stands for the default user or client."""
+    return DEFAULT if name is None else quote(name, safe="").replace("~", "%7E")
+
+
+def decode_name(node: str) -> str | None:
+    """Returns the name of a user or client; None for the default one."""
+    return None if node == DEFAULT else unquote(node)

@@ -38,9 +38,8 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from millrace.clock import Clock
 from millrace.errors import ZooKeeperError, is_unforeseen
 from millrace.zk import paths
-from millrace.zk.connects import RETRY_INTERVAL_S, Connects, new_client
+from millrace.zk.connects import RETRY_INTERVAL_S, Connects, new_client, patiently
 from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Operation, Reason, Refused, SetData, Written
-from millrace.zk.patience import patiently
 from millrace.zk.security import UNSECURED, Access, ZooKeeperSecurity
 
 logger = logging.getLogger(__name__)

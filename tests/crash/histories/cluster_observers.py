@@ -6,7 +6,7 @@ import threading
 from collections import Counter, defaultdict
 
 from millrace.client import Cluster
-from millrace.client.reassignments import Reassignments
+from millrace.client.replicas import Reassignments
 from millrace.errors import MillraceError
 from millrace_support.waiting import awaited
 

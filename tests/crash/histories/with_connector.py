@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from millrace.client.consumer.lease import lease_clock_ns
+from millrace.client.consumer.ownership import lease_clock_ns
 
 SCRIPT = Path(__file__).with_name("connector_process.py")
 SESSION_TIMEOUT_MS = 2_000

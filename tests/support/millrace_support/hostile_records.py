@@ -24,8 +24,15 @@ from millrace.records.batch import (
     read_header,
 )
 from millrace.records.compression import Codec, compress
-from millrace.records.message_codecs import compress_block
-from millrace.records.message_set import CRC_BYTES, ENTRY, MAGIC_V1, MIN_MESSAGE_BYTES, encode_message_set, walk_entries
+from millrace.records.message_set import (
+    CRC_BYTES,
+    ENTRY,
+    MAGIC_V1,
+    MIN_MESSAGE_BYTES,
+    compress_block,
+    encode_message_set,
+    walk_entries,
+)
 from millrace.records.record import NewRecord, Record, encode_batch
 
 OCTETS = (0x00, 0x01, 0x02, 0x03, 0x0C, 0x0E, 0x7E, 0x7F, 0x80, 0x81, 0xC0, 0xED, 0xF4, 0xFE, 0xFF)

@@ -17,9 +17,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millrace.client import Admin, Cluster, Configs, Groups, SimpleConsumer, SyncProducer, Users
+from millrace.client.access import Quotas
 from millrace.client.configs import ResourceKind
 from millrace.client.groups import GroupOffset
-from millrace.client.quotas import Quotas
 from millrace.records.compression import Codec
 from millrace.records.record import Header, NewRecord
 from millrace.testing.broker import BrokerProcess

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from millrace.addresses import LOOPBACK
-from millrace.trace_context import TraceContext
+from millrace.tracing import TraceContext
 
 PATIENCE_S = 60.0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.trace_context import MAX_CONTEXTS, TraceContext, sampled_context, sampled_contexts
+from millrace.tracing import MAX_CONTEXTS, TraceContext, sampled_context, sampled_contexts
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CONTEXT = TraceContext(int(TRACE, 16), int(SPAN, 16))

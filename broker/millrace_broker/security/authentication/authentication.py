@@ -22,11 +22,10 @@ from enum import Enum, auto
 
 from millrace.clock import Clock
 from millrace.errors import IllegalSaslStateError, SaslAuthenticationError, UnsupportedSaslMechanismError
-from millrace.security.sasl.names import OAUTHBEARER, PLAIN
+from millrace.security.sasl.names import OAUTHBEARER, PLAIN, Authenticated, ServerMechanism
 from millrace.security.sasl.oauthbearer import OAuthBearerServer
 from millrace.security.sasl.plain import PlainServer
-from millrace.security.sasl.scram_server import Known, ScramServer
-from millrace.security.sasl.server_mechanism import Authenticated, ServerMechanism
+from millrace.security.sasl.scram import Known, ScramServer
 from millrace.wire.api import ApiKey, VersionRange
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.authentication.listener_security import ListenerSecurity

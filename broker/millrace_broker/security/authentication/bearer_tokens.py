@@ -14,7 +14,7 @@ import jwt
 
 from millrace.clock import Clock
 from millrace.errors import SaslAuthenticationError
-from millrace.security.sasl.server_mechanism import Authenticated
+from millrace.security.sasl.names import Authenticated
 from millrace.times import SECOND_MS
 from millrace_broker.security.authentication.listener_security import TokenRules
 

@@ -29,21 +29,22 @@ from millrace.errors import (
     UnacceptableCredentialError,
     UnsupportedSaslMechanismError,
 )
+from millrace.security.sasl.names import Authenticated
 from millrace.security.sasl.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     SCRAM_HASHES,
     SCRAM_TYPES,
+    Known,
     ScramCredential,
+    UnknownUsers,
     credential_of,
     credential_text,
-    nonce,
+    new_nonce,
     parse_credential,
 )
-from millrace.security.sasl.scram_server import Known, UnknownUsers
-from millrace.security.sasl.server_mechanism import Authenticated
 from millrace.turns import each
-from millrace.zk.entity_names import DEFAULT, decode_name, encode_name
+from millrace.zk.paths import DEFAULT, decode_name, encode_name
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class Credentials:
         self._configs = configs
         self._find_token = find_token
         self._model = ScramCredential(
-            nonce().encode(), secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES), MIN_ITERATIONS
+            new_nonce().encode(), secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES), MIN_ITERATIONS
         )
         self._parsed: ClientConfigs = {}
         self._tables = {mechanism: self._table({}) for mechanism in SCRAM_HASHES}

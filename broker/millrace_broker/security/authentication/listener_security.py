@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from millrace.config import MAX_INT, Value, whole_number
 from millrace.errors import InvalidConfigError
-from millrace.security.property_names import JAAS
+from millrace.security.protocols import JAAS
 from millrace.security.sasl.jaas import LoginModule, parse_jaas
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.security.sasl.names import OAUTHBEARER, PLAIN

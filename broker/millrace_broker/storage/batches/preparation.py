@@ -21,8 +21,7 @@ from typing import TypeVar
 from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.fs import Buffer
 from millrace.records.batch import HEADER_BYTES, BatchHeader, walk
-from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of, decompressed_chunks
-from millrace.records.recompress import recompressed
+from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of, decompressed_chunks, recompressed
 from millrace.records.record_check import RecordRules, new_record_check
 from millrace.turns import pause
 from millrace_broker.storage.batches.append_time import with_largest_time

@@ -6,17 +6,12 @@ from collections import Counter
 from typing import NamedTuple
 
 from millrace.client import BrokerMetadata, Cluster, Configs, ResourceKind
-from millrace.client.acls import find_acls
+from millrace.client.access import find_acls
 from millrace.client.fetched import IsolationLevel
-from millrace.client.log_dirs import LogDir, describe_log_dirs
+from millrace.client.groups import TransactionDescription, TransactionListing, describe_transactions, list_transactions
 from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import PartitionMetadata
-from millrace.client.transactions import (
-    TransactionDescription,
-    TransactionListing,
-    describe_transactions,
-    list_transactions,
-)
+from millrace.client.replicas import LogDir, describe_log_dirs
 from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, MillraceError
 from millrace.security.acls import AclBinding, AclFilter

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client import Cluster
-from millrace.client.log_dirs import LogDir, describe_log_dirs, replica_bytes
 from millrace.client.metadata import Partition
-from millrace.client.reassignments import Reassignment, Reassignments
+from millrace.client.replicas import LogDir, Reassignment, Reassignments, describe_log_dirs, replica_bytes
 from millrace.errors import InvalidRequestError, MillraceError
 from millrace_ops.console.console import Console
 from millrace_ops.console.pages.tables import table_locations_by_name

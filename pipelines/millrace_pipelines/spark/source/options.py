@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from millrace.security.client_config import SecuritySource
-from millrace.security.client_properties import SECRETS, is_of_security
+from millrace.security.client_security import SECRETS, is_of_security
 from millrace_pipelines.spark.brokers import Brokers, TopicSource
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.errors import SourceOptionError

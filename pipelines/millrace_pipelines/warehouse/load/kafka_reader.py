@@ -20,7 +20,7 @@ from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.fs import OsFileSystem
 from millrace.records.arrow import RECORD_SCHEMA
-from millrace.records.arrow_unshown import HeaderParts, has_no_time, record_batch, times_of
+from millrace.records.arrow_columns import HeaderParts, has_no_time, record_batch, times_of
 from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.read import ReadBlock

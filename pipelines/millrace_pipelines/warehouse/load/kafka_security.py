@@ -17,7 +17,7 @@ from pathlib import Path
 
 from millrace.errors import InvalidConfigError
 from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
-from millrace.security.client_properties import (
+from millrace.security.client_security import (
     CERTIFICATE_FILE,
     CHAIN,
     KEY,
@@ -31,7 +31,7 @@ from millrace.security.client_properties import (
     USERNAME,
     login_module,
 )
-from millrace.security.property_names import IDENTIFICATION, JAAS, MECHANISM
+from millrace.security.protocols import IDENTIFICATION, JAAS, MECHANISM
 from millrace_pipelines.spark.brokers import TopicSource
 
 PROVIDERS = {

@@ -19,7 +19,7 @@ from millrace.fs import FileSystem
 from millrace.records.absent import Intervals, as_intervals, coarse, count_of, intervals_of, joined
 from millrace.records.arrow import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace.trace_context import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
+from millrace.tracing import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
 from millrace_pipelines.arrow import Column, binaries
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.read import ReadBlock

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from millrace.clock import Clock
-from millrace.trace_context import sampled_contexts
-from millrace.tracing import Attributes, Span, Tracing
+from millrace.tracing import Attributes, Span, Tracing, sampled_contexts
 from millrace_pipelines.warehouse.load.report import LoadReport
 
 SERVICE = "millrace-load"

@@ -1,7 +1,7 @@
 """The columns of a dead letter: the record's raw envelope, the reason why it is no row, and what the envelope hides.
 
 The envelope has null for a time outside of the years 1 to 9999, and U+FFFD in a header's key that is not UTF-8; a dead
-letter keeps both as they are (`records.arrow_unshown`), in `timestamp_ms` and `header_keys`, null in other dead
+letter keeps both as they are (`records.arrow_columns`), in `timestamp_ms` and `header_keys`, null in other dead
 letters.
 """
 

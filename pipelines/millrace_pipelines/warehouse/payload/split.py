@@ -1,6 +1,6 @@
 """Splits records in the raw envelope into rows, with their typed columns and partitions, and dead letters.
 
-A record that the envelope does not show as it is (`records.arrow_unshown`) is a dead letter in any case. A replay sees
+A record that the envelope does not show as it is (`records.arrow_columns`) is a dead letter in any case. A replay sees
 the envelope alone, and makes a row of the record as it is shown there. Damaged batches are one dead letter, with their
 bytes, at the first offset of those that are lost in them.
 """

@@ -9,8 +9,7 @@ from typing import Self
 from millrace.client.fetched import IsolationLevel
 from millrace.config import MAX_INT, ConfigTable, build, declared_keys, setting, under_one_name
 from millrace.errors import InvalidConfigError
-from millrace.security.client_properties import is_of_security
-from millrace.security.client_security import ClientSecurity
+from millrace.security.client_security import ClientSecurity, is_of_security
 
 GROUP_ID_PATTERN = "[a-zA-Z0-9._-]*"
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"

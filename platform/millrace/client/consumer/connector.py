@@ -14,11 +14,17 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
-from millrace.client.cluster import Cluster
-from millrace.client.consumer.assignment import Partition
+from millrace.client.consumer.assignment import (
+    Partition,
+    Pattern,
+    Registration,
+    check_counts,
+    encode_registration,
+    filter_expression,
+    member_name,
+)
 from millrace.client.consumer.config import ConsumerConfig
 from millrace.client.consumer.errors import OwnershipLostError
 from millrace.client.consumer.events import Observe, ignore
@@ -28,21 +34,12 @@ from millrace.client.consumer.group_view import read_bootstrap
 from millrace.client.consumer.member import Consumption, GroupMember
 from millrace.client.consumer.offsets import furthest, read_coordinator, read_zookeeper
 from millrace.client.consumer.ownership import Ownership
-from millrace.client.consumer.registration import (
-    Pattern,
-    Registration,
-    check_counts,
-    encode_registration,
-    filter_expression,
-    member_name,
-)
 from millrace.client.consumer.streams import ConsumerStream, Feed
 from millrace.client.groups import Groups
 from millrace.clock import Clock, SystemClock
 from millrace.errors import InvalidRequestError, MillraceError, ZooKeeperError
 from millrace.security.client_security import ClientSecurity
-from millrace.zk.security import ZooKeeperSecurity
-from millrace.zk.security_config import split_security
+from millrace.zk.security import ZooKeeperSecurity, split_security
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +87,7 @@ class ConsumerConnector:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
 
     def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[ConsumerStream]]:
@@ -281,12 +276,12 @@ class _Consumer(Consumption):
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
         """Has the coordinator refuse the commits of all former owners."""
-        with self._cluster() as cluster:
+        with self._fetchers.cluster() as cluster:
             self._coordinator.take(cluster, partitions)
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
         """Commits to the coordinator, and returns the partitions that it refuses, as another has taken them."""
-        with self._cluster() as cluster:
+        with self._fetchers.cluster() as cluster:
             return self._coordinator.commit(cluster, offsets)
 
     def commit(self, *, with_last: bool, retries: int = 0) -> None:
@@ -333,18 +328,9 @@ class _Consumer(Consumption):
         if self._config.commits_to_zookeeper:
             stores.append(read_zookeeper(self.member.session, self._config.group_id, wanted))
         if self._config.commits_to_coordinator:
-            with self._cluster() as cluster:
+            with self._fetchers.cluster() as cluster:
                 stores.append(read_coordinator(Groups(cluster), self._config.group_id, wanted))
         return furthest(*stores)
-
-    def _cluster(self) -> Cluster:
-        config = self._config
-        return Cluster(
-            self._brokers(),
-            client_id=config.client_id or config.group_id,
-            timeout_s=config.socket_timeout_ms / 1000,
-            security=config.security,
-        )
 
     def _brokers(self) -> str:
         """Returns the brokers that ZooKeeper names; those of the last time while it can't be asked."""

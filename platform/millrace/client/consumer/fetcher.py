@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
-from millrace.client.absent_offsets import AbsentOffsets
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.consumer.config import ERROR, SMALLEST, ConsumerConfig
 from millrace.client.consumer.streams import Chunk, Feed
-from millrace.client.damaged_batches import is_damage
+from millrace.client.damaged_batches import AbsentOffsets, is_damage
 from millrace.client.fetched import FetchedData, fetched_data, starts_with_cut_batch
 from millrace.client.metadata import ClusterMetadata
 from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer, log_end, serves

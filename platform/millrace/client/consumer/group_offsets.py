@@ -7,7 +7,6 @@ them over what was set (docs/consumer-groups.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from millrace.client.cluster import Cluster
@@ -15,7 +14,7 @@ from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.config import KAFKA
 from millrace.client.consumer.errors import GroupHasMembersError
 from millrace.client.consumer.fenced_commits import FencedCommits
-from millrace.client.consumer.group_owners import read_owners
+from millrace.client.consumer.group_view import read_owners
 from millrace.client.consumer.offsets import (
     check_names,
     furthest,
@@ -75,9 +74,7 @@ class GroupOffsets:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cluster.close()
         if self._session is not None:
             self._session.close()

@@ -20,8 +20,7 @@ from millrace.client.consumer.config import ConsumerConfig
 from millrace.client.consumer.errors import ConsumerIdTakenError, RebalanceFailedError
 from millrace.client.consumer.events import Kind, Observe, OwnershipEvent
 from millrace.client.consumer.group_view import read_assignment
-from millrace.client.consumer.lease import NANOSECONDS_PER_MS, NANOSECONDS_PER_S, Lease
-from millrace.client.consumer.ownership import Owners, Ownership
+from millrace.client.consumer.ownership import NANOSECONDS_PER_MS, NANOSECONDS_PER_S, Lease, Owners, Ownership
 from millrace.client.consumer.rebalance import Action, Changed, Close, Event, Phase, SessionLost
 from millrace.clock import Clock
 from millrace.errors import ClusterError, MillraceError, ZooKeeperError

@@ -2,16 +2,21 @@
 
 send ─► encoder ─► partitioner ─► batch of the partition ─► sender's thread ─► leader ─► delivery report
 
-settings      properties               encoders, partitioners, events   what an application plugs in
-producer      `Producer` itself        accumulator                      batches that fill, bounded
-partition     order and sequence       sender, link                     requests and answers
-routes        metadata                 discovery                        brokers by ZooKeeper
+settings      properties               plugins, events    what an application plugs in
+producer      `Producer` itself        accumulator        batches that fill, bounded, in their order
+routes        metadata, ZooKeeper      sender, link       requests and answers
 """
 
-from millrace.client.producer.encoders import BytesEncoder, Encoder, JsonEncoder, StringEncoder
+from millrace.client.producer.batch import Delivery, DeliveryReport, ProducerRecord
 from millrace.client.producer.events import CallbackHandler, EventHandler
-from millrace.client.producer.message import Delivery, DeliveryReport, ProducerRecord
-from millrace.client.producer.partitioners import Partitioner, RandomPartitioner
+from millrace.client.producer.plugins import (
+    BytesEncoder,
+    Encoder,
+    JsonEncoder,
+    Partitioner,
+    RandomPartitioner,
+    StringEncoder,
+)
 from millrace.client.producer.producer import Producer
 
 __all__ = [

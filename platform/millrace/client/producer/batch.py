@@ -1,4 +1,4 @@
-"""Records of one partition that share a batch, from the first `send` to their acknowledgement.
+"""Records of one partition that share a batch, from the first `send` to the reports of their delivery.
 
 Records lie in the form that the record kernel writes: (offset delta, timestamp delta, key, value, headers). Once the
 batch is on its way they are only kept as far as reports need them: their times.
@@ -11,11 +11,12 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from millrace.clock import Clock
-from millrace.errors import MillraceError
+from millrace.clock import Clock, SystemClock
+from millrace.errors import ClientError, DeliveryTimeoutError, MillraceError
 from millrace.kernel import native
 from millrace.records.batch import (
     CRC_POSITION,
@@ -46,67 +47,39 @@ class Identity(NamedTuple):
 NOBODY = Identity()
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
-    """A batch, filled under the accumulator's lock; after that only the sender's thread changes it."""
+    """A batch, filled under the accumulator's lock; after that only the sender's thread changes it.
 
-    __slots__ = (
-        "_body",
-        "_done",
-        "_finished",
-        "_is_released",
-        "_timestamp_deltas",
-        "attempts",
-        "base_offset",
-        "base_timestamp_ms",
-        "callbacks",
-        "clock",
-        "deadline_s",
-        "error",
-        "identity",
-        "is_done",
-        "last_error",
-        "log_append_time_ms",
-        "may_be_appended",
-        "order",
-        "partition",
-        "parts",
-        "ready_s",
-        "record_count",
-        "records",
-        "sequence",
-        "size_bytes",
-        "topic",
-    )
+    `callbacks` has each record's index and what is told of its report.
+    """
 
-    def __init__(
-        self, topic: str, partition: int, *, base_timestamp_ms: int, ready_s: float, deadline_s: float, clock: Clock
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.base_timestamp_ms = base_timestamp_ms
-        self.ready_s = ready_s
-        self.deadline_s = deadline_s
-        self.clock = clock
-        self.records: list[PlacedRecord] = []
-        self.record_count = 0
-        self.size_bytes = 0
-        self.callbacks: list[tuple[int, Callable[[Any], None]]] = []  # (index, told of its report)
-        self.identity = NOBODY
-        self.sequence = NO_SEQUENCE
-        self.attempts = 0
-        self.last_error = "it was not sent"
-        self.order: tuple[int, ...] = ()
-        self.may_be_appended = False
-        self.base_offset = -1
-        self.log_append_time_ms = -1
-        self.error: MillraceError | None = None
-        self.is_done = False
-        self.parts: tuple[Batch, Batch] | None = None
-        self._is_released = False
-        self._body = b""
-        self._timestamp_deltas: list[int] | None = None
-        self._finished = threading.Lock()
-        self._done: threading.Event | None = None
+    topic: str
+    partition: int
+    base_timestamp_ms: int
+    ready_s: float
+    deadline_s: float
+    clock: Clock
+    records: list[PlacedRecord] = field(default_factory=list)
+    record_count: int = 0
+    size_bytes: int = 0
+    callbacks: list[tuple[int, Callable[[Any], None]]] = field(default_factory=list)
+    identity: Identity = NOBODY
+    sequence: int = NO_SEQUENCE
+    attempts: int = 0
+    last_error: str = "it was not sent"
+    order: tuple[int, ...] = ()
+    may_be_appended: bool = False
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error: MillraceError | None = None
+    is_done: bool = False
+    parts: tuple[Batch, Batch] | None = None
+    _is_released: bool = False
+    _body: bytes = b""
+    _timestamp_deltas: list[int] | None = None
+    _finished: threading.Lock = field(default_factory=threading.Lock)
+    _done: threading.Event | None = None
 
     @property
     def name(self) -> str:
@@ -200,8 +173,8 @@ class Batch:
 
     def _part(self, records: list[PlacedRecord], begin: int, size_bytes: int) -> Batch:
         part = Batch(
-            self.topic,
-            self.partition,
+            topic=self.topic,
+            partition=self.partition,
             base_timestamp_ms=self.base_timestamp_ms,
             ready_s=self.ready_s,
             deadline_s=self.deadline_s,
@@ -251,3 +224,98 @@ def write_records(records: list[PlacedRecord]) -> bytes:
     return encode_bodies_plainly(
         [(record[0], NewRecord(record[3], record[2], record[1], record[4])) for record in records], 0
     )
+
+
+class ProducerRecord(NamedTuple):
+    """A record to be sent; its encoders make bytes of key and value, and a partitioner finds its partition."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[Header, ...] = ()
+
+
+class DeliveryReport(NamedTuple):
+    """Where a record lies, or why it does not.
+
+    The offset is -1 where it is not known: with acks=0, or when a broker had the record from an earlier attempt.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    error: MillraceError | None = None
+
+
+OnDelivery = Callable[[DeliveryReport], None]
+
+
+class Delivery:
+    """The report that will come; any thread may ask for it."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.report() if self.done() else 'pending'})"
+
+    def done(self) -> bool:
+        """Returns whether the record's fate is known."""
+        batch, _ = self._batch.find(self._index)
+        return batch.is_done and batch.parts is None
+
+    def report(self, timeout_s: float | None = None) -> DeliveryReport:
+        """Returns the report, with its error if there is one.
+
+        Raises DeliveryTimeoutError if it does not come in time.
+        """
+        now_s = self._batch.clock.monotonic_s
+        deadline_s = None if timeout_s is None else now_s() + timeout_s
+        while True:
+            batch, index = self._batch.find(self._index)
+            if not batch.wait(None if deadline_s is None else max(deadline_s - now_s(), 0.0)):
+                raise DeliveryTimeoutError(f"no report of a record for {batch.name} within {timeout_s} s")
+            if batch.parts is None:
+                return report_of(batch, index)
+
+    def result(self, timeout_s: float | None = None) -> DeliveryReport:
+        """Returns the report of a record that is in the log; else raises its error."""
+        report = self.report(timeout_s)
+        if report.error is not None:
+            raise report.error
+        return report
+
+
+class HandedOver(Delivery):
+    """What `send` returns where the application has handlers: only these hear of the record."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        now = SystemClock()
+        batch = Batch(topic="", partition=-1, base_timestamp_ms=-1, ready_s=0.0, deadline_s=0.0, clock=now)
+        super().__init__(batch, 0)
+
+    def done(self) -> bool:
+        """Returns False, as it is not known here."""
+        return False
+
+    def report(self, timeout_s: float | None = None) -> DeliveryReport:  # noqa: ARG002
+        """Raises ClientError, as there is no report here."""
+        raise ClientError("the producer's handlers hear of the record; there is no report of it")
+
+
+HANDED_OVER = HandedOver()
+
+
+def report_of(batch: Batch, index: int) -> DeliveryReport:
+    """Returns the report of one record of a batch that is done."""
+    offset = batch.base_offset + index if batch.base_offset >= 0 else -1
+    timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms >= 0 else batch.timestamp_of(index)
+    return DeliveryReport(batch.topic, batch.partition, offset, timestamp_ms, batch.error)

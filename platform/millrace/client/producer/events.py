@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from millrace.client.producer.accumulator import CALLBACKS_DONT_WAIT
-from millrace.client.producer.message import DeliveryReport, ProducerRecord
+from millrace.client.producer.batch import DeliveryReport, ProducerRecord
 from millrace.client.producer.settings import ProducerSettings
 from millrace.clock import Clock
 from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
@@ -36,7 +36,6 @@ class EventHandler(Protocol):
 
         What it raises is logged and given to `CallbackHandler.on_failure`.
         """
-        ...
 
 
 class CallbackHandler:

@@ -5,22 +5,28 @@
 Connecting, TLS, the negotiation of versions and authentication wait up to `request.timeout.ms`: `client.connection`
 does them. A link whose session is about to end (KIP-368) takes no more requests; once all are answered, another
 connection takes its place.
+
+A channel is the socket itself, or TLS over it. TLS may want to read in order to write, and the other way round: `waits`
+says for which the selector is to look, so that nothing is tried again before it can succeed. A record of TLS holds at
+most 16 KiB, so one call takes all of it, and what stays behind lies in the socket, where the selector sees it.
 """
 
 from __future__ import annotations
 
+import selectors
 import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from millrace.addresses import Address
+from millrace.client.answers import RETRIABLE_CODES, TYPED_ERRORS
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
-from millrace.client.producer.channel import Channel, PlainChannel, TlsChannel
 from millrace.clock import Clock
-from millrace.errors import AnswerLostError, UnsupportedCodecError
+from millrace.errors import AnswerLostError, ErrorCode, UnsupportedCodecError
 from millrace.records.compression import Codec
 from millrace.security.client_security import ClientSecurity
 from millrace.times import EPOCH
@@ -31,6 +37,128 @@ from millrace.wire.messages import PRODUCE
 
 if TYPE_CHECKING:
     import ssl
+
+RECEIVE_BYTES = 64 << 10
+
+
+class Channel(Protocol):
+    """A socket that never blocks; raises OSError where the peer is gone.
+
+    Attributes:
+        receive_waits_for: the selector's event after which `receive` is to be called.
+    """
+
+    receive_waits_for: int
+
+    def send(self, parts: Sequence[memoryview]) -> int:
+        """Returns how many bytes of the parts were taken, 0 where it would have to wait."""
+
+    def receive(self) -> bytes | None:
+        """Returns bytes, b"" at the end of the stream; None where it would have to wait."""
+
+    def waits(self, *, has_unsent: bool) -> int:
+        """Returns the selector's events to look for."""
+
+
+class PlainChannel:
+    """The socket itself."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self.receive_waits_for = selectors.EVENT_READ
+
+    def send(self, parts: Sequence[memoryview]) -> int:
+        """Writes several parts in one call."""
+        try:
+            return self._socket.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def receive(self) -> bytes | None:
+        """Reads what has come."""
+        try:
+            return self._socket.recv(RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return None
+
+    def waits(self, *, has_unsent: bool) -> int:
+        """Returns reading, and writing while something is unsent."""
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_unsent else 0)
+
+
+class TlsChannel:
+    """TLS over a socket. A part is taken whole or not at all, and then the same part is to be offered again.
+
+    Of a part that is not taken, records may be on their way: OpenSSL goes on behind them.
+    """
+
+    def __init__(self, connected: ssl.SSLSocket) -> None:
+        import ssl  # noqa: PLC0415 -- loaded where it is used
+
+        self._socket = connected
+        self._wants_read, self._wants_write = ssl.SSLWantReadError, ssl.SSLWantWriteError
+        self._send_waits_for = selectors.EVENT_WRITE
+        self.receive_waits_for = selectors.EVENT_READ
+
+    def send(self, parts: Sequence[memoryview]) -> int:
+        """Writes the first part."""
+        self._send_waits_for = selectors.EVENT_WRITE
+        try:
+            return self._socket.send(parts[0])
+        except self._wants_write:
+            return 0
+        except self._wants_read:
+            self._send_waits_for = selectors.EVENT_READ
+            return 0
+
+    def receive(self) -> bytes | None:
+        """Reads at most a record."""
+        self.receive_waits_for = selectors.EVENT_READ
+        try:
+            return self._socket.recv(RECEIVE_BYTES)
+        except self._wants_read:
+            return None
+        except self._wants_write:
+            self.receive_waits_for = selectors.EVENT_WRITE
+            return None
+
+    def waits(self, *, has_unsent: bool) -> int:
+        """Returns what reading waits for, and what writing waits for while something is unsent."""
+        return self.receive_waits_for | (self._send_waits_for if has_unsent else 0)
+
+
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+
+
+class ErrorAction(Enum):
+    """What the producer does with a batch after the response to it."""
+
+    DONE = auto()
+    AGAIN = auto()  # surely not appended
+    UNSURE = auto()  # perhaps appended; again all the same
+    TOO_LARGE = auto()  # not appended; its records may be, in smaller batches
+    OUT_OF_LINE = auto()  # its number, or its epoch, does not follow on what the broker knows
+    REFUSED = auto()
+
+
+def action_for(code: int) -> ErrorAction:
+    """Returns the meaning of an error code in the answer to a Produce request."""
+    match code:
+        case ErrorCode.NONE | ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return ErrorAction.DONE
+        case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode.UNKNOWN_PRODUCER_ID | ErrorCode.INVALID_PRODUCER_EPOCH:
+            return ErrorAction.OUT_OF_LINE
+        case ErrorCode.MESSAGE_TOO_LARGE:
+            return ErrorAction.TOO_LARGE
+        case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.NETWORK_EXCEPTION:
+            return ErrorAction.UNSURE
+    if code == NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+        return ErrorAction.UNSURE
+    kind = TYPED_ERRORS.get(code)
+    return (
+        ErrorAction.AGAIN if code in RETRIABLE_CODES or (kind is not None and kind.retriable) else ErrorAction.REFUSED
+    )
+
 
 Context = TypeVar("Context")
 LAST_INFLEXIBLE_PRODUCE = 8

@@ -9,15 +9,12 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, SupportsIndex, cast, overload
 
-from millrace.client.producer.discovery import BrokerWatch
-from millrace.client.producer.encoders import BytesEncoder, Encoder
+from millrace.client.producer.batch import HANDED_OVER, Delivery, OnDelivery, ProducerRecord
 from millrace.client.producer.events import CallbackHandler, DeliveringHandler, EventHandler, EventQueue
-from millrace.client.producer.message import HANDED_OVER, Delivery, OnDelivery, ProducerRecord
-from millrace.client.producer.partitioners import Partitioner, StickyPartitioner
-from millrace.client.producer.routes import Routes, check_partition
+from millrace.client.producer.plugins import BytesEncoder, Encoder, Partitioner, StickyPartitioner
+from millrace.client.producer.routes import BrokerWatch, Routes, check_partition
 from millrace.client.producer.sender import Sender
 from millrace.client.producer.settings import parse_settings, parse_zookeeper_security
 from millrace.clock import Clock, SystemClock
@@ -95,9 +92,7 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @overload

@@ -4,7 +4,7 @@
     answer        ──► the records' reports; or again after `retry.backoff.ms`; or given up
     lost link     ──► all that was on it again; with idempotence, brokers drop what they have already
 
-Batches of one partition keep their order (`producer.partition`). Only connecting and asking for metadata block until
+Batches of one partition keep their order (`producer.accumulator`). Only connecting and asking for metadata block until
 the broker answers.
 """
 
@@ -21,12 +21,9 @@ from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
 from millrace.client.answers import check
-from millrace.client.producer.accumulator import Accumulator
-from millrace.client.producer.batch import NOBODY, Batch, Identity
-from millrace.client.producer.failures import ErrorAction, action_for
-from millrace.client.producer.link import Link, Produced
-from millrace.client.producer.message import report_of
-from millrace.client.producer.partition import PartitionQueue
+from millrace.client.producer.accumulator import Accumulator, PartitionQueue
+from millrace.client.producer.batch import NOBODY, Batch, Identity, report_of
+from millrace.client.producer.link import ErrorAction, Link, Produced, action_for
 from millrace.client.producer.routes import Routes
 from millrace.client.producer.settings import ProducerSettings
 from millrace.clock import Clock

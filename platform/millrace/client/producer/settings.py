@@ -14,10 +14,8 @@ from typing import Any
 from millrace.config import ConfigTable, build, declared_keys, setting, under_one_name, value_text
 from millrace.errors import InvalidConfigError
 from millrace.records.compression import Codec
-from millrace.security.client_properties import is_of_security
-from millrace.security.client_security import ClientSecurity
-from millrace.zk.security import ZooKeeperSecurity
-from millrace.zk.security_config import split_security
+from millrace.security.client_security import ClientSecurity, is_of_security
+from millrace.zk.security import ZooKeeperSecurity, split_security
 
 SYNONYMS = {
     "bootstrap.servers": "broker.list",

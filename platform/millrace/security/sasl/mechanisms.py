@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from millrace.errors import InvalidConfigError
-from millrace.security.property_names import JAAS, MECHANISM
+from millrace.security.protocols import JAAS, MECHANISM
 from millrace.security.sasl.jaas import LoginModule, parse_jaas
 from millrace.security.sasl.names import OAUTHBEARER, PLAIN
 from millrace.security.sasl.oauthbearer import BearerToken, OAuthBearerClient
 from millrace.security.sasl.plain import PlainClient
-from millrace.security.sasl.scram import SCRAM_HASHES
-from millrace.security.sasl.scram_client import ScramClient
+from millrace.security.sasl.scram import SCRAM_HASHES, ScramClient
 
 KAFKA_SECURITY = "org.apache.kafka.common.security"
 LOGIN_MODULES = {
@@ -35,18 +34,15 @@ class ClientMechanism(Protocol):
     @property
     def is_complete(self) -> bool:
         """Whether the server has proven itself as far as the mechanism asks for it."""
-        ...
 
     def initial_response(self) -> bytes:
         """Returns the first message to the server."""
-        ...
 
     def respond(self, challenge: bytes) -> bytes:
         """Returns the next message, or b"" where nothing is left to say.
 
         Raises SaslAuthenticationError for a wrong server.
         """
-        ...
 
 
 def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:

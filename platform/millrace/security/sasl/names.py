@@ -1,8 +1,43 @@
-"""The names of the mechanisms of SASL, apart from what they do: to check a property nothing of that is loaded."""
+"""The names of the mechanisms of SASL, apart from what they do, and what the broker's side of each does.
+
+To check a property nothing of the mechanisms themselves is loaded.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from millrace.errors import SaslAuthenticationError
 
 PLAIN = "PLAIN"
 SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
+
+
+class Authenticated(NamedTuple):
+    """An authenticated user, when that expires (ms since the epoch; None: never), and whether by a delegation token."""
+
+    user: str
+    expires_ms: int | None = None
+    is_by_token: bool = False
+
+
+class ServerMechanism(Protocol):
+    """The broker's side of one authentication."""
+
+    name: str
+
+    @property
+    def authenticated(self) -> Authenticated | None:
+        """The user, as soon as nothing is left to prove."""
+
+    def respond(self, response: bytes) -> bytes:
+        """Returns the answer to a client's message; raises SaslAuthenticationError where the authentication fails."""
+
+
+def invalid_credentials(mechanism: str) -> SaslAuthenticationError:
+    """Returns the error of a mechanism: the same for an unknown user, a wrong password and a malformed message."""
+    return SaslAuthenticationError(
+        f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
+    )

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from millrace.errors import InvalidConfigError, SaslAuthenticationError
-from millrace.security.sasl.names import OAUTHBEARER
-from millrace.security.sasl.server_mechanism import Authenticated, invalid_credentials
+from millrace.security.sasl.names import OAUTHBEARER, Authenticated, invalid_credentials
 
 NAME = r"(?:[^\x00=,\x01]|=2C|=3D)+"
 KEY = r"[A-Za-z]+"

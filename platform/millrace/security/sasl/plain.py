@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from millrace.errors import InvalidConfigError, SaslAuthenticationError
-from millrace.security.sasl.names import PLAIN
-from millrace.security.sasl.server_mechanism import Authenticated, invalid_credentials
+from millrace.security.sasl.names import PLAIN, Authenticated, invalid_credentials
 
 
 class PlainClient:

@@ -1,4 +1,4 @@
-"""The arithmetic of SCRAM (RFC 5802, RFC 7677), and what is kept of a password (KIP-84).
+"""SCRAM (RFC 5802, RFC 7677): what is kept of a password (KIP-84), the messages, and both sides of an authentication.
 
     salted password   PBKDF2 of the password, the salt and the iterations
     client key        HMAC(salted password, "Client Key")
@@ -6,6 +6,24 @@
     server key        HMAC(salted password, "Server Key"): the broker proves itself by it
 
 The text of a credential is that of Kafka's nodes: salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=4096
+
+The four messages (RFC 5802, section 7), without channel binding, which Kafka does not offer:
+
+    client first    n,[a=AUTHORIZATION ID],n=NAME,r=NONCE[,tokenauth=true]
+    server first    r=NONCE AND SERVER'S NONCE,s=SALT,i=ITERATIONS
+    client final    c=biws,r=NONCE AND SERVER'S NONCE,p=PROOF
+    server final    v=SIGNATURE, or e=ERROR
+
+Both sides sign the `auth message`: the first three messages, without the beginning of the first, `n,…,`, and without
+the proof of the third. In names "," is written =2C and "=" is written =3D. An extension that is not known is ignored.
+
+The client proves that it knows the password, and checks that the server has its keys:
+
+    BEGUN ─ client first ─▶ CHALLENGED ─ server first, client final ─▶ PROVEN ─ server final ─▶ COMPLETE
+
+For an unknown user the broker does the same as for a known one, up to the proof, which fails. So neither the messages
+nor the time that they take tell an unknown user from a wrong password. The salt of an unknown user is always the same
+(`UnknownUsers`), as that of a known one is.
 """
 
 from __future__ import annotations
@@ -16,10 +34,13 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
+from enum import Enum, auto
+from hashlib import shake_256
 from typing import NamedTuple
 
-from millrace.errors import UnacceptableCredentialError
-from millrace.security.sasl.names import SCRAM_SHA_256, SCRAM_SHA_512
+from millrace.errors import SaslAuthenticationError, UnacceptableCredentialError
+from millrace.security.sasl.names import SCRAM_SHA_256, SCRAM_SHA_512, Authenticated, invalid_credentials
 
 SCRAM_HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 SCRAM_TYPES = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}  # by the numbers of the protocol (KIP-554)
@@ -45,14 +66,14 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential(iterations={self.iterations})"
 
 
-def nonce() -> str:
+def new_nonce() -> str:
     """Returns a text that nobody can guess, as Kafka makes them: 26 digits to the base 36, of 134 bits."""
     return "".join(secrets.choice(BASE_36) for _ in range(NONCE_CHARACTERS))
 
 
 def new_salt() -> bytes:
     """Returns a salt that no other password has."""
-    return nonce().encode()
+    return new_nonce().encode()
 
 
 def hmac_of(hash_name: str, key: bytes, message: bytes) -> bytes:
@@ -119,3 +140,284 @@ def parse_credential(text: str) -> ScramCredential:
 
 
 CREDENTIAL_KEYS = ("salt", "stored_key", "server_key")
+
+
+VALUE = r"[^\x00,]+"
+NAME = r"(?:[^\x00=,]|=2C|=3D)+"
+NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+BASE64 = r"[A-Za-z0-9+/]*={0,2}"
+EXTENSIONS = rf"(?:,[A-Za-z]+={VALUE})*"
+CLIENT_FIRST = re.compile(
+    rf"n,(?:a=(?P<authorization_id>{NAME}))?,(?P<bare>(?:m={VALUE},)?n=(?P<name>{NAME}),r=(?P<nonce>{NONCE})"
+    rf"(?P<extensions>{EXTENSIONS}))"
+)
+SERVER_FIRST = re.compile(
+    rf"(?:m={VALUE},)?r=(?P<nonce>{NONCE}),s=(?P<salt>{BASE64}),i=(?P<iterations>[0-9]{{1,9}}){EXTENSIONS}"
+)
+CLIENT_FINAL = re.compile(rf"(?P<bare>c=(?P<channel>{BASE64}),r=(?P<nonce>{NONCE}){EXTENSIONS}),p=(?P<proof>{BASE64})")
+SERVER_FINAL = re.compile(rf"(?:e=(?P<error>{VALUE})|v=(?P<signature>{BASE64})){EXTENSIONS}")
+GS2_HEADER = "n,,"
+CHANNEL = base64.b64encode(GS2_HEADER.encode()).decode()
+TOKEN_EXTENSION = "tokenauth"  # noqa: S105 -- an extension's name
+
+
+class ClientFirst(NamedTuple):
+    """A client's first message; `bare` is the part that is signed."""
+
+    bare: str
+    name: str
+    authorization_id: str
+    nonce: str
+    is_by_token: bool
+
+
+class ServerFirst(NamedTuple):
+    """A server's first message."""
+
+    text: str
+    nonce: str
+    salt: bytes
+    iterations: int
+
+
+class ClientFinal(NamedTuple):
+    """A client's last message; `bare` is the part that is signed."""
+
+    bare: str
+    nonce: str
+    proof: bytes
+
+
+class ServerFinal(NamedTuple):
+    """A server's last message: its signature, or its error."""
+
+    signature: bytes
+    error: str | None
+
+
+def client_first(name: str, nonce: str, *, is_by_token: bool) -> str:
+    """Returns the part of a client's first message that is signed."""
+    sasl_name = name.replace("=", "=3D").replace(",", "=2C")
+    return f"n={sasl_name},r={nonce}" + (f",{TOKEN_EXTENSION}=true" if is_by_token else "")
+
+
+def server_first(nonce: str, salt: bytes, iterations: int) -> str:
+    """Returns a server's first message."""
+    return f"r={nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+
+
+def client_final(nonce: str) -> str:
+    """Returns the part of a client's last message that is signed."""
+    return f"c={CHANNEL},r={nonce}"
+
+
+def auth_message(first: str, challenge: str, final: str) -> bytes:
+    """Returns what both sides sign."""
+    return f"{first},{challenge},{final}".encode()
+
+
+def parse_client_first(message: bytes) -> ClientFirst:
+    """Returns a client's first message; raises SaslAuthenticationError for another form, as in the parsers below."""
+    match = _match(CLIENT_FIRST, message)
+    extensions = dict(one.split("=", 1) for one in match["extensions"].split(",") if one)
+    return ClientFirst(
+        match["bare"],
+        _name(match["name"]),
+        _name(match["authorization_id"] or ""),
+        match["nonce"],
+        extensions.get(TOKEN_EXTENSION, "").lower() == "true",
+    )
+
+
+def parse_server_first(message: bytes) -> ServerFirst:
+    """Returns a server's first message."""
+    match = _match(SERVER_FIRST, message)
+    return ServerFirst(match[0], match["nonce"], _decoded(match["salt"]), int(match["iterations"]))
+
+
+def parse_client_final(message: bytes) -> ClientFinal:
+    """Returns a client's last message."""
+    match = _match(CLIENT_FINAL, message)
+    return ClientFinal(match["bare"], match["nonce"], _decoded(match["proof"]))
+
+
+def parse_server_final(message: bytes) -> ServerFinal:
+    """Returns a server's last message."""
+    match = _match(SERVER_FINAL, message)
+    return ServerFinal(_decoded(match["signature"] or ""), match["error"])
+
+
+def encoded(prefix: str, value: bytes) -> bytes:
+    """Returns the end of a message: its letter and a value in base 64."""
+    return f"{prefix}={base64.b64encode(value).decode()}".encode()
+
+
+def _match(pattern: re.Pattern[str], message: bytes) -> re.Match[str]:
+    try:
+        match = pattern.fullmatch(message.decode())
+    except UnicodeDecodeError:
+        match = None
+    if match is None:
+        raise SaslAuthenticationError("a message of SCRAM has another form than RFC 5802 gives it")
+    return match
+
+
+def _name(sasl_name: str) -> str:
+    return sasl_name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise SaslAuthenticationError("a value of a message of SCRAM is not in base 64") from None
+
+
+MAX_CLIENT_ITERATIONS = 1_000_000  # bounds what a hostile server makes a client compute
+
+
+class State(Enum):
+    """How far an authentication has come."""
+
+    BEGUN = auto()
+    CHALLENGED = auto()
+    PROVEN = auto()
+    COMPLETE = auto()
+
+
+class ScramClient:
+    """A client with a name and a password, or with a delegation token's id and HMAC."""
+
+    def __init__(
+        self, name: str, username: str, password: str, *, is_by_token: bool = False, nonce: str | None = None
+    ) -> None:
+        self.name = name
+        self._hash_name = SCRAM_HASHES[name]
+        self._password = password
+        self._nonce = nonce or new_nonce()
+        self._first = client_first(username, self._nonce, is_by_token=is_by_token)
+        self._signature = b""
+        self._state = State.BEGUN
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the server has proven that it knows this user's keys."""
+        return self._state is State.COMPLETE
+
+    def initial_response(self) -> bytes:
+        """Returns the client's first message."""
+        self._state = State.CHALLENGED
+        return (GS2_HEADER + self._first).encode()
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Returns the proof, then b"" if the server has proven its identity; else raises SaslAuthenticationError."""
+        match self._state:
+            case State.CHALLENGED:
+                return self._prove(parse_server_first(challenge))
+            case State.PROVEN:
+                return self._check(parse_server_final(challenge))
+            case _:
+                raise SaslAuthenticationError(f"the server says more than {self.name} has to say")
+
+    def _prove(self, server: ServerFirst) -> bytes:
+        if not server.nonce.startswith(self._nonce) or server.nonce == self._nonce:
+            raise SaslAuthenticationError("the server's nonce does not continue this client's")
+        if not MIN_ITERATIONS <= server.iterations <= MAX_CLIENT_ITERATIONS:
+            raise SaslAuthenticationError(
+                f"the server asks for {server.iterations} iterations; "
+                f"expected {MIN_ITERATIONS} to {MAX_CLIENT_ITERATIONS}"
+            )
+        final = client_final(server.nonce)
+        signed = auth_message(self._first, server.text, final)
+        salted = salted_password(self._hash_name, self._password, server.salt, server.iterations)
+        server_key = hmac_of(self._hash_name, salted, b"Server Key")
+        self._signature = hmac_of(self._hash_name, server_key, signed)
+        self._state = State.PROVEN
+        return final.encode() + b"," + encoded("p", client_proof(self._hash_name, salted, signed))
+
+    def _check(self, server: ServerFinal) -> bytes:
+        if server.error is not None:
+            raise SaslAuthenticationError(f"the server refuses {self.name}: {server.error}")
+        if not hmac.compare_digest(server.signature, self._signature):
+            raise SaslAuthenticationError("the server does not know this user's keys: it may be another than it says")
+        self._state = State.COMPLETE
+        return b""
+
+
+BASE_36_BYTES = BASE_36.encode()
+
+
+class Known(NamedTuple):
+    """What a broker knows of a name: the credential, and the user that it authenticates, None for an unknown name.
+
+    A delegation token authenticates its owner, until it expires.
+    """
+
+    credential: ScramCredential
+    authenticated: Authenticated | None
+
+
+Lookup = Callable[[str, bool], Known]  # takes a name, and whether it is the id of a delegation token
+
+
+class ScramServer:
+    """One authentication by SCRAM."""
+
+    def __init__(self, name: str, lookup: Lookup, nonce: str | None = None) -> None:
+        self.name = name
+        self._hash_name = SCRAM_HASHES[name]
+        self._lookup = lookup
+        self._nonce = nonce or new_nonce()
+        self._known: Known | None = None
+        self._signed_first = ""
+        self.authenticated: Authenticated | None = None
+
+    def respond(self, response: bytes) -> bytes:
+        """Returns the challenge, then the signature; raises SaslAuthenticationError where the authentication fails."""
+        if self.authenticated is not None:
+            raise invalid_credentials(self.name)
+        try:
+            if self._known is None:
+                return self._challenge(parse_client_first(response))
+            return self._check(self._known, parse_client_final(response))
+        except SaslAuthenticationError:
+            raise invalid_credentials(self.name) from None
+
+    def _challenge(self, client: ClientFirst) -> bytes:
+        known = self._lookup(client.name, client.is_by_token)
+        if client.authorization_id not in ("", client.name) or known.credential.iterations < MIN_ITERATIONS:
+            raise invalid_credentials(self.name)
+        self._known = known
+        self._nonce = client.nonce + self._nonce
+        challenge = server_first(self._nonce, known.credential.salt, known.credential.iterations)
+        self._signed_first = f"{client.bare},{challenge}"
+        return challenge.encode()
+
+    def _check(self, known: Known, client: ClientFinal) -> bytes:
+        signed = f"{self._signed_first},{client.bare}".encode()
+        is_proven = is_proof(self._hash_name, known.credential.stored_key, signed, client.proof)
+        if not is_proven or client.nonce != self._nonce or known.authenticated is None:
+            raise invalid_credentials(self.name)
+        self.authenticated = known.authenticated
+        return encoded("v", hmac_of(self._hash_name, known.credential.server_key, signed))
+
+
+class UnknownUsers:
+    """Makes up credentials for unknown users: always the same one for a name, which no password fits.
+
+    It looks like `model`, the credential of a known user: as many iterations, and a salt of the same length and
+    alphabet. It is derived from the model's server key, so nobody else can derive it.
+    """
+
+    def __init__(self, model: ScramCredential) -> None:
+        self._model = model
+        self._is_text = all(byte in BASE_36_BYTES for byte in model.salt)
+
+    def credential(self, user: str) -> ScramCredential:
+        """Returns the credential that is shown for a user."""
+        salt, stored_key, server_key, iterations = self._model
+        made_up = shake_256(server_key + user.encode()).digest(len(salt) + len(stored_key))
+        shown = made_up[: len(salt)]
+        if self._is_text:
+            shown = bytes(BASE_36_BYTES[byte % len(BASE_36_BYTES)] for byte in shown)
+        return ScramCredential(shown, made_up[len(salt) :], server_key, iterations)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.zk.entity_names import encode_name
+from millrace.zk.paths import encode_name
 from millrace_broker.quotas.limits import Client, Limit, QuotaKind, QuotaLimits
 
 ALICE = Client("alice", "app")

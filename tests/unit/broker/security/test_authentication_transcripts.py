@@ -19,9 +19,8 @@ state, with the user that has authenticated.
 from functools import partial
 
 from millrace.errors import MillraceError, SaslAuthenticationError
-from millrace.security.sasl.scram import credential_text, new_credential
-from millrace.security.sasl.scram_client import ScramClient
-from millrace.security.sasl.server_mechanism import Authenticated
+from millrace.security.sasl.names import Authenticated
+from millrace.security.sasl.scram import ScramClient, credential_text, new_credential
 from millrace.wire.api import ApiKey, VersionRange
 from millrace_broker.security.authentication.authentication import Authentication, new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials

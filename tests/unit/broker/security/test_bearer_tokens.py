@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import SaslAuthenticationError
+from millrace.security.sasl.names import Authenticated
 from millrace.security.sasl.oauth_login import unsecured_token
-from millrace.security.sasl.server_mechanism import Authenticated
 from millrace_broker.net.json_web_keys import parse_keys
 from millrace_broker.security.authentication.bearer_tokens import NoKeys, check_token
 from millrace_broker.security.authentication.listener_security import TokenRules

@@ -7,12 +7,10 @@ from collections import Counter
 import pytest
 
 from millrace.errors import SaslAuthenticationError
-from millrace.security.sasl import plain, scram, scram_server
+from millrace.security.sasl import plain, scram
+from millrace.security.sasl.names import Authenticated
 from millrace.security.sasl.plain import PlainServer
-from millrace.security.sasl.scram import credential_text, new_credential
-from millrace.security.sasl.scram_client import ScramClient
-from millrace.security.sasl.scram_server import Known
-from millrace.security.sasl.server_mechanism import Authenticated
+from millrace.security.sasl.scram import Known, ScramClient, credential_text, new_credential
 from millrace_broker.security.authentication.authentication import new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials, user_entity, users_of
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
@@ -85,7 +83,7 @@ def hash_calls(monkeypatch):
         return counted
 
     monkeypatch.setattr(plain, "sha256", counting(hashlib.sha256, "sha256"))
-    monkeypatch.setattr(scram_server, "shake_256", counting(hashlib.shake_256, "shake_256"))
+    monkeypatch.setattr(scram, "shake_256", counting(hashlib.shake_256, "shake_256"))
     monkeypatch.setattr(scram.hmac, "digest", counting(hmac.digest, "hmac"))
     monkeypatch.setattr(scram.hashlib, "new", counting(hashlib.new, "new"))
     monkeypatch.setattr(scram.hashlib, "pbkdf2_hmac", counting(hashlib.pbkdf2_hmac, "pbkdf2"))

@@ -6,8 +6,8 @@ from base64 import b64decode, b64encode
 import pytest
 
 from millrace.errors import ZooKeeperError
+from millrace.security.sasl.names import Authenticated
 from millrace.security.sasl.scram import SCRAM_HASHES, credential_of, salted_password
-from millrace.security.sasl.server_mechanism import Authenticated
 from millrace_broker.security.client_session import Principal
 from millrace_broker.security.tokens import (
     IssuedToken,

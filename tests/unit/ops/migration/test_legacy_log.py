@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from millrace.errors import LogError
 from millrace.fs import OsFileSystem
 from millrace.records.compression import Codec
-from millrace.records.legacy import encode_messages
 from millrace_ops.migration.legacy_log import (
     CHUNK_BYTES,
     Damage,
@@ -19,6 +18,7 @@ from millrace_ops.migration.legacy_log import (
     read_file,
     read_partition,
 )
+from millrace_support.legacy_messages import encode_messages
 
 FS = OsFileSystem()
 MESSAGES = [encode_messages([b"message %d" % number]) for number in range(5)]

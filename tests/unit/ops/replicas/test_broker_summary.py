@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from millrace.client.log_dirs import LogDir
+from millrace.client.replicas import LogDir
 from millrace.errors import ErrorCode
 from millrace_ops.replicas.broker_summary import find_strays
 

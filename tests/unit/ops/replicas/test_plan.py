@@ -4,7 +4,7 @@ import pytest
 
 from millrace.addresses import Address
 from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata
-from millrace.client.reassignments import Reassignment
+from millrace.client.replicas import Reassignment
 from millrace.errors import InvalidReplicaAssignmentError
 from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
 from millrace_ops.replicas.carry_out import FOLLOWERS, LEADERS, throttled_replicas, throttled_topics

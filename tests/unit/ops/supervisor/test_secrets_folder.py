@@ -9,7 +9,7 @@ from millrace.errors import SetupError
 from millrace.fs import OsFileSystem
 from millrace.security.authority import Authority
 from millrace.security.client_config import read_client_security
-from millrace.zk.login import read_login
+from millrace.zk.security import read_login
 from millrace_ops.demo.demo import librdkafka_security
 from millrace_ops.supervisor.hardening import SecretsFolder, is_hardened
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millrace.client.authentication import authentication, renewal_s
+from millrace.client.connection import authentication, renewal_s
 from millrace.errors import ErrorCode, IllegalSaslStateError, SaslAuthenticationError, UnsupportedSaslMechanismError
 from millrace.wire.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 

@@ -73,7 +73,7 @@ def test_brokers_that_have_all_just_started_are_asked_again():
 
 
 def test_brokers_that_hear_of_the_cluster_late_are_asked_more_often_than_others(monkeypatch):
-    monkeypatch.setattr("millrace.client.retries.RETRY_ATTEMPTS", 2)
+    monkeypatch.setattr("millrace.client.cluster.RETRY_ATTEMPTS", 2)
     cluster = Told({1: [NOTHING_YET] * 4 + [KNOWN], 2: [NOTHING_YET], 3: []})
     assert leader_of(cluster.metadata(["events"])) == 2
     assert cluster.asked == [1, 2, 3] * 4 + [1]
@@ -95,7 +95,7 @@ def test_brokers_that_never_hear_of_the_cluster_end_in_an_error_that_may_pass():
     ],
 )
 def test_an_election_is_waited_for_however_many_attempts_that_takes(monkeypatch, before_the_election):
-    monkeypatch.setattr("millrace.client.retries.RETRY_ATTEMPTS", 2)
+    monkeypatch.setattr("millrace.client.cluster.RETRY_ATTEMPTS", 2)
     cluster = Told({1: [before_the_election] * 4 + [KNOWN], 2: [KNOWN], 3: []})
     assert cluster.on_leader("events", 0, lambda connection: connection.request()).brokers[1].node_id == 2
     assert cluster.asked.count(1) == 5
@@ -103,7 +103,7 @@ def test_an_election_is_waited_for_however_many_attempts_that_takes(monkeypatch,
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR])
 def test_an_election_that_does_not_end_is_waited_for_as_long_as_there_is_time(monkeypatch, code):
-    monkeypatch.setattr("millrace.client.retries.RETRY_ATTEMPTS", 1)
+    monkeypatch.setattr("millrace.client.cluster.RETRY_ATTEMPTS", 1)
     cluster, attempts = Told({1: [KNOWN], 2: [KNOWN], 3: []}), []
     cluster.timeout_s = 0.2
 
@@ -117,7 +117,7 @@ def test_an_election_that_does_not_end_is_waited_for_as_long_as_there_is_time(mo
 
 
 def test_where_no_broker_answers_attempts_are_counted(monkeypatch):
-    monkeypatch.setattr("millrace.client.retries.RETRY_ATTEMPTS", 2)
+    monkeypatch.setattr("millrace.client.cluster.RETRY_ATTEMPTS", 2)
     cluster = Told({1: [], 2: [], 3: []})
     with pytest.raises(BrokerUnreachableError, match="broker 1 is away; broker 2"):
         cluster.on_leader("events", 0, lambda connection: connection.request())
@@ -153,7 +153,7 @@ def test_of_several_leaders_the_newest_is_believed():
 
 
 def test_the_newest_leader_is_not_known_while_a_broker_does_not_answer(monkeypatch):
-    monkeypatch.setattr("millrace.client.retries.RETRY_ATTEMPTS", 2)
+    monkeypatch.setattr("millrace.client.cluster.RETRY_ATTEMPTS", 2)
     cluster = Told({1: [KNOWN], 2: [KNOWN], 3: []})
     with pytest.raises(BrokerUnreachableError, match="broker 3"):
         cluster.newest_metadata(["events"])

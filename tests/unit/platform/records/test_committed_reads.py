@@ -7,8 +7,7 @@ import pytest
 from millrace.errors import CorruptRecordError
 from millrace.records.arrow import PassedOver, decode_to_arrow
 from millrace.records.batch import TRANSACTIONAL_FLAG, placed, read_header
-from millrace.records.committed import AbortedTransactions
-from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
+from millrace.records.control import AbortedTransactions, ControlType, EndTransactionMarker, encode_marker
 from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
 from millrace_support.read_committed import committed_records
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from millrace.records.convert import down_convert, up_convert
-from millrace.records.message_codecs import decompress_block
-from millrace.records.message_set import decode_message_set, encode_message_set, walk_messages
+from millrace.records.message_set import decode_message_set, decompress_block, encode_message_set, walk_messages
 from millrace.records.record import Record, decode_records
 
 FILE = Path(__file__).with_name("data") / "kafka_records.json"

@@ -14,7 +14,8 @@ from millrace.errors import (
     UnsupportedMagicError,
 )
 from millrace.records.compression import Codec
-from millrace.records.legacy import encode_messages, payloads_of, read_body, walk_bodies
+from millrace.records.legacy import payloads_of, read_body, walk_bodies
+from millrace_support.legacy_messages import encode_messages
 
 PAYLOADS = [b"", b"one", bytes(1000)]
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY]

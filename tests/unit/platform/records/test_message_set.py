@@ -15,8 +15,13 @@ from millrace.errors import (
     UnsupportedMagicError,
 )
 from millrace.records.compression import Codec
-from millrace.records.message_codecs import compress_block, decompress_block
-from millrace.records.message_set import decode_message_set, encode_message_set, walk_messages
+from millrace.records.message_set import (
+    compress_block,
+    decode_message_set,
+    decompress_block,
+    encode_message_set,
+    walk_messages,
+)
 from millrace.records.record import NewRecord, Record, encode_batch
 
 LEGACY_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

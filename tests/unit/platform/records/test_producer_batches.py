@@ -3,9 +3,8 @@
 import pytest
 
 from millrace.client.producer import batch as module
-from millrace.client.producer.batch import MAX_SEQUENCE, NOBODY, Batch, Identity, size_bytes_of
-from millrace.client.producer.message import Delivery
-from millrace.client.producer.partition import PartitionQueue
+from millrace.client.producer.accumulator import PartitionQueue
+from millrace.client.producer.batch import MAX_SEQUENCE, NOBODY, Batch, Delivery, Identity, size_bytes_of
 from millrace.clock import SystemClock
 from millrace.errors import RecordTooLargeError
 from millrace.records.batch import read_header

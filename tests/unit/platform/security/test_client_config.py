@@ -6,8 +6,7 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace.security.client_config import read_client_security
-from millrace.security.client_properties import canonical
-from millrace.security.client_security import ClientSecurity
+from millrace.security.client_security import ClientSecurity, canonical
 from millrace.security.protocols import SecurityProtocol
 from millrace_support.certificates import PASSWORD, Authority
 

@@ -10,11 +10,10 @@ import pytest
 
 from millrace.errors import InvalidConfigError, SaslAuthenticationError
 from millrace.security.sasl.mechanisms import LOGIN_MODULES, check_login, client_mechanism
-from millrace.security.sasl.oauth_login import unsecured_token
+from millrace.security.sasl.names import Authenticated, invalid_credentials
+from millrace.security.sasl.oauth_login import Token, TokenEndpoint, TokenSource, fetch_token, unsecured_token
 from millrace.security.sasl.oauthbearer import BearerToken, OAuthBearerClient, OAuthBearerServer
 from millrace.security.sasl.plain import PlainServer
-from millrace.security.sasl.server_mechanism import Authenticated, invalid_credentials
-from millrace.security.sasl.token_endpoint import Token, TokenEndpoint, TokenSource, fetch_token
 from millrace_support.clock import ManualClock
 from millrace_support.token_server import TokenServer
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from millrace.errors import SaslAuthenticationError, UnacceptableCredentialError
 from millrace.security.sasl import scram
-from millrace.security.sasl.scram_client import ScramClient
-from millrace.security.sasl.scram_server import Known, ScramServer, UnknownUsers
-from millrace.security.sasl.server_mechanism import Authenticated
+from millrace.security.sasl.names import Authenticated
+from millrace.security.sasl.scram import Known, ScramClient, ScramServer, UnknownUsers
 
 SHA_256 = "SCRAM-SHA-256"
 # RFC 7677, section 3

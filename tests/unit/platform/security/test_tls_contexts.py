@@ -5,9 +5,7 @@ import ssl
 import pytest
 
 from millrace.errors import InvalidConfigError
-from millrace.security.cipher_suites import OF_TLS_1_3, openssl_name
-from millrace.security.stores import files_of
-from millrace.security.tls import client_context, server_context
+from millrace.security.tls import OF_TLS_1_3, client_context, files_of, openssl_name, server_context
 from millrace_support.certificates import PASSWORD, Authority
 
 AUTHORITY = Authority()

@@ -7,7 +7,7 @@ import pytest
 from millrace.errors import ZooKeeperError
 from millrace.security.acls import Acl, AclOperation, PatternType, PermissionType, ResourcePattern, ResourceType
 from millrace.zk import paths
-from millrace.zk.acl_codec import decode_acls, encode_acl_change, encode_acls
+from millrace.zk.codec import decode_acls, encode_acl_change, encode_acls
 
 READ = Acl("User:alice", "*", AclOperation.READ, PermissionType.ALLOW)
 DENY = Acl("User:CN=b,O=x", "10.0.0.1", AclOperation.ALTER, PermissionType.DENY)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.zk.entity_names import decode_name, encode_name
+from millrace.zk.paths import decode_name, encode_name
 
 
 @pytest.mark.parametrize(

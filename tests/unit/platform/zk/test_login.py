@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidConfigError
-from millrace.zk.login import DIGEST_MODULE, Login, parse_login, read_login
+from millrace.zk.security import DIGEST_MODULE, Login, parse_login, read_login
 
 ENTRY = f'{DIGEST_MODULE} required username="kafka" password="hush";'
 

@@ -28,8 +28,8 @@ import httpx
 from millrace.config import read_properties
 from millrace.errors import InvalidConfigError, SaslAuthenticationError
 from millrace.security.client_security import ClientSecurity
-from millrace.security.property_names import IDENTIFICATION
-from millrace.security.sasl.token_endpoint import TokenEndpoint, token_source
+from millrace.security.protocols import IDENTIFICATION
+from millrace.security.sasl.oauth_login import TokenEndpoint, token_source
 from millrace_pipelines.warehouse.errors import SchemaError
 
 CONFIG_VARIABLE = "SCHEMA_REGISTRY_CLIENT_CONFIG"

@@ -5,8 +5,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from millrace.trace_context import TraceContext
-from millrace.tracing import Tracing
+from millrace.tracing import TraceContext, Tracing
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.traces import LoadTrace

@@ -2,18 +2,18 @@
 
 import pytest
 
-from millrace.client.consumer.assignment import Partition, Thread
-from millrace.client.consumer.errors import ConsumerTimeoutError
-from millrace.client.consumer.events import Kind
-from millrace.client.consumer.lease import NANOSECONDS_PER_MS, Lease, lease_clock_ns
-from millrace.client.consumer.ownership import Ownership
-from millrace.client.consumer.registration import (
+from millrace.client.consumer.assignment import (
+    Partition,
     Pattern,
     Registration,
+    Thread,
     decode_registration,
     encode_registration,
     filter_expression,
 )
+from millrace.client.consumer.errors import ConsumerTimeoutError
+from millrace.client.consumer.events import Kind
+from millrace.client.consumer.ownership import NANOSECONDS_PER_MS, Lease, Ownership, lease_clock_ns
 from millrace.client.consumer.streams import Chunk, ConsumerStream, Feed
 from millrace.errors import InvalidConfigError, ZooKeeperError
 from millrace.records.record import Record

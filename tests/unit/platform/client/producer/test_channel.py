@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from millrace.client.producer.channel import PlainChannel, TlsChannel
+from millrace.client.producer.link import PlainChannel, TlsChannel
 from millrace.security.tls import client_context, server_context
 from millrace_support.certificates import Authority
 

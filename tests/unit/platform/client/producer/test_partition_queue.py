@@ -5,9 +5,9 @@ from itertools import count as count_from
 
 import pytest
 
+from millrace.client.producer.accumulator import PartitionQueue
 from millrace.client.producer.batch import NOBODY, Batch, Identity
-from millrace.client.producer.failures import ErrorAction, action_for
-from millrace.client.producer.partition import PartitionQueue
+from millrace.client.producer.link import ErrorAction, action_for
 from millrace.clock import SystemClock
 from millrace.errors import ErrorCode
 from millrace.records.compression import Codec

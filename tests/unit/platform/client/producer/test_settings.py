@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.client.producer import JsonEncoder, StringEncoder
-from millrace.client.producer.encoders import BytesEncoder
+from millrace.client.producer.plugins import BytesEncoder
 from millrace.client.producer.settings import parse_settings
 from millrace.errors import InvalidConfigError, InvalidRecordError
 from millrace.records.compression import Codec

@@ -1,4 +1,4 @@
-"""Columns of records that every reader shows alike, and beside them what these can't show.
+"""The Arrow columns of decoded records, which every reader shows alike, and beside them what these can't show.
 
 Most readers have no time outside of the years 1 to 9999, and a text is UTF-8 to all; a producer may write any number
 and any bytes. So RECORD_SCHEMA has null for such a time, and header keys as `records.record.readable_key` gives them.
@@ -8,23 +8,35 @@ they are; each is null for a record of which RECORD_SCHEMA shows it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.records.arrow_schema import (
-    HEADER_TYPE,
-    HEADERS_TYPE,
-    RECORD_SCHEMA,
-    TIMESTAMP_TYPE,
-    UNSHOWN_FIELDS,
-    Column,
-)
 from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.record import readable_key
 from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
+
+Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
+
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
+RECORD_FIELDS: list[pa.Field[pa.DataType]] = [
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", TIMESTAMP_TYPE),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("headers", HEADERS_TYPE),
+]
+RECORD_SCHEMA = pa.schema(RECORD_FIELDS)
+UNSHOWN_FIELDS: list[pa.Field[pa.DataType]] = [
+    pa.field("timestamp_ms", pa.int64()),
+    pa.field("header_keys", pa.list_(pa.field("element", pa.binary()))),
+]
+"""What the columns of RECORD_SCHEMA can't show of a record."""
+
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

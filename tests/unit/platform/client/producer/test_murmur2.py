@@ -3,7 +3,7 @@
 import pytest
 from kafka.partitioner.default import murmur2 as reference_murmur2
 
-from millrace.client.murmur2 import murmur2, partition_for_key
+from millrace.client.producer.plugins import murmur2, partition_for_key
 
 
 def signed(value):

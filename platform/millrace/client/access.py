@@ -1,0 +1,395 @@
+"""Who may use a cluster, and how much: access control lists, users, quotas and delegation tokens.
+
+    access control lists    DescribeAcls, CreateAcls, DeleteAcls
+    users                   who log in by SCRAM (KIP-554); passwords don't leave this process, only their hashes
+    quotas                  of users, clients and addresses (KIP-546)
+    delegation tokens       made, renewed, ended and listed (KIP-48)
+
+When a change returns, the broker that was asked obeys it; the others follow a moment later.
+
+Brokers serve requests about tokens only to clients that have authenticated, by other means than a token. A request to
+renew or end a token carries the token's secret, which is looked up by the token's id: its owner and its renewers may
+see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.client.answers import check
+from millrace.client.cluster import Cluster
+from millrace.client.connection import Connection
+from millrace.errors import DelegationTokenNotFoundError, InvalidRequestError
+from millrace.security.acls import (
+    Acl,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourcePattern,
+    ResourceType,
+)
+from millrace.security.sasl.scram import SCRAM_HASHES, SCRAM_NUMBERS, SCRAM_TYPES, new_salt, salted_password
+from millrace.wire.messages import (
+    ALTER_CLIENT_QUOTAS,
+    ALTER_USER_SCRAM_CREDENTIALS,
+    CREATE_ACLS,
+    CREATE_DELEGATION_TOKEN,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_DELEGATION_TOKEN,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    EXPIRE_DELEGATION_TOKEN,
+    RENEW_DELEGATION_TOKEN,
+)
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.alter_client_quotas import (
+        AlterClientQuotasRequestFields,
+        EntityDataFields,
+        OpDataFields,
+    )
+    from millrace.wire.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequestFields,
+        ScramCredentialDeletionFields,
+        ScramCredentialUpsertionFields,
+    )
+    from millrace.wire.messages.create_acls import CreateAclsRequestFields
+    from millrace.wire.messages.create_delegation_token import CreateDelegationTokenRequestFields
+    from millrace.wire.messages.delete_acls import DeleteAclsMatchingAcl, DeleteAclsRequestFields
+    from millrace.wire.messages.describe_acls import DescribeAclsRequestFields
+    from millrace.wire.messages.describe_client_quotas import DescribeClientQuotasRequestFields
+    from millrace.wire.messages.describe_delegation_token import (
+        DescribedDelegationToken,
+        DescribeDelegationTokenRequestFields,
+    )
+    from millrace.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequestFields
+    from millrace.wire.messages.expire_delegation_token import ExpireDelegationTokenRequestFields
+    from millrace.wire.messages.renew_delegation_token import RenewDelegationTokenRequestFields
+
+
+def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
+    """Returns the bindings that a filter finds, sorted. Every error, SECURITY_DISABLED included, is a BrokerError."""
+
+    def action(connection: Connection) -> list[AclBinding]:
+        answer = connection.request(DESCRIBE_ACLS, _filter(wanted))
+        check(answer.error_code, "access control lists", answer.error_message)
+        return [
+            AclBinding(
+                _pattern(resource.resource_type, resource.resource_name, resource.pattern_type),
+                _acl(one.principal, one.host, one.operation, one.permission_type),
+            )
+            for resource in answer.resources
+            for one in resource.acls
+        ]
+
+    return sorted(cluster.on_any(action))
+
+
+def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
+    """Creates bindings that don't exist yet.
+
+    Raises BrokerError for the first that is refused: others may be created.
+    """
+    fields: CreateAclsRequestFields = {
+        "creations": [
+            {
+                "resource_type": pattern.resource_type,
+                "resource_name": pattern.name,
+                "resource_pattern_type": pattern.pattern_type,
+                "principal": acl.principal,
+                "host": acl.host,
+                "operation": acl.operation,
+                "permission_type": acl.permission,
+            }
+            for pattern, acl in bindings
+        ]
+    }
+
+    def action(connection: Connection) -> None:
+        answer = connection.request(CREATE_ACLS, fields)
+        for (pattern, _), result in zip(bindings, answer.results, strict=True):
+            subject = f"ACL of {pattern.resource_type.pascal} {pattern.name}"
+            check(result.error_code, subject, result.error_message)
+
+    cluster.on_any(action)
+
+
+def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
+    """Deletes the bindings that filters find, and returns them, sorted.
+
+    Raises BrokerError for the first that is refused.
+    """
+    fields: DeleteAclsRequestFields = {"filters": [_filter(one) for one in wanted]}
+
+    def action(connection: Connection) -> list[AclBinding]:
+        answer = connection.request(DELETE_ACLS, fields)
+        for result in answer.filter_results:
+            check(result.error_code, "access control lists", result.error_message)
+        return [_deleted(one) for result in answer.filter_results for one in result.matching_acls]
+
+    return sorted(cluster.on_any(action))
+
+
+def _deleted(one: DeleteAclsMatchingAcl) -> AclBinding:
+    pattern = _pattern(one.resource_type, one.resource_name, one.pattern_type)
+    check(one.error_code, f"ACL of {pattern.resource_type.pascal} {pattern.name}", one.error_message)
+    return AclBinding(pattern, _acl(one.principal, one.host, one.operation, one.permission_type))
+
+
+def _filter(wanted: AclFilter) -> DescribeAclsRequestFields:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
+
+
+def _pattern(resource_type: int, name: str, pattern_type: int) -> ResourcePattern:
+    return ResourcePattern(ResourceType(resource_type), name, PatternType(pattern_type))
+
+
+def _acl(principal: str, host: str, operation: int, permission: int) -> Acl:
+    return Acl(principal, host, AclOperation(operation), PermissionType(permission))
+
+
+class Users:
+    """The users of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def describe(self) -> dict[str, dict[str, int]]:
+        """Returns, by user, the iterations of each mechanism by which the user can log in. Raises BrokerError."""
+        fields: DescribeUserScramCredentialsRequestFields = {"users": None}
+
+        def action(connection: Connection) -> dict[str, dict[str, int]]:
+            answer = connection.request(DESCRIBE_USER_SCRAM_CREDENTIALS, fields)
+            check(answer.error_code, "users", answer.error_message)
+            for one in answer.results:
+                check(one.error_code, f"user {one.user}", one.error_message)
+            return {
+                one.user: {SCRAM_TYPES[info.mechanism]: info.iterations for info in one.credential_infos}
+                for one in answer.results
+            }
+
+        return self._cluster.on_controller(action)
+
+    def set_password(self, user: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
+        """Gives a user a password for these mechanisms; others stay as they are. Raises BrokerError."""
+        upsertions: list[ScramCredentialUpsertionFields] = []
+        for mechanism in mechanisms:
+            salt = new_salt()
+            upsertions.append(
+                {
+                    "name": user,
+                    "mechanism": SCRAM_NUMBERS[mechanism],
+                    "iterations": iterations,
+                    "salt": salt,
+                    "salted_password": salted_password(SCRAM_HASHES[mechanism], password, salt, iterations),
+                }
+            )
+        self._alter(user, {"deletions": (), "upsertions": upsertions})
+
+    def delete(self, user: str, mechanisms: Sequence[str]) -> None:
+        """Removes credentials of a user. Raises BrokerError where one of them is not there; then all stay."""
+        deletions: list[ScramCredentialDeletionFields] = [
+            {"name": user, "mechanism": SCRAM_NUMBERS[one]} for one in mechanisms
+        ]
+        self._alter(user, {"deletions": deletions, "upsertions": ()})
+
+    def _alter(self, user: str, fields: AlterUserScramCredentialsRequestFields) -> None:
+        def action(connection: Connection) -> None:
+            [result] = connection.request(ALTER_USER_SCRAM_CREDENTIALS, fields).results
+            check(result.error_code, f"user {user}", result.error_message)
+
+        self._cluster.on_controller(action)
+
+
+USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
+
+Entity = Mapping[str, str | None]  # names by type; None is the default user, client or address
+
+
+@dataclass(frozen=True, slots=True)
+class EntityQuotas:
+    """An entity and its quotas by property."""
+
+    entity: Entity
+    quotas: Mapping[str, float]
+
+
+class Quotas:
+    """The quotas of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def describe(self) -> list[EntityQuotas]:
+        """Returns all entities that have quotas. Raises BrokerError."""
+        fields: DescribeClientQuotasRequestFields = {"components": (), "strict": False}
+
+        def action(connection: Connection) -> list[EntityQuotas]:
+            answer = connection.request(DESCRIBE_CLIENT_QUOTAS, fields)
+            check(answer.error_code, "quotas", answer.error_message)
+            return [
+                EntityQuotas(
+                    {one.entity_type: one.entity_name for one in entry.entity},
+                    {one.key: one.value for one in entry.values},
+                )
+                for entry in answer.entries or ()
+            ]
+
+        return self._cluster.on_controller(action)
+
+    def alter(self, entity: Entity, values: Mapping[str, float], unset: Iterable[str] = ()) -> None:
+        """Sets quotas of an entity, and unsets others. Raises InvalidRequestError or BrokerError."""
+        operations: list[OpDataFields] = [
+            {"key": key, "value": value, "remove": False} for key, value in values.items()
+        ]
+        operations += [{"key": key, "value": 0.0, "remove": True} for key in unset]
+        named: list[EntityDataFields] = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        fields: AlterClientQuotasRequestFields = {
+            "entries": [{"entity": named, "ops": operations}],
+            "validate_only": False,
+        }
+
+        def action(connection: Connection) -> None:
+            answer = connection.request(ALTER_CLIENT_QUOTAS, fields).entries[0]
+            check(answer.error_code, "quotas", answer.error_message)
+
+        self._cluster.on_controller(action)
+
+
+BY_BROKER = -1  # the broker's own time is taken
+
+
+class TokenPrincipal(NamedTuple):
+    """A user, in Kafka's form `User:alice`."""
+
+    principal_type: str
+    principal_name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.principal_name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInformation:
+    """A token; times in milliseconds since the epoch. `hmac` is its secret."""
+
+    token_id: str
+    owner: TokenPrincipal
+    requester: TokenPrincipal
+    renewers: tuple[TokenPrincipal, ...]
+    issue_ms: int
+    expiry_ms: int
+    max_ms: int
+    hmac: bytes = field(repr=False)
+
+
+class DelegationTokens:
+    """The tokens of a cluster. Every method may raise BrokerError, with the code of what is not allowed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def create(
+        self,
+        *,
+        owner: TokenPrincipal | None = None,
+        renewers: Sequence[TokenPrincipal] = (),
+        max_lifetime_ms: int = BY_BROKER,
+    ) -> TokenInformation:
+        """Creates a token of the owner, by default of this client's own user, and returns it."""
+        fields: CreateDelegationTokenRequestFields = {
+            "renewers": [
+                {"principal_type": one.principal_type, "principal_name": one.principal_name} for one in renewers
+            ],
+            "max_lifetime": max_lifetime_ms,
+            "owner_principal_type": None if owner is None else owner.principal_type,
+            "owner_principal_name": None if owner is None else owner.principal_name,
+        }
+        made = self._cluster.on_any(lambda connection: connection.request(CREATE_DELEGATION_TOKEN, fields))
+        check(made.error_code, "delegation token")
+        own = TokenPrincipal(made.principal_type, made.principal_name)
+        return TokenInformation(
+            token_id=made.token_id,
+            owner=own,
+            requester=TokenPrincipal(made.token_requester_principal_type, made.token_requester_principal_name),
+            renewers=tuple(renewers),
+            issue_ms=made.issue_timestamp,
+            expiry_ms=made.expiry_timestamp,
+            max_ms=made.max_timestamp,
+            hmac=made.hmac,
+        )
+
+    def renew(self, token_id: str, period_ms: int = BY_BROKER) -> int:
+        """Lets a token live on for a period from now, and returns when it expires."""
+        fields: RenewDelegationTokenRequestFields = {"hmac": self.find(token_id).hmac, "renew_period": period_ms}
+
+        def action(connection: Connection) -> int:
+            answer = connection.request(RENEW_DELEGATION_TOKEN, fields)
+            check(answer.error_code, f"delegation token {token_id}")
+            return answer.expiry_timestamp
+
+        return self._cluster.on_any(action)
+
+    def expire(self, token_id: str, period_ms: int = BY_BROKER) -> int:
+        """Ends a token after a period, at once unless one is given, and returns when."""
+        secret = self.find(token_id).hmac
+        fields: ExpireDelegationTokenRequestFields = {"hmac": secret, "expiry_time_period": period_ms}
+
+        def action(connection: Connection) -> int:
+            answer = connection.request(EXPIRE_DELEGATION_TOKEN, fields)
+            check(answer.error_code, f"delegation token {token_id}")
+            return answer.expiry_timestamp
+
+        return self._cluster.on_any(action)
+
+    def list(self, owners: Sequence[TokenPrincipal] | None = None) -> list[TokenInformation]:
+        """Returns the tokens of some owners, or of all, that this client's user may see."""
+        fields: DescribeDelegationTokenRequestFields = {
+            "owners": None
+            if owners is None
+            else [{"principal_type": one.principal_type, "principal_name": one.principal_name} for one in owners]
+        }
+        answer = self._cluster.on_any(lambda connection: connection.request(DESCRIBE_DELEGATION_TOKEN, fields))
+        check(answer.error_code, "delegation tokens")
+        return sorted(map(_information, answer.tokens), key=lambda one: (one.issue_ms, one.token_id))
+
+    def find(self, token_id: str) -> TokenInformation:
+        """Returns a token; raises DelegationTokenNotFoundError where there is none that this client's user may see."""
+        for one in self.list():
+            if one.token_id == token_id:
+                return one
+        raise DelegationTokenNotFoundError(f"there is no delegation token {token_id} that may be seen")
+
+
+def parse_principal(text: str) -> TokenPrincipal:
+    """Returns the principal in `User:alice`. Raises InvalidRequestError."""
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise InvalidRequestError(f"{text!r}: a principal has the form User:NAME")
+    return TokenPrincipal(kind, name)
+
+
+def _information(one: DescribedDelegationToken) -> TokenInformation:
+    return TokenInformation(
+        token_id=one.token_id,
+        owner=TokenPrincipal(one.principal_type, one.principal_name),
+        requester=TokenPrincipal(one.token_requester_principal_type, one.token_requester_principal_name),
+        renewers=tuple(TokenPrincipal(each.principal_type, each.principal_name) for each in one.renewers),
+        issue_ms=one.issue_timestamp,
+        expiry_ms=one.expiry_timestamp,
+        max_ms=one.max_timestamp,
+        hmac=one.hmac,
+    )

@@ -1,0 +1,243 @@
+"""The replicas of a cluster: moved (KIP-455), elected as leaders (KIP-183, KIP-460), and measured (KIP-113, KIP-827).
+
+The cluster carries a reassignment out by itself. It adds the new replicas, waits until they are in sync, and then
+removes the old ones:
+
+    replicas [1, 2]  ──alter to [2, 3]──►  replicas [2, 3, 1], adding [3], removing [1]  ──3 is in sync──►  [2, 3]
+                                                       └── cancel ──►  [1, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.client.answers import check
+from millrace.client.cluster import Cluster
+from millrace.client.connection import Connection
+from millrace.client.metadata import Partition, indexes_by_topic
+from millrace.error_codes import error_sentence
+from millrace.errors import ErrorCode
+from millrace.wire.messages import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    DESCRIBE_LOG_DIRS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequestFields,
+        ReassignablePartitionFields,
+    )
+    from millrace.wire.messages.describe_log_dirs import (
+        DescribableLogDirTopicFields,
+        DescribeLogDirsRequestFields,
+        DescribeLogDirsResult,
+    )
+    from millrace.wire.messages.elect_leaders import ElectLeadersRequestFields, PartitionResult, TopicPartitionsFields
+    from millrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequestFields
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A reassignment under way; `replicas` are the old and the new ones together, the new ones first."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that the partition has at the end."""
+        return tuple(one for one in self.replicas if one not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas that the partition had before, and has again after a cancellation."""
+        return tuple(one for one in self.replicas if one not in self.adding)
+
+
+class Reassignments:
+    """The reassignments of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def list(self) -> dict[Partition, Reassignment]:
+        """Returns every reassignment under way; raises UnsupportedVersionError of a cluster before Apache Kafka 2.4."""
+        fields: ListPartitionReassignmentsRequestFields = {"topics": None, "timeout": self._cluster.timeout_ms}
+
+        def action(connection: Connection) -> dict[Partition, Reassignment]:
+            answer = connection.request(LIST_PARTITION_REASSIGNMENTS, fields)
+            check(answer.error_code, "list of reassignments", answer.error_message)
+            return {
+                (topic.name, int(one.partition_index)): Reassignment(
+                    tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+                )
+                for topic in answer.topics
+                for one in topic.partitions
+            }
+
+        return self._cluster.on_controller(action)
+
+    def alter(self, targets: Mapping[Partition, Sequence[int]]) -> dict[Partition, str]:
+        """Begins reassignments; returns why partitions were refused, which does not stop those of the others.
+
+        A partition that is being reassigned already gets the new target instead of its former one.
+        """
+        return self._alter(targets)
+
+    def cancel(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
+        """Cancels reassignments; returns why that was refused. One that has ended in the meantime is no refusal."""
+        return self._alter(dict.fromkeys(partitions))
+
+    def _alter(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, str]:
+        topics: dict[str, list[ReassignablePartitionFields]] = {}
+        for (topic, index), replicas in targets.items():
+            topics.setdefault(topic, []).append({"partition_index": index, "replicas": replicas})
+        fields: AlterPartitionReassignmentsRequestFields = {
+            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+            "timeout": self._cluster.timeout_ms,
+        }
+
+        def action(connection: Connection) -> dict[Partition, str]:
+            answer = connection.request(ALTER_PARTITION_REASSIGNMENTS, fields)
+            check(answer.error_code, "reassignment", answer.error_message)
+            return {
+                (topic.name, int(one.partition_index)): one.error_message or error_sentence(one.error_code)
+                for topic in answer.responses
+                for one in topic.partitions
+                if one.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            }
+
+        return self._cluster.on_controller(action)
+
+
+class ElectionType(IntEnum):
+    """Who may become the leader.
+
+    PREFERRED is the first replica, if it is in sync. UNCLEAN is for partitions without a leader: any live replica may
+    become the leader, and records that it lacks are lost.
+    """
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ElectionResult(NamedTuple):
+    """What the election of one partition came to; `problem` is "" where there is none."""
+
+    partition: Partition
+    error_code: int
+    problem: str
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether the partition has another leader now."""
+        return self.error_code == ErrorCode.NONE
+
+    @property
+    def is_unneeded(self) -> bool:
+        """Whether the partition was led by such a leader already."""
+        return self.error_code == ErrorCode.ELECTION_NOT_NEEDED
+
+
+def elect_leaders(
+    cluster: Cluster, election_type: ElectionType, partitions: Iterable[Partition] | None
+) -> list[ElectionResult]:
+    """Asks the controller to elect leaders and returns what came of each partition.
+
+    None means all partitions; then the answer leaves out those that need no election. A failure of one partition is in
+    its result. Raises BrokerError or UnsupportedVersionError where no election was tried.
+    """
+    fields: ElectLeadersRequestFields = {
+        "election_type": election_type,
+        "topic_partitions": None if partitions is None else _topics(partitions),
+        "timeout": cluster.timeout_ms,
+    }
+
+    def action(connection: Connection) -> list[ElectionResult]:
+        answer = connection.request(ELECT_LEADERS, fields)
+        check(answer.error_code, "election of leaders")
+        return [
+            ElectionResult((topic.topic, int(one.partition_id)), int(one.error_code), _problem(one))
+            for topic in answer.replica_election_results
+            for one in topic.partition_result
+        ]
+
+    return sorted(cluster.on_controller(action))
+
+
+def _problem(result: PartitionResult) -> str:
+    return "" if not result.error_code else result.error_message or error_sentence(result.error_code)
+
+
+def _topics(partitions: Iterable[Partition]) -> list[TopicPartitionsFields]:
+    by_topic = indexes_by_topic(sorted(partitions))
+    return [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic.items()]
+
+
+UNKNOWN = -1
+
+
+class Copy(NamedTuple):
+    """A copy on its way from another directory of the same broker: its bytes, and the offsets that it lacks."""
+
+    size_bytes: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """One data directory.
+
+    Attributes:
+        path: The folder, as the broker names it.
+        error_code: Why the broker can't use it; 0 where it can.
+        total_bytes: The size of its volume; None where the broker does not tell.
+        usable_bytes: What is free there; None where the broker does not tell.
+        replicas: The bytes of each replica, without the copies.
+        copies: What comes here from another directory, and replaces the replica there once it has all of it.
+    """
+
+    path: str
+    error_code: int
+    total_bytes: int | None
+    usable_bytes: int | None
+    replicas: Mapping[Partition, int]
+    copies: Mapping[Partition, Copy] = field(default_factory=dict)
+
+
+def describe_log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Partition] | None = None) -> list[LogDir]:
+    """Returns a broker's data directories with these partitions, or with all.
+
+    Raises BrokerError or UnsupportedVersionError.
+    """
+    fields: DescribeLogDirsRequestFields = {"topics": None if partitions is None else _described_topics(partitions)}
+    answer = cluster.broker_connection(str(broker_id)).request(DESCRIBE_LOG_DIRS, fields)
+    check(answer.error_code, f"data directories of broker {broker_id}")
+    return [_log_dir(one) for one in answer.results]
+
+
+def replica_bytes(log_dirs: Iterable[LogDir]) -> dict[Partition, int]:
+    """Returns the bytes of each replica in these directories."""
+    return {partition: size for one in log_dirs for partition, size in one.replicas.items()}
+
+
+def _described_topics(partitions: Iterable[Partition]) -> list[DescribableLogDirTopicFields]:
+    return [{"topic": topic, "partitions": indexes} for topic, indexes in indexes_by_topic(partitions).items()]
+
+
+def _log_dir(result: DescribeLogDirsResult) -> LogDir:
+    described = [((topic.name, int(one.partition_index)), one) for topic in result.topics for one in topic.partitions]
+    replicas = {partition: int(one.partition_size) for partition, one in described if not one.is_future_key}
+    copies = {
+        partition: Copy(int(one.partition_size), int(one.offset_lag))
+        for partition, one in described
+        if one.is_future_key
+    }
+    total, usable = (None if size == UNKNOWN else int(size) for size in (result.total_bytes, result.usable_bytes))
+    return LogDir(result.log_dir, int(result.error_code), total, usable, replicas, copies)
