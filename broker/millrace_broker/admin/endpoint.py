@@ -28,7 +28,7 @@ import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -44,6 +44,7 @@ from millrace_broker.admin.console.gateway import ConsoleGateway
 from millrace_broker.admin.guard import Answered, Asked, Guard, Refused, judge
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.kafka_names import KafkaNames
+from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.requests import Action, MaintenanceRequest, read_request, selected_topics
 from millrace_broker.admin.stray_requests import Response, StrayRequests
 from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
@@ -64,32 +65,6 @@ STARTING = Response(503, {"error": STILL_STARTING})
 Report = RetentionReport | CompactionReport | VerifyReport
 
 
-class Maintenance(Protocol):
-    """The work that can be asked for: on the logs of `topics`, None for all; each returns a report per partition."""
-
-    def topics(self) -> Collection[str]:
-        """Returns the topics that have logs."""
-        ...
-
-    def note_request(self, work: Literal["retention", "compaction"]) -> None:
-        """Notes that all of this work has been asked for."""
-        ...
-
-    async def apply_retention(self, topics: Collection[str] | None, *, dry_run: bool) -> Sequence[RetentionReport]:
-        """Deletes old segments."""
-        ...
-
-    async def compact(
-        self, topics: Collection[str] | None, *, dry_run: bool, only_due: bool
-    ) -> Sequence[CompactionReport]:
-        """Compacts logs to the last value of each key."""
-        ...
-
-    async def verify(self, topics: Collection[str] | None, *, dry_run: bool) -> Sequence[VerifyReport]:
-        """Walks all segments."""
-        ...
-
-
 class AdminEndpoint:
     """The HTTP server."""
 
@@ -98,7 +73,7 @@ class AdminEndpoint:
         self._clock = clock
         self._health = health
         self._state = state
-        self._maintenance: Maintenance | None = None
+        self._maintenance: LogMaintenance | None = None
         self._strays: StrayRequests | None = None
         self._console: ConsoleGateway | None = None
         self._collectors = Collectors((), ())
@@ -107,7 +82,7 @@ class AdminEndpoint:
 
     def serve(
         self,
-        maintenance: Maintenance,
+        maintenance: LogMaintenance,
         strays: StrayRequests,
         collectors: Collectors,
         console: ConsoleGateway | None = None,
@@ -242,7 +217,7 @@ def _response(answer: Response) -> web.Response:
 
 
 def _work(
-    maintenance: Maintenance, action: Action, topics: Collection[str] | None, wanted: MaintenanceRequest
+    maintenance: LogMaintenance, action: Action, topics: Collection[str] | None, wanted: MaintenanceRequest
 ) -> Awaitable[Sequence[Report]]:
     if action == "retention":
         return maintenance.apply_retention(topics, dry_run=wanted.dry_run)

@@ -10,6 +10,7 @@ from typing import Protocol
 from millrace.clock import Clock
 from millrace_broker.admin.health import Facts, Folder
 from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.metadata_publisher import MetadataPublisher
 from millrace_broker.storage import DirHealth
 
 REFUSAL_LASTS_MS = 30_000  # by then producers have tried again
@@ -27,20 +28,6 @@ class LedPartitions(Protocol):
         ...
 
 
-class Publisher(Protocol):
-    """What brings the changes of the cluster to the parts of the broker."""
-
-    @property
-    def troubles(self) -> tuple[str, ...]:
-        """What keeps parts from acting upon the newest change, a text for each."""
-        ...
-
-    @property
-    def failures(self) -> Mapping[str, int]:
-        """How often each part has failed to act upon a change, by its name."""
-        ...
-
-
 class Vitals:
     """Gathers the facts; the broker sets the attributes as it starts and stops.
 
@@ -50,7 +37,7 @@ class Vitals:
     def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
         self.folders: Sequence[DirHealth] = ()
         self.shards: Sequence[LedPartitions] = ()
-        self.publisher: Publisher | None = None
+        self.publisher: MetadataPublisher | None = None
         self.uncompacted: Callable[[], tuple[str, ...]] = tuple
         self.damage: Callable[[], Mapping[str, tuple[str, ...]]] = dict
         self.is_starting = True

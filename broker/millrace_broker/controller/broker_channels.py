@@ -12,7 +12,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from millrace.addresses import PLAINTEXT, Address
 from millrace.client.connection import Connection
@@ -31,14 +30,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
 OnResponse = Callable[[BrokerResponse], None]
-
-
-class Connect(Protocol):
-    """Makes a connection to a broker; raises BrokerUnreachableError."""
-
-    def __call__(self, address: Address) -> Connection:
-        """Returns a connection to the broker at an address."""
-        ...
+Connect = Callable[[Address], Connection]  # raises BrokerUnreachableError
 
 
 class BrokerChannels:
