@@ -179,6 +179,7 @@ class LogAgainstList(RuleBasedStateMachine):
         else:
             self.cut(end)
             self.flushed = min(self.flushed, end)
+            self.forget_epochs_of_nothing()
 
     @rule(choice=st.floats(0, 1))
     def truncate_fully(self, choice: float) -> None:
@@ -253,6 +254,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def reopen_after_kill(self) -> None:
         self.fs = self.fs.after_kill()
         self.open(clean=False)
+        self.forget_epochs_of_nothing()
 
     @rule(seed=st.integers(0, 1 << 16))
     def reopen_after_power_cut(self, seed: int) -> None:
@@ -264,6 +266,14 @@ class LogAgainstList(RuleBasedStateMachine):
         self.cut(end)
         self.first_base = self.log.segments[0].base_offset
         self.start = self.log.log_start_offset
+        self.forget_epochs_of_nothing()
+
+    def forget_epochs_of_nothing(self) -> None:
+        """Takes what a log without records still knows: no batch has the epochs that the file may lack."""
+        if self.start == len(self.records):
+            known = {epoch for epoch, _ in self.log.leader_epochs.entries}
+            assert known <= {epoch for epoch, _ in self.leaders}
+            self.leaders = [each for each in self.leaders if each[0] in known]
 
     @rule(choice=st.floats(0, 1), max_bytes=st.integers(1, 3000), bound=st.floats(0, 1), at_least_one=st.booleans())
     def read(self, choice: float, max_bytes: int, bound: float, *, at_least_one: bool) -> None:
