@@ -16,13 +16,13 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
-from millrace_pipelines.warehouse.delta.store import Store
+from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance.compact import compact
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 
 
 def rows_of(pairs, first_offset):
@@ -92,5 +92,5 @@ if __name__ == "__main__":
     elif step == "after":
         Table.commit = after(Table.commit)
     elif step == "removed":
-        Store.remove = after(Store.remove)
+        TableFiles.remove = after(TableFiles.remove)
     operate(directory, operation, OsFileSystem())

@@ -47,7 +47,7 @@ class Worker(threading.Thread):
         for line in self.process.stdout:
             if line.endswith(b"\n"):
                 self.last = json.loads(line)
-                self.commits += "spans" in self.last
+                self.commits += "ranges" in self.last
                 if self.commits:
                     self.has_committed.set()
 

@@ -22,7 +22,7 @@ from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 from millrace_support.killed_loads import reload_and_die, run_driver
 
 FS = OsFileSystem()

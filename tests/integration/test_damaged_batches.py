@@ -25,11 +25,11 @@ from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.spark.source.offset_ranges import TopicRange
 from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.spark.source.rows import read_span
-from millrace_pipelines.spark.source.spans import Span
+from millrace_pipelines.spark.source.rows import read_offsets
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.dead_letters.letters import letters_of
+from millrace_pipelines.warehouse.dead_letters import dead_letters_of
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.selection import Selection
@@ -152,7 +152,7 @@ def by_command(broker, *options):
 
 def by_source(broker, from_offset=0, until_offset=COUNT, **options):
     given = parse_options({"bootstrap": broker.bootstrap, "topic": TOPIC, **options})
-    blocks = read_span(Span(TOPIC, 0, from_offset, until_offset), given, ENVELOPE_SCHEMA)
+    blocks = read_offsets(TopicRange(TOPIC, 0, from_offset, until_offset), given, ENVELOPE_SCHEMA)
     return [(row["offset"], row["value"]) for block in blocks for row in block.to_pylist()]
 
 
@@ -167,7 +167,7 @@ def rows_of(location):
 
 
 def letters(table):
-    found = letters_of(Table.load(dead_letters_dir(str(table)), OsFileSystem()))
+    found = dead_letters_of(Table.load(dead_letters_dir(str(table)), OsFileSystem()))
     return [letter for part in found for letter in part.to_pylist()]
 
 

@@ -10,9 +10,9 @@ from millrace.client.fetched import IsolationLevel
 from millrace.records.batch import HEADER_BYTES, walk
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.source.offset_ranges import TopicRange
 from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.spark.source.rows import read_span
-from millrace_pipelines.spark.source.spans import Span
+from millrace_pipelines.spark.source.rows import read_offsets
 
 pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ")
 
@@ -64,7 +64,7 @@ def by_client(broker):
 
 def by_source(broker):
     given = parse_options({"bootstrap": broker.bootstrap, "topic": TOPIC, "failOnDataLoss": "false"})
-    blocks = read_span(Span(TOPIC, 0, 0, ENDS), given, ENVELOPE_SCHEMA)
+    blocks = read_offsets(TopicRange(TOPIC, 0, 0, ENDS), given, ENVELOPE_SCHEMA)
     return [(row["offset"], row["value"]) for block in blocks for row in block.to_pylist()]
 
 

@@ -118,7 +118,7 @@ def test_a_run_takes_what_is_there_and_the_next_one_what_is_new(cluster, options
     produce(cluster, "c")
     assert consume(listed, options, commits.append)
     assert found(options) == expected("a", "b", "c")
-    assert sum(span.records for commit in commits for span in commit.spans) == 3 * PARTITIONS
+    assert sum(part.records for commit in commits for part in commit.ranges) == 3 * PARTITIONS
     assert group_offsets(options) == dict.fromkeys(range(PARTITIONS), 3)
 
 
@@ -247,7 +247,7 @@ def test_several_processes_share_the_partitions_and_report(cluster, options):
     report = run_workers(listed, options, workers=2)
     assert found(options) == expected(*map(str, range(100)))
     assert (report.records, report.lag, report.failures) == (100 * PARTITIONS, 0, ())
-    assert [span[:3] for span in report.offsets] == [(partition, 0, 100) for partition in range(PARTITIONS)]
+    assert [part[:3] for part in report.offsets] == [(partition, 0, 100) for partition in range(PARTITIONS)]
     assert run_workers(listed, options, workers=2).workers == 0
 
 

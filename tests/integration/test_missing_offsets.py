@@ -20,9 +20,9 @@ from millrace_ops.cli.verify_broker import check_topics
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.spark.source.offset_ranges import TopicRange
 from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.spark.source.rows import read_span
-from millrace_pipelines.spark.source.spans import Span
+from millrace_pipelines.spark.source.rows import read_offsets
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.selection import Selection
@@ -88,7 +88,7 @@ def offsets_by_command(broker, topic, *options):
 
 def offsets_by_source(broker, topic, **options):
     given = parse_options({"bootstrap": broker.bootstrap, "topic": topic, **options})
-    blocks = read_span(Span(topic, 0, 0, COUNT), given, ENVELOPE_SCHEMA)
+    blocks = read_offsets(TopicRange(topic, 0, 0, COUNT), given, ENVELOPE_SCHEMA)
     return [offset for block in blocks for offset in block.column("offset").to_pylist()]
 
 

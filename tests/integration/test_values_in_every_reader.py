@@ -34,7 +34,7 @@ from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, s
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
-from millrace_pipelines.warehouse.tables.open import dead_letters_of, open_tables
+from millrace_pipelines.warehouse.tables.open import made_dead_letters, open_tables
 from millrace_support.boundary_avro import avro
 from millrace_support.boundary_json import mapped_json, nested_json, plain_json
 from millrace_support.boundary_protobuf import empty_row, protobuf
@@ -98,7 +98,7 @@ def loaded(location, schema, records):
         OffsetRange(0, 0, len(records)), spec, lambda *_: map(ReadBlock, decode_to_arrow(log)), task=0, fs=FS
     )
     assert result.rows + result.dead_letters == len(records)
-    letters = tables.dead_letters or dead_letters_of(tables.rows, FS)
+    letters = tables.dead_letters or made_dead_letters(tables.rows, FS)
     for table, files in ((letters, result.dead_letter_files), (tables.rows, result.files)):
         expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, len(records))})
         table.commit(files, expected=expected, transactions=transactions, lineage={"kind": "load", "ranges": []})

@@ -1,4 +1,4 @@
-"""Upsert, erasure, reload, backfill and upkeep beside loads, from a real broker through a real Spark."""
+"""Upsert, erasure, reload, backfill and maintenance beside loads, from a real broker through a real Spark."""
 
 import json
 from dataclasses import replace
@@ -26,10 +26,10 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.progress import Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.maintenance.compact import compact
+from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, checkpoint, maintain
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.findings import told
@@ -416,11 +416,11 @@ def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, tmp_path):
         events.send(*((key(n), b"%d" % n) for n in range(20)))
         load_topic(options, spark=spark)
     events.send(*((key(n), b"%d" % n) for n in range(100)))
-    policy, reports = UpkeepPolicy(min_small_files=2, min_commits=1, retention_hours=0), []
+    policy, reports = MaintenancePolicy(min_small_files=2, min_commits=1, retention_hours=0), []
     load_topic(
         options,
         spark=spark,
-        listener=At(Step.WRITTEN, lambda: reports.extend(upkeep(options.table, FS, SystemClock(), policy))),
+        listener=At(Step.WRITTEN, lambda: reports.extend(maintain(options.table, FS, SystemClock(), policy))),
     )
     [report] = reports
     assert (report.compaction.files_before, report.compaction.files_after) == (6, 1)

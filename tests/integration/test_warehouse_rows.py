@@ -381,7 +381,7 @@ class Then(SilentListener):
 
 
 def test_a_refused_replay_keeps_what_it_has_committed(lettered, monkeypatch):
-    monkeypatch.setattr(replay_module, "MAX_LETTERS_PER_COMMIT", 1)
+    monkeypatch.setattr(replay_module, "MAX_DEAD_LETTERS_PER_COMMIT", 1)
     options = ReplayOptions(table=lettered.table, schema=lettered.declare(fields=MENDED))
     with pytest.raises(StaleLedgerError):
         replay(options, listener=Then("written", lambda: replay(options), times=2))

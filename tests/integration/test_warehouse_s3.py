@@ -34,9 +34,9 @@ from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, s
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 from millrace_pipelines.warehouse.tables.find import find_tables
 from millrace_pipelines.warehouse.tables.query import query
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 from millrace_support.command_runner import CommandRunner
 
 FS = OsFileSystem()

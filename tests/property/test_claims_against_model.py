@@ -24,7 +24,7 @@ class Model:
         self.end = 0
         self.rows = set()
         self.history = []
-        self.of_letters = []
+        self.of_dead_letters = []
 
     def load(self, offsets, records):
         made = {place % offsets + self.end for place in records}
@@ -44,7 +44,7 @@ class Model:
         gone, new = self.rows & inside & compacted, ((aborted or set()) & inside) - self.rows
         isolation = "read_committed" if aborted is None else "read_uncommitted"
         said = {"isolation": isolation, "replaced": [part._asdict()]}
-        for history, offsets in ((self.of_letters, letters), (self.history, len(gone) - len(new) - letters)):
+        for history, offsets in ((self.of_dead_letters, letters), (self.history, len(gone) - len(new) - letters)):
             history.append({"kind": "load", **said, "absent": [{"partition": 0, "offsets": offsets}]})
         self.rows = self.rows - gone | new
 
@@ -56,7 +56,7 @@ class Model:
         return sum(part.from_offset <= row < part.until_offset for row in self.rows)
 
     def claimed(self, part, found):
-        return claimed_records(self.history, self.of_letters, LEDGER, part, found)
+        return claimed_records(self.history, self.of_dead_letters, LEDGER, part, found)
 
 
 @st.composite

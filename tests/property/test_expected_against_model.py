@@ -31,7 +31,7 @@ class Model:
         self.rows = Counter()
         self.letters = Counter()
         self.history = []
-        self.of_letters = []
+        self.of_dead_letters = []
         self.erased_of = Counter()
         self.has_former = self.is_old = False
 
@@ -73,7 +73,7 @@ class Model:
         self.is_old |= not keeps
 
     def erase(self, places, *, keeps):
-        for table, history in ((self.letters, self.of_letters), (self.rows, self.history)):
+        for table, history in ((self.letters, self.of_dead_letters), (self.rows, self.history)):
             gone = sorted(Counter({place: table[place] for place in places if table[place] > 0}).elements())
             said = {"kind": "erase", "absent": [{"partition": 0, "offsets": len(gone)}] if gone else []}
             offsets = np.array(gone, np.int64)
@@ -111,7 +111,7 @@ def test_what_is_known_is_as_in_the_model(tmp_path_factory, with_old, inline_byt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offset_sets, "INLINE_BYTES", inline_bytes)
         model = data.draw(models(store, with_old=with_old))
-    expected = Expected(store, model.history, ["first", "second"], (store, model.of_letters))
+    expected = Expected(store, model.history, ["first", "second"], (store, model.of_dead_letters))
     low, high = sorted((data.draw(st.integers(0, 90)), data.draw(st.integers(0, 90))))
     found = expected.of(0, low, high)
     assert expected.damages == []

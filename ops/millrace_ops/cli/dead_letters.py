@@ -18,9 +18,9 @@ from millrace_ops.cli.warehouse_preview import print_changes
 from millrace_ops.record_values.shown import hex_lines, json_bytes, shown_text
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.dead_letters.letters import Selection
+    from millrace_pipelines.warehouse.dead_letters import Selection
     from millrace_pipelines.warehouse.load.replay import ReplayReport
-    from millrace_pipelines.warehouse.payload.dead_letter import Letter
+    from millrace_pipelines.warehouse.payload.dead_letter import DeadLetter
 
 app = Commands(help="List, show and replay records that did not fit a table's columns.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
@@ -46,7 +46,7 @@ class LetterChoices:
 
     def selection(self) -> Selection:
         """Returns the selection of these letters."""
-        from millrace_pipelines.warehouse.dead_letters.letters import Selection
+        from millrace_pipelines.warehouse.dead_letters import Selection
 
         return Selection(self.reason, self.partition, self.from_offset, self.until_offset)
 
@@ -60,11 +60,11 @@ def list_letters(
     as_json: Json = False,
 ) -> None:
     """Count a table's dead letters by reason; with --each, name some."""
-    from millrace_pipelines.warehouse.dead_letters.summary import count_reasons, each_letter
+    from millrace_pipelines.warehouse.dead_letters import count_reasons, each_dead_letter
 
     selection = chosen.selection()
     counts = count_reasons(directory, selection)
-    letters = list(islice(each_letter(directory, selection), each))
+    letters = list(islice(each_dead_letter(directory, selection), each))
     if as_json:
         reasons = [asdict(count) | {"waiting": count.waiting} for count in counts]
         print_json({"table": directory, "reasons": reasons, "letters": [_as_json(letter) for letter in letters]})
@@ -89,9 +89,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one dead letter with its bytes; exit status 1 where there is none."""
-    from millrace_pipelines.warehouse.dead_letters.summary import each_letter
+    from millrace_pipelines.warehouse.dead_letters import each_dead_letter
 
-    found = list(each_letter(directory, LetterChoices(None, partition, offset, offset + 1).selection()))
+    found = list(each_dead_letter(directory, LetterChoices(None, partition, offset, offset + 1).selection()))
     if as_json:
         print_json([_as_json(letter) for letter in found])
     elif not found:
@@ -122,12 +122,12 @@ def replay(
     raise typer.Exit(1 if report.staying else 0)
 
 
-def _line(letter: Letter) -> tuple[object, ...]:
+def _line(letter: DeadLetter) -> tuple[object, ...]:
     replay = "" if letter["replay"] is None else letter["replay"]
     return letter["partition"], letter["offset"], letter["reason"], replay, letter["error"]
 
 
-def _as_json(letter: Letter) -> dict[str, object]:
+def _as_json(letter: DeadLetter) -> dict[str, object]:
     headers = [[header["key"], json_bytes(header["value"])] for header in letter["headers"] or []]
     timestamp = letter["timestamp"]
     if isinstance(timestamp, datetime):  # a text in older letters
@@ -137,7 +137,7 @@ def _as_json(letter: Letter) -> dict[str, object]:
     return {**letter, **shown, "value": json_bytes(letter["value"]), "header_keys": keys}
 
 
-def _print_letter(letter: Letter) -> None:
+def _print_letter(letter: DeadLetter) -> None:
     fields: Mapping[str, object] = letter
     for name in ("topic", "partition", "offset", "timestamp", "reason", "error", "schema_id", "load_id", "replay"):
         print(f"{name.replace('_', ' '):10} {'' if fields[name] is None else fields[name]}")

@@ -158,7 +158,7 @@ def micro_batch_asset(
         def follow(number: int, line: Line) -> None:
             if "error" in line:
                 context.log.warning("worker %d: %s", number, line["error"])
-            elif "spans" in line:
+            elif "ranges" in line:
                 context.log.info("worker %d: %d records, version %d", number, records_in(line), line["version"])
 
         options = consumer_groups.options(
@@ -176,8 +176,8 @@ def micro_batch_asset(
 def shown_report(output: str, report: RunReport) -> dict[str, dg.TableMetadataValue | dg.PathMetadataValue | int | str]:
     """Returns what Dagster shows of a run."""
     offsets = [
-        {"partition": span.partition, "from_offset": span.from_offset, "until_offset": span.until_offset}
-        for span in report.offsets
+        {"partition": part.partition, "from_offset": part.from_offset, "until_offset": part.until_offset}
+        for part in report.offsets
     ]
     return {
         "records": report.records,

@@ -32,9 +32,9 @@ from millrace_pipelines.defs.admin_endpoint import (
 from millrace_pipelines.defs.resources import CLOCK, FS, resource_of
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
+from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, MaintenanceReport, maintain
 from millrace_pipelines.warehouse.tables.find import table_locations
 from millrace_pipelines.warehouse.tables.places import State, unreadable
-from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
 
 Cell: TypeAlias = str | int | float | bool | None
 Metadata: TypeAlias = "dict[str, dg.RawMetadataValue]"
@@ -289,7 +289,7 @@ def no_findings(partitions: Sequence[VerifiedPartition], asset_key: dg.AssetKey)
 
 
 def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
-    """Returns the asset of the upkeep of a cluster's tables."""
+    """Returns the asset of the maintenance of a cluster's tables."""
 
     @_asset(
         cluster,
@@ -328,10 +328,10 @@ def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
         raise dg.Failure(f"the tables of {warehouse} can't be listed: {error}") from error
 
 
-def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[UpkeepReport]:
+def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[MaintenanceReport]:
     """Does what a table needs and returns what was done; notes an error instead of raising it, for the other tables."""
     try:
-        return upkeep(table, FS, CLOCK, UpkeepPolicy())
+        return maintain(table, FS, CLOCK, MaintenancePolicy())
     except TableNotFoundError as error:
         context.log.warning("%s", error)
     except (MillraceError, pa.ArrowException, OSError) as error:
@@ -343,7 +343,7 @@ def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str])
     return []
 
 
-def _shown(report: UpkeepReport) -> dict[str, int | str]:
+def _shown(report: MaintenanceReport) -> dict[str, int | str]:
     compaction = asdict(report.compaction) if report.compaction else {}
     return {
         "table": report.table,

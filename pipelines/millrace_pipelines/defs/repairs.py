@@ -39,12 +39,12 @@ from millrace_pipelines.defs.table_checks import check_evaluations
 from millrace_pipelines.defs.table_metadata import loaded_metadata
 from millrace_pipelines.runs.failures import Failed, failure_of
 from millrace_pipelines.runs.jobs import ReloadJob
-from millrace_pipelines.warehouse.dead_letters.letters import Selection as LetterSelection
+from millrace_pipelines.warehouse.dead_letters import Selection as LetterSelection
 from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, ReplayReport, replay
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 
 PARTITIONS = Field(default=None, description="Only these partitions; by default all.")
 FROM_OFFSET = Field(default=None, ge=0, description="The first offset; by default as far back as there are records.")

@@ -21,7 +21,7 @@ import dagster as dg
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.defs.table_metadata import COMMITTED_VERSION, TABLE_ID, commit_metadata, table_metadata
-from millrace_pipelines.warehouse.dead_letters.marks import REPLAY_KIND
+from millrace_pipelines.warehouse.dead_letters import REPLAY_KIND
 from millrace_pipelines.warehouse.delta.commits import is_newest
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError

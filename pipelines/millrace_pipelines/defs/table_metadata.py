@@ -234,7 +234,7 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
     }
     if payload is not None and topic is not None:
         shown[COLUMN_LINEAGE] = dg.MetadataValue.column_lineage(column_lineage(table.schema, payload, topic))
-    if not _has_letters(table):
+    if not _has_dead_letters(table):
         dead_letters = load_if_there(dead_letters_dir(table.location), fs)
         shown["dead letters in total"] = dg.MetadataValue.int(0 if dead_letters is None else rows_of(dead_letters))
         shown["dead letters that wait"] = dg.MetadataValue.int(waiting_letters(dead_letters))
@@ -257,7 +257,7 @@ def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.As
 def commit_metadata(table: Table, commit: TableCommit) -> Metadata:
     """Returns what is shown of one commit of a table; of a table of dead letters, its rows are the dead letters."""
     rows = {"rows": commit.rows, "dead letters": commit.dead_letters}
-    if _has_letters(table):
+    if _has_dead_letters(table):
         rows = {"rows": commit.dead_letters}
     shown: Metadata = {
         "kind": dg.MetadataValue.text(commit.kind),
@@ -299,7 +299,7 @@ def uri_of(location: str) -> str:
     return location if "://" in location else Path(location).absolute().as_uri()
 
 
-def _has_letters(table: Table) -> bool:
+def _has_dead_letters(table: Table) -> bool:
     return table.location.endswith(DEAD_LETTERS_SUFFIX)
 
 

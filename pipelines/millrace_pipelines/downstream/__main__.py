@@ -26,7 +26,7 @@ def work(assignment: Assignment, report_fd: int) -> int:
 
     def committed(what: Committed) -> None:
         if what.version is not None:
-            tell({"version": what.version, "spans": [span[:4] for span in what.spans]})
+            tell({"version": what.version, "ranges": [part[:4] for part in what.ranges]})
 
     targets = {int(partition): offset for partition, offset in assignment["targets"].items()}
     try:

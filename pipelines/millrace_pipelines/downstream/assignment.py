@@ -1,7 +1,7 @@
 """What a worker process is given, and what it reports: JSON objects.
 
 Its one argument is an `Assignment`. To the stdout that it was started with it writes a `Line` for each commit, with
-`version` and `spans`, and one as its last, with `is_complete` or with `error` and `retriable`.
+`version` and `ranges`, and one as its last, with `is_complete` or with `error` and `retriable`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Line(TypedDict, total=False):
     """One line of JSON by which a worker reports a commit, its end or an error."""
 
     version: int
-    spans: list[tuple[int, int, int, int]]
+    ranges: list[tuple[int, int, int, int]]
     is_complete: bool
     error: str
     retriable: bool

@@ -24,7 +24,7 @@ from millrace.fs import FileSystem, OsFileSystem
 from millrace.security.client_config import SecuritySource, read_client_security
 from millrace_pipelines.downstream.job import MicroBatchJob
 from millrace_pipelines.downstream.limits import check_log, is_without_records
-from millrace_pipelines.downstream.output import Committed, Output, Span, again_when_stale
+from millrace_pipelines.downstream.output import Committed, Output, ProcessedRange, again_when_stale
 from millrace_pipelines.downstream.pending import Pending
 from millrace_pipelines.spark.brokers import TopicSource, brokers_of, check_ends, describe_topic, log_offsets
 from millrace_pipelines.warehouse.errors import StaleLedgerError
@@ -203,13 +203,13 @@ class _Worker:
         """Advances past the ends of owned partitions that have no record for the job; returns what is still missing."""
         owned = {partition.number for partition in connector.owned_partitions()}
         topic, targets = self._job.topic, self._targets
-        spans = [
-            Span(one, offset, targets[one])
+        ranges = [
+            ProcessedRange(one, offset, targets[one])
             for one, offset in missing.items()
             if one in owned and self._is_without_records(topic, one, offset, targets[one])
         ]
         try:
-            self._output.pass_over(spans)
+            self._output.pass_over(ranges)
         except StaleLedgerError as error:
             logger.info("others were first: %s", error)
         return self._missing()

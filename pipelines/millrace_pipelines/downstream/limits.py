@@ -11,14 +11,14 @@ from millrace.records.damage import Rules
 from millrace.records.intervals import Interval
 from millrace.records.record import read_records
 from millrace_pipelines.downstream.job import MicroBatchJob
-from millrace_pipelines.downstream.output import RETENTION, Span
+from millrace_pipelines.downstream.output import RETENTION, ProcessedRange
 from millrace_pipelines.spark.brokers import Brokers, LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError
 
 
 def check_log(
     job: MicroBatchJob, next_offsets: Mapping[int, int], log: Mapping[int, LogOffsets], *, accept_lost_offsets: bool
-) -> list[Span]:
+) -> list[ProcessedRange]:
     """Returns the offsets that retention deleted before the output had them, if that is accepted.
 
     Raises:
@@ -32,14 +32,14 @@ def check_log(
                 f"processed offsets up to {offset - 1}; give the job another folder, and it processes the topic again"
             )
     lost = [
-        Span(partition, offset, log[partition].start_offset, reason=RETENTION)
+        ProcessedRange(partition, offset, log[partition].start_offset, reason=RETENTION)
         for partition, offset in sorted(next_offsets.items())
         if log[partition].start_offset > offset
     ]
     if lost and not accept_lost_offsets:
-        spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
+        ranges = ", ".join(f"partition {part.partition}: {part.from_offset}-{part.until_offset - 1}" for part in lost)
         raise OffsetsLostError(
-            f"topic {job.topic}: retention deleted offsets that {job.name} had not processed ({spans}); "
+            f"topic {job.topic}: retention deleted offsets that {job.name} had not processed ({ranges}); "
             "accept_lost_offsets goes on without them and says so in the output's history"
         )
     return lost
@@ -58,27 +58,27 @@ def is_without_records(
     """
     offset = from_offset
     while offset < until_offset:
-        span = Interval(offset, until_offset)
+        part = Interval(offset, until_offset)
         try:
-            has_records, offset = _first_answer(brokers, topic, partition, span, accept_lost_offsets)
+            has_records, offset = _first_answer(brokers, topic, partition, part, accept_lost_offsets)
         except MillraceError as error:
             if not (accept_lost_offsets and is_damage(error)):
                 raise
             rules = Rules(read_records, partial(brokers.check_gap, topic, partition))
-            records, offset = brokers.damaged_batches(topic, partition, rules).read_on(span, error)
+            records, offset = brokers.damaged_batches(topic, partition, rules).read_on(part, error)
             has_records = bool(records)
-        if has_records or offset == span.from_offset:
+        if has_records or offset == part.from_offset:
             return False
     return True
 
 
 def _first_answer(
-    brokers: Brokers, topic: str, partition: int, span: Interval, accept_lost_offsets: bool
+    brokers: Brokers, topic: str, partition: int, part: Interval, accept_lost_offsets: bool
 ) -> tuple[bool, int]:
-    """Returns whether an answer has records of a span, and how far the answer goes."""
-    next_offset = span.from_offset
+    """Returns whether an answer has records of a range, and how far the answer goes."""
+    next_offset = part.from_offset
     for batch in brokers.batches(topic, partition, next_offset, accept_missing_offsets=accept_lost_offsets):
-        if any(record.offset in range(*span) for record in batch.records()):
+        if any(record.offset in range(*part) for record in batch.records()):
             return True, next_offset
         next_offset = batch.header.next_offset
     return False, next_offset

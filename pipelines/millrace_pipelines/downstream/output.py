@@ -58,7 +58,7 @@ again_when_stale = retry(
 )
 
 
-class Span(NamedTuple):
+class ProcessedRange(NamedTuple):
     """Offsets of a partition that a commit processed, `until_offset` not included, and the records among them."""
 
     partition: int
@@ -72,7 +72,7 @@ class Committed(NamedTuple):
     """What a commit did; `version` is None where others had processed all of it."""
 
     version: int | None
-    spans: tuple[Span, ...]
+    ranges: tuple[ProcessedRange, ...]
 
 
 class Output:
@@ -156,27 +156,27 @@ class Output:
 
     @again_when_stale
     def _commit(self, batch: _Batch) -> Committed:
-        spans: tuple[Span, ...] = ()
+        ranges: tuple[ProcessedRange, ...] = ()
 
         def make(table: Table, operation_id: str) -> Rewrite | None:
-            nonlocal spans
-            spans = batch.spans_after(self._next_offsets(table, batch.messages))
-            return self._rewrite(table, operation_id, batch, spans) if spans else None
+            nonlocal ranges
+            ranges = batch.ranges_after(self._next_offsets(table, batch.messages))
+            return self._rewrite(table, operation_id, batch, ranges) if ranges else None
 
-        return Committed(rewrite(self.location, self._fs, make, self._access), spans)
+        return Committed(rewrite(self.location, self._fs, make, self._access), ranges)
 
-    def pass_over(self, spans: Iterable[Span]) -> None:
+    def pass_over(self, ranges: Iterable[ProcessedRange]) -> None:
         """Advances past offsets without a record for the job.
 
         Raises StaleLedgerError where another commits these first.
         """
-        spans = tuple(spans)
-        if spans:
+        ranges = tuple(ranges)
+        if ranges:
             Table.load_to_write(self.location, self._fs, self._clock).commit(
                 [],
-                expected={self._app_id(span.partition): span.from_offset for span in spans},
-                transactions=self._transactions({span.partition: span.until_offset for span in spans}),
-                lineage=self._lineage(spans),
+                expected={self._app_id(part.partition): part.from_offset for part in ranges},
+                transactions=self._transactions({part.partition: part.until_offset for part in ranges}),
+                lineage=self._lineage(ranges),
             )
 
     def _begin(self, table: Table, starts: Mapping[int, int]) -> None:
@@ -186,21 +186,21 @@ class Output:
             expected, transactions = dict.fromkeys(map(self._app_id, starts)), self._transactions(starts)
             table.commit([], expected=expected, transactions=transactions, lineage=lineage)
 
-    def _rewrite(self, table: Table, operation_id: str, batch: _Batch, spans: tuple[Span, ...]) -> Rewrite:
+    def _rewrite(self, table: Table, operation_id: str, batch: _Batch, ranges: tuple[ProcessedRange, ...]) -> Rewrite:
         files = current_files(table) if self._job.form is Form.STATE else []
         added: list[DataFile] = []
         removed: list[CurrentFile] = []
-        for span in spans:
-            before = [file for file in files if file.partition_values.get(PARTITION) == str(span.partition)]
-            rows = batch.rows(span, self._rows(table, before))
-            added += self._written(table, operation_id, span.partition, rows)
+        for part in ranges:
+            before = [file for file in files if file.partition_values.get(PARTITION) == str(part.partition)]
+            rows = batch.rows(part, self._rows(table, before))
+            added += self._written(table, operation_id, part.partition, rows)
             removed += before
         return Rewrite(
             added=added,
             removed=removed,
-            lineage=self._lineage(spans),
-            expected={self._app_id(span.partition): span.from_offset for span in spans},
-            transactions=self._transactions({span.partition: span.until_offset for span in spans}),
+            lineage=self._lineage(ranges),
+            expected={self._app_id(part.partition): part.from_offset for part in ranges},
+            transactions=self._transactions({part.partition: part.until_offset for part in ranges}),
         )
 
     def _rows(self, table: Table, files: list[CurrentFile]) -> pa.Table:
@@ -243,15 +243,15 @@ class Output:
     def _app_id(self, partition: int) -> str:
         return f"millrace/downstream/{self._topic_id}/{partition}"
 
-    def _lineage(self, spans: Iterable[Span]) -> dict[str, object]:
+    def _lineage(self, ranges: Iterable[ProcessedRange]) -> dict[str, object]:
         return {
             "kind": LINEAGE_KIND,
             "time_ms": self._clock.now_ms(),
             "job": self._job.name,
             "topic": self._job.topic,
             "topic_id": self._topic_id,
-            "ranges": [span._asdict() for span in spans if span.reason is None],
-            "lost": [span._asdict() for span in spans if span.reason is not None],
+            "ranges": [part._asdict() for part in ranges if part.reason is None],
+            "lost": [part._asdict() for part in ranges if part.reason is not None],
         }
 
 
@@ -261,23 +261,23 @@ class _Batch:
     def __init__(self, job: MicroBatchJob, messages: Mapping[int, list[Message]]) -> None:
         self._job = job
         self.messages = messages
-        self._made: dict[Span, pa.Table] = {}
+        self._made: dict[ProcessedRange, pa.Table] = {}
 
-    def spans_after(self, next_offsets: Mapping[int, int]) -> tuple[Span, ...]:
+    def ranges_after(self, next_offsets: Mapping[int, int]) -> tuple[ProcessedRange, ...]:
         """Returns what is left to be processed, by the output's offsets."""
         left = {one: from_offset(self.messages[one], offset) for one, offset in next_offsets.items()}
         return tuple(
-            Span(partition, next_offsets[partition], messages[-1].offset + 1, len(messages))
+            ProcessedRange(partition, next_offsets[partition], messages[-1].offset + 1, len(messages))
             for partition, messages in sorted(left.items())
             if messages
         )
 
-    def rows(self, span: Span, before: pa.Table) -> pa.Table:
-        """Returns the job's rows; those of the last attempt for the same span, as its rows before are the same, too."""
-        if span not in self._made:
-            messages = from_offset(self.messages[span.partition], span.from_offset)
-            self._made[span] = self._job.rows_of(span.partition, before, messages)
-        return self._made[span]
+    def rows(self, part: ProcessedRange, before: pa.Table) -> pa.Table:
+        """Returns the job's rows; those of the last attempt for the same range, whose rows before are the same, too."""
+        if part not in self._made:
+            messages = from_offset(self.messages[part.partition], part.from_offset)
+            self._made[part] = self._job.rows_of(part.partition, before, messages)
+        return self._made[part]
 
 
 def output_rows(location: str) -> pa.Table:

@@ -28,7 +28,7 @@ from millrace_pipelines.downstream.assignment import Assignment, Line, OptionFie
 from millrace_pipelines.downstream.consume import RunOptions, prepare
 from millrace_pipelines.downstream.errors import JobError, WorkersFailedError
 from millrace_pipelines.downstream.job import MicroBatchJob
-from millrace_pipelines.downstream.output import Span
+from millrace_pipelines.downstream.output import ProcessedRange
 
 GRACE_S = 60.0
 
@@ -48,7 +48,7 @@ class RunReport:
         failures: Why workers ended before their time.
     """
 
-    offsets: tuple[Span, ...]
+    offsets: tuple[ProcessedRange, ...]
     records: int
     batches: int
     seconds: float
@@ -97,7 +97,9 @@ def run_workers(
         text = f"{job.name}: {'; '.join(team.failures)}"
         raise JobError(text) if team.is_hopeless else WorkersFailedError(text)
     return RunReport(
-        offsets=tuple(Span(one, before[one], after[one]) for one in sorted(targets) if after[one] > before[one]),
+        offsets=tuple(
+            ProcessedRange(one, before[one], after[one]) for one in sorted(targets) if after[one] > before[one]
+        ),
         records=team.records,
         batches=team.batches,
         seconds=(clock.monotonic_ms() - began_ms) / 1000,
@@ -121,7 +123,7 @@ def start_worker(job: MicroBatchJob, options: RunOptions, targets: Mapping[int, 
 
 def records_in(line: Line) -> int:
     """Returns how many records were processed by the commit that a line reports; 0 for another line."""
-    return sum(records for *_, records in line.get("spans", ()))
+    return sum(records for *_, records in line.get("ranges", ()))
 
 
 class _Team:
@@ -176,7 +178,7 @@ class _Team:
 
     def _note(self, number: int, line: Line) -> None:
         self._on_line(number, line)
-        if "spans" in line:
+        if "ranges" in line:
             self.batches += 1
             self.records += records_in(line)
         if "error" in line:

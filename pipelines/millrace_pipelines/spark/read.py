@@ -56,19 +56,21 @@ def read_range(source: TopicSource, partition: int, from_offset: int, until_offs
         yield from blocks
 
 
-def read_answers(source: TopicSource, partition: int, span: Interval) -> Iterator[tuple[Interval, Iterator[ReadBlock]]]:
-    """Yields which offsets of a span each answer has, and its blocks; raises what `read_range` raises."""
-    position = span.from_offset
-    for fetched in _one_ahead(_fetch_range(source, partition, *span)):
-        wanted = Interval(position, min(fetched.extent.next_offset, span.until_offset))
+def read_answers(
+    source: TopicSource, partition: int, interval: Interval
+) -> Iterator[tuple[Interval, Iterator[ReadBlock]]]:
+    """Yields which offsets of a interval each answer has, and its blocks; raises what `read_range` raises."""
+    position = interval.from_offset
+    for fetched in _one_ahead(_fetch_range(source, partition, *interval)):
+        wanted = Interval(position, min(fetched.extent.next_offset, interval.until_offset))
         yield wanted, _named_blocks(source, partition, fetched, wanted)
         position = wanted.until_offset
 
 
-def blocks_of(data: FetchedData, span: Interval) -> tuple[Interval, list[ReadBlock]]:
-    """Returns which offsets of a span an answer has from its beginning on, and its blocks; raises RecordError."""
-    fetched = _Fetched(data, extent(data.records, span.from_offset))
-    wanted = Interval(span.from_offset, min(fetched.extent.next_offset, span.until_offset))
+def blocks_of(data: FetchedData, interval: Interval) -> tuple[Interval, list[ReadBlock]]:
+    """Returns which offsets of a interval an answer has from its beginning on, and its blocks; raises RecordError."""
+    fetched = _Fetched(data, extent(data.records, interval.from_offset))
+    wanted = Interval(interval.from_offset, min(fetched.extent.next_offset, interval.until_offset))
     return wanted, list(_blocks(fetched, wanted))
 
 

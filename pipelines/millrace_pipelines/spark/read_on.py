@@ -35,8 +35,8 @@ def read_range_on(source: TopicSource, partition: int, from_offset: int, until_o
             except MillraceError as error:
                 if not is_damage(error):
                     raise
-                span = Interval(position, until_offset)
-                for part in _parts(brokers, source.topic, partition, span, error, goes_on=position > from_offset):
+                interval = Interval(position, until_offset)
+                for part in _parts(brokers, source.topic, partition, interval, error, goes_on=position > from_offset):
                     position = part[0]
                     yield from part[1]
 
@@ -55,16 +55,16 @@ def _gaps(absent: Iterable[Intervals]) -> Iterator[Interval]:
 
 
 def _parts(
-    brokers: Brokers, topic: str, partition: int, span: Interval, error: MillraceError, *, goes_on: bool
+    brokers: Brokers, topic: str, partition: int, interval: Interval, error: MillraceError, *, goes_on: bool
 ) -> Iterator[tuple[int, list[ReadBlock]]]:
     """Yields the blocks of each part, and the offset behind it."""
-    position = span.from_offset
+    position = interval.from_offset
     rules = Rules(_decoded, lambda gap: brokers.check_gap(topic, partition, gap))
-    for part in brokers.damaged_batches(topic, partition, rules).parts(*span, error, goes_on=goes_on):
+    for part in brokers.damaged_batches(topic, partition, rules).parts(*interval, error, goes_on=goes_on):
         if isinstance(part, Damage):
             position, blocks = part.interval.until_offset, [ReadBlock(NO_RECORDS, damage=part)]
         else:
-            wanted, blocks = blocks_of(part, Interval(position, span.until_offset))
+            wanted, blocks = blocks_of(part, Interval(position, interval.until_offset))
             position = wanted.until_offset
         yield position, blocks
 

@@ -4,7 +4,7 @@ What programs use has its name here, and is imported when it is first used (`imp
 
     completeness   the audit: what loads claim against what files hold
     load           loads, reloads and replays: plan, Spark tasks, verification, commit
-    upkeep         compaction, checkpoints, vacuum
+    maintenance    compaction, checkpoints, vacuum
     keys           one row for each key, and removal by key or by offset
     dead_letters   records that don't fit the declared schema
     tables         tables found, opened, brought to a changed schema, queried

@@ -149,7 +149,7 @@ class Loads:
         )  # fmt: skip
         ranges = verify_results([part], [result], is_compacted=True)
         written = Written((result,), tuple(ranges)).keeping(store_at(self.directory, FS), "load")
-        plan = ReloadPlan(backfill=(), replaced=(part,), lost=(), following={})
+        plan = ReloadPlan(earlier=(), replaced=(part,), lost=(), following={})
         options = LoadOptions(topic="events", table=self.directory, bootstrap="127.0.0.1:1")
         report = ReloadReport(topic="events", table=self.directory, replaced=written.ranges)
         lineage = {**lineage_of_reload(options, "load", report, 0), **written.recorded}

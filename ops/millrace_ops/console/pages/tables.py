@@ -82,14 +82,17 @@ def show_table(console: Console, asked: Asked) -> Page:
 def show_dead_letters(console: Console, asked: Asked) -> Page:
     """Returns the page of a table's dead letters: how many for which reason, and the first of those chosen."""
     name, location = _named(console, asked)
-    from millrace_pipelines.warehouse.dead_letters.letters import Selection  # noqa: PLC0415
-    from millrace_pipelines.warehouse.dead_letters.summary import count_reasons, each_letter  # noqa: PLC0415
+    from millrace_pipelines.warehouse.dead_letters import (  # noqa: PLC0415
+        Selection,
+        count_reasons,
+        each_dead_letter,
+    )
     from millrace_pipelines.warehouse.errors import TableNotFoundError  # noqa: PLC0415
 
     reason = asked.query.get("reason") or None
     try:
         reasons = count_reasons(location, Selection())
-        letters = list(islice(each_letter(location, Selection(reason=reason)), LETTERS))
+        letters = list(islice(each_dead_letter(location, Selection(reason=reason)), LETTERS))
     except TableNotFoundError:  # the table has none
         reasons, letters = [], []
     rows = [(one, shown(one["value"], VALUE_LENGTH, console.decoder)) for one in letters]

@@ -1,4 +1,4 @@
-"""A batch read: its spans are fixed once, when Spark plans the query."""
+"""A batch read: its ranges are fixed once, when Spark plans the query."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from millrace_pipelines.spark.brokers import Brokers, LogOffsets
 from millrace_pipelines.spark.errors import SourceOptionError
-from millrace_pipelines.spark.source.filters import Bounds, narrow
+from millrace_pipelines.spark.source.filters import OffsetFilter, narrow
+from millrace_pipelines.spark.source.offset_ranges import RangePartition, TopicRange, split
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import Position, check_named_partitions, resolve, within_log
-from millrace_pipelines.spark.source.rows import read_span
-from millrace_pipelines.spark.source.spans import Span, SpanPartition, split
+from millrace_pipelines.spark.source.rows import read_offsets
 from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics
 
 
@@ -23,20 +23,20 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
-        self._bounds = Bounds()
+        self._bounds = OffsetFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns a span for each task."""
+        """Returns a range for each task."""
         with self._options.brokers() as brokers:
             topics = chosen_topics(self._options, brokers)
             self._check(topics)
-            spans = [span for name, topic in topics.items() for span in self._spans(brokers, name, topic)]
-        return [SpanPartition(piece) for span in spans for piece in split(span, self._options.max_records_per_task)]
+            ranges = [part for name, topic in topics.items() for part in self._ranges(brokers, name, topic)]
+        return [RangePartition(piece) for part in ranges for piece in split(part, self._options.max_records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one span; none for the partition that Spark makes where a query has no span."""
-        if isinstance(partition, SpanPartition):
-            yield from read_span(Span(*partition.value), self._options, self._columns)
+        """Yields the rows of one range; none for the partition that Spark makes where a query has no range."""
+        if isinstance(partition, RangePartition):
+            yield from read_offsets(TopicRange(*partition.value), self._options, self._columns)
 
     def _check(self, topics: dict[str, SourceTopic]) -> None:
         partitions = {name: topic.partitions for name, topic in topics.items()}
@@ -44,12 +44,12 @@ class BatchReader(DataSourceReader):
             if position is not None:
                 check_named_partitions(option, position, partitions)
 
-    def _spans(self, brokers: Brokers, name: str, topic: SourceTopic) -> Iterator[Span]:
+    def _ranges(self, brokers: Brokers, name: str, topic: SourceTopic) -> Iterator[TopicRange]:
         partitions = [partition for partition in topic.partitions if self._bounds.allows(name, partition)]
         for partition, log in brokers.log_offsets(name, partitions).items():
-            yield self._span(brokers, name, partition, log)
+            yield self._range(brokers, name, partition, log)
 
-    def _span(self, brokers: Brokers, name: str, partition: int, log: LogOffsets) -> Span:
+    def _range(self, brokers: Brokers, name: str, partition: int, log: LogOffsets) -> TopicRange:
         def offset_of(position: Position) -> int:
             offset = resolve(position, name, partition, log, brokers.offset_for_time)
             return within_log(offset, name, partition, log, fail_on_data_loss=self._options.fail_on_data_loss)
@@ -61,13 +61,13 @@ class BatchReader(DataSourceReader):
         if low < high and self._bounds.from_timestamp_ms is not None:
             since = brokers.offset_for_time(name, partition, self._bounds.from_timestamp_ms)
             low = high if since is None else max(low, since)
-        return Span(name, partition, low, max(low, high))
+        return TopicRange(name, partition, low, max(low, high))
 
 
 class PushingBatchReader(BatchReader):
     """A batch read where Spark is set up to hand over filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Narrows the spans, and returns the filters that Spark has to apply itself."""
+        """Narrows the ranges, and returns the filters that Spark has to apply itself."""
         self._bounds, left = narrow(self._bounds, filters)
         return left

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias, TypedDict
 
 from millrace_pipelines.spark.errors import CheckpointError
-from millrace_pipelines.spark.source.spans import Span, TopicPartition
+from millrace_pipelines.spark.source.offset_ranges import TopicPartition, TopicRange
 
 
 class PartitionEntry(TypedDict):
@@ -73,12 +73,12 @@ class StreamOffset(NamedTuple):
         return None if known is None or self.ids[topic] != topic_id else known.next
 
 
-def spans_between(start: StreamOffset, end: StreamOffset) -> list[Span]:
-    """Returns what a micro-batch reads: a span for each partition whose progress differs."""
-    spans = []
+def ranges_between(start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
+    """Returns what a micro-batch reads: a range for each partition whose progress differs."""
+    ranges = []
     for (topic, partition), progress in sorted(end.progress.items()):
         done = start.next_offset(topic, end.ids[topic], partition)
         from_offset = progress.start if done is None else max(done, progress.start)
         if from_offset < progress.next:
-            spans.append(Span(topic, partition, from_offset, progress.next))
-    return spans
+            ranges.append(TopicRange(topic, partition, from_offset, progress.next))
+    return ranges

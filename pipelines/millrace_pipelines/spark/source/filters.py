@@ -37,7 +37,7 @@ Kept = TypeVar("Kept", str, int)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class OffsetFilter:
     """The topics, partitions and offsets that filters leave; None means all of them.
 
     `from_offset` is included, `until_offset` is not.
@@ -56,7 +56,7 @@ class Bounds:
         )
 
 
-def narrow(bounds: Bounds, filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
+def narrow(bounds: OffsetFilter, filters: Iterable[Filter]) -> tuple[OffsetFilter, list[Filter]]:
     """Returns the bounds, narrowed by the filters that they can express, and those that Spark has to apply itself."""
     left: list[Filter] = []
     for one in filters:
@@ -67,46 +67,46 @@ def narrow(bounds: Bounds, filters: Iterable[Filter]) -> tuple[Bounds, list[Filt
     return bounds, left
 
 
-def _narrowed(one: Filter) -> Iterator[Bounds]:
+def _narrowed(one: Filter) -> Iterator[OffsetFilter]:
     """Yields the bounds that a filter expresses; none where it chooses no offsets."""
     match one:
         case IsNotNull((name,)) if name in NEVER_NULL:
-            yield Bounds()
+            yield OffsetFilter()
         case EqualTo((name,), value) | EqualNullSafe((name,), value):
             yield from _equal(name, [value])
         case In((name,), values):
             yield from _equal(name, list(values))
         case GreaterThan(("offset",), int(value)):
-            yield Bounds(from_offset=value + 1)
+            yield OffsetFilter(from_offset=value + 1)
         case GreaterThanOrEqual(("offset",), int(value)):
-            yield Bounds(from_offset=value)
+            yield OffsetFilter(from_offset=value)
         case LessThan(("offset",), int(value)):
-            yield Bounds(until_offset=value)
+            yield OffsetFilter(until_offset=value)
         case LessThanOrEqual(("offset",), int(value)):
-            yield Bounds(until_offset=value + 1)
+            yield OffsetFilter(until_offset=value + 1)
         case GreaterThan(("timestamp",), datetime() as value) | GreaterThanOrEqual(("timestamp",), datetime() as value):
             yield from _since(value)
 
 
-def _equal(name: str, values: Sequence[object]) -> Iterator[Bounds]:
+def _equal(name: str, values: Sequence[object]) -> Iterator[OffsetFilter]:
     texts = frozenset(value for value in values if isinstance(value, str))
     numbers = frozenset(value for value in values if isinstance(value, int))
     if name == "topic" and texts.issuperset(values):
-        yield Bounds(topics=texts)
+        yield OffsetFilter(topics=texts)
     elif name == "partition" and numbers.issuperset(values):
-        yield Bounds(partitions=numbers)
+        yield OffsetFilter(partitions=numbers)
     elif name == "offset" and len(values) == 1 and isinstance(values[0], int):
-        yield Bounds(from_offset=values[0], until_offset=values[0] + 1)
+        yield OffsetFilter(from_offset=values[0], until_offset=values[0] + 1)
     elif name == "timestamp" and len(values) == 1 and isinstance(values[0], datetime):
         yield from _since(values[0])
 
 
-def _since(moment: datetime) -> Iterator[Bounds]:
+def _since(moment: datetime) -> Iterator[OffsetFilter]:
     if moment.tzinfo is not None:
-        yield Bounds(from_timestamp_ms=(moment - EPOCH) // timedelta(milliseconds=1))
+        yield OffsetFilter(from_timestamp_ms=(moment - EPOCH) // timedelta(milliseconds=1))
 
 
-def _both(one: Bounds, other: Bounds) -> Bounds:
+def _both(one: OffsetFilter, other: OffsetFilter) -> OffsetFilter:
     times = [time for time in (one.from_timestamp_ms, other.from_timestamp_ms) if time is not None]
     return replace(
         one,

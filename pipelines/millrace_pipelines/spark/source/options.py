@@ -79,7 +79,7 @@ class SourceOptions:
 
     def wants(self, partition: int) -> bool:
         """Returns whether this partition is read."""
-        return self.partitions is None or any(partition in span for span in self.partitions)
+        return self.partitions is None or any(partition in one for one in self.partitions)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -163,13 +163,13 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
 def _partitions(given: Mapping[str, str]) -> tuple[range, ...] | None:
     if "partitions" not in given:
         return None
-    spans: list[range] = []
+    ranges: list[range] = []
     for part in given["partitions"].split(","):
         match = PARTITIONS.fullmatch(part.strip())
         if match is None or int(match["high"] or match["low"]) > MAX_PARTITION:
             raise SourceOptionError(f"partitions: {part.strip()!r} is neither a partition nor a range like 3-5")
-        spans.append(range(int(match["low"]), int(match["high"] or match["low"]) + 1))
-    return tuple(spans)
+        ranges.append(range(int(match["low"]), int(match["high"] or match["low"]) + 1))
+    return tuple(ranges)
 
 
 def _position(given: Mapping[str, str], offsets: str, time: str) -> Position | None:

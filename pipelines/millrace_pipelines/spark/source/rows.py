@@ -1,4 +1,4 @@
-"""What a task of the data source does: it reads its span as rows of the raw envelope.
+"""What a task of the data source does: it reads its range as rows of the raw envelope.
 
 A repeated task reads the same offsets again, and Spark takes the rows of one attempt only.
 """
@@ -16,27 +16,27 @@ from millrace_pipelines.spark.brokers import is_topic_compacted, log_offsets
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.read_on import read_range_on
+from millrace_pipelines.spark.source.offset_ranges import TopicRange
 from millrace_pipelines.spark.source.options import SourceOptions
-from millrace_pipelines.spark.source.spans import Span
 
 
-def read_span(span: Span, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a span with these columns of the envelope, in the order of their offsets.
+def read_offsets(part: TopicRange, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a range with these columns of the envelope, in the order of their offsets.
 
     Raises:
         OffsetsLostError: Retention took offsets away after the query was planned, or the log has lost some, and that is
             to fail.
     """
-    position, read = span.from_offset, read_range if options.fail_on_data_loss else read_range_on
-    while position < span.until_offset:
+    position, read = part.from_offset, read_range if options.fail_on_data_loss else read_range_on
+    while position < part.until_offset:
         try:
-            for block in read(options.source(span.topic), span.partition, position, span.until_offset):
-                _check_absent(span, block.absent, options)
+            for block in read(options.source(part.topic), part.partition, position, part.until_offset):
+                _check_absent(part, block.absent, options)
                 if block.records.num_rows:
                     position = int(block.records.column("offset")[-1].as_py()) + 1
-                    yield envelope(block.records, span, columns)
+                    yield envelope(block.records, part, columns)
         except OffsetOutOfRangeError:
-            position = _after_loss(span, position, options)
+            position = _after_loss(part, position, options)
         except RecordError as error:
             if not options.fail_on_data_loss:
                 raise
@@ -45,35 +45,35 @@ def read_span(span: Span, options: SourceOptions, columns: pa.Schema) -> Iterato
             return
 
 
-def envelope(records: pa.RecordBatch, span: Span, columns: pa.Schema) -> pa.RecordBatch:
-    """Returns the records of a span with their topic and partition, as these columns."""
+def envelope(records: pa.RecordBatch, part: TopicRange, columns: pa.Schema) -> pa.RecordBatch:
+    """Returns the records of a range with their topic and partition, as these columns."""
     constants: dict[str, Column] = {
-        "topic": pa.repeat(pa.scalar(span.topic, pa.string()), records.num_rows),
-        "partition": pa.repeat(pa.scalar(span.partition, pa.int32()), records.num_rows),
+        "topic": pa.repeat(pa.scalar(part.topic, pa.string()), records.num_rows),
+        "partition": pa.repeat(pa.scalar(part.partition, pa.int32()), records.num_rows),
     }
     arrays = [constants[name] if name in constants else records.column(name) for name in columns.names]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _check_absent(span: Span, absent: Intervals, options: SourceOptions) -> None:
-    if not len(absent) or is_topic_compacted(options.source(span.topic)):
+def _check_absent(part: TopicRange, absent: Intervals, options: SourceOptions) -> None:
+    if not len(absent) or is_topic_compacted(options.source(part.topic)):
         return
     message = (
-        f"topic {span.topic}, partition {span.partition}: the log has no record at offsets among "
+        f"topic {part.topic}, partition {part.partition}: the log has no record at offsets among "
         f"{absent[0][0]}-{absent[-1][1] - 1}, and the topic is not compacted: batches are lost or damaged"
     )
     if options.fail_on_data_loss:
         raise OffsetsLostError(f"{message}; failOnDataLoss=false goes on without them")
     with options.brokers() as brokers:
-        if any(brokers.serves(span.topic, span.partition, int(first), int(end)) for first, end in absent):
+        if any(brokers.serves(part.topic, part.partition, int(first), int(end)) for first, end in absent):
             raise OffsetsLostError(f"{message}; the log has some of them, so that a batch's base offset is wrong")
 
 
-def _after_loss(span: Span, position: int, options: SourceOptions) -> int:
-    start_offset = log_offsets(options.source(span.topic), [span.partition])[span.partition].start_offset
+def _after_loss(part: TopicRange, position: int, options: SourceOptions) -> int:
+    start_offset = log_offsets(options.source(part.topic), [part.partition])[part.partition].start_offset
     if options.fail_on_data_loss or start_offset <= position:
         raise OffsetsLostError(
-            f"topic {span.topic}, partition {span.partition}: offset {position} was deleted since the query was "
+            f"topic {part.topic}, partition {part.partition}: offset {position} was deleted since the query was "
             f"planned, the log begins at {start_offset} now; failOnDataLoss=false goes on without the deleted offsets"
         ) from None
     return start_offset

@@ -1,10 +1,10 @@
 """A stream of micro-batches: Spark asks how far the next one goes, keeps that in its checkpoint, and has it read.
 
     latestOffset(start, limit)    the logs' ends, cut to the limit   ─► checkpoint
-    partitions(start, end)        spans between two of them          ─► tasks
+    partitions(start, end)        ranges between two of them          ─► tasks
 
-The same two offsets always give the same spans, so a sink that knows its batches' numbers gets each record once, across
-restarts too. Spark's trigger AvailableNow reads up to the ends that the logs have when it starts.
+The same two offsets always give the same ranges, so a sink that knows its batches' numbers gets each record once,
+across restarts too. Spark's trigger AvailableNow reads up to the ends that the logs have when it starts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pyspark.sql.streaming.datasource import (
 from millrace.errors import UnknownTopicError
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, SourceOptionError, TopicRecreatedError
-from millrace_pipelines.spark.source.checkpoint import Document, Progress, StreamOffset, spans_between
+from millrace_pipelines.spark.source.checkpoint import Document, Progress, StreamOffset, ranges_between
+from millrace_pipelines.spark.source.offset_ranges import RangePartition, TopicPartition, TopicRange, admit, split
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import LATEST, Position, check_named_partitions, resolve, within_log
-from millrace_pipelines.spark.source.rows import read_span
-from millrace_pipelines.spark.source.spans import Span, SpanPartition, TopicPartition, admit, split
+from millrace_pipelines.spark.source.rows import read_offsets
 from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics
 
 
@@ -70,14 +70,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         before = StreamOffset.from_json(start)
         available = self._available(before)
-        spans = spans_between(before, available)
-        if not spans:
+        ranges = ranges_between(before, available)
+        if not ranges:
             return start
-        admitted = self._admitted(spans, limit)
+        admitted = self._admitted(ranges, limit)
         progress = dict(available.progress)
-        for span in spans:
-            place = span.topic, span.partition
-            progress[place] = progress[place]._replace(next=span.from_offset + admitted[place])
+        for part in ranges:
+            place = part.topic, part.partition
+            progress[place] = progress[place]._replace(next=part.from_offset + admitted[place])
         return StreamOffset(available.ids, progress).to_json()
 
     def reportLatestOffset(self) -> Document:  # noqa: N802
@@ -89,13 +89,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ends(StreamOffset({}, {}), chosen_topics(self._options, self._brokers))
 
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
-        """Returns a span for each task."""
-        spans = spans_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [SpanPartition(piece) for span in spans for piece in split(span, self._options.max_records_per_task)]
+        """Returns a range for each task."""
+        ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        return [RangePartition(piece) for part in ranges for piece in split(part, self._options.max_records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one span."""
-        return read_span(Span(*partition.value), self._options, self._columns)
+        """Yields the rows of one range."""
+        return read_offsets(TopicRange(*partition.value), self._options, self._columns)
 
     def stop(self) -> None:
         """Closes the connections."""
@@ -148,28 +148,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = before.progress[name, partition].start if going_on == done else going_on
         return Progress(start, log.end_offset)
 
-    def _admitted(self, spans: Sequence[Span], limit: ReadLimit) -> dict[TopicPartition, int]:
-        """Returns how many offsets of each span the limit admits."""
-        backlog = {(span.topic, span.partition): span.until_offset - span.from_offset for span in spans}
+    def _admitted(self, ranges: Sequence[TopicRange], limit: ReadLimit) -> dict[TopicPartition, int]:
+        """Returns how many offsets of each range the limit admits."""
+        backlog = {(part.topic, part.partition): part.until_offset - part.from_offset for part in ranges}
         match limit:
             case ReadAllAvailable():
                 return backlog
             case ReadMaxRows(max_rows):
                 by_bytes = self._options.max_bytes_per_trigger
-                records = max_rows if by_bytes is None else min(max_rows, self._records_in(spans, by_bytes))
+                records = max_rows if by_bytes is None else min(max_rows, self._records_in(ranges, by_bytes))
             case ReadMaxBytes(max_bytes):
-                records = self._records_in(spans, max_bytes)
+                records = self._records_in(ranges, max_bytes)
             case _:
                 raise SourceOptionError(f"{type(limit).__name__}: a limit that a log of records does not know")
         return admit(backlog, records)
 
-    def _records_in(self, spans: Sequence[Span], max_bytes: int) -> int:
-        """Returns how many offsets of these spans take `max_bytes` of the log; at least one."""
-        offsets = sum(span.until_offset - span.from_offset for span in spans)
+    def _records_in(self, ranges: Sequence[TopicRange], max_bytes: int) -> int:
+        """Returns how many offsets of these ranges take `max_bytes` of the log; at least one."""
+        offsets = sum(part.until_offset - part.from_offset for part in ranges)
         size_bytes = sum(
-            (span.until_offset - span.from_offset)
-            * self._brokers.bytes_per_offset(span.topic, span.partition, span.from_offset)
-            for span in spans
+            (part.until_offset - part.from_offset)
+            * self._brokers.bytes_per_offset(part.topic, part.partition, part.from_offset)
+            for part in ranges
         )
         return max(1, int(offsets * max_bytes / max(size_bytes, 1)))
 

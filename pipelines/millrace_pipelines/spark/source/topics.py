@@ -47,6 +47,6 @@ def _chosen(options: SourceOptions, topic: TopicMetadata) -> SourceTopic:
 
 def _check_partitions(options: SourceOptions, topics: Mapping[str, SourceTopic]) -> None:
     there = {partition for topic in topics.values() for partition in topic.partitions}
-    for span in options.partitions or ():
-        if topics and not any(partition in span for partition in there):
-            raise SourceOptionError(f"partitions: {span.start}-{span.stop - 1}: no topic that is read has them")
+    for chosen in options.partitions or ():
+        if topics and not any(partition in chosen for partition in there):
+            raise SourceOptionError(f"partitions: {chosen.start}-{chosen.stop - 1}: no topic that is read has them")

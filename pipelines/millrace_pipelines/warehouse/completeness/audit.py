@@ -22,22 +22,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.completeness.claims import (
-    Stretch,
+    ClaimedInterval,
     absent_since,
     chain_findings,
+    intervals_of_claims,
     rows_by_key,
-    stretches_of,
     sum_findings,
 )
-from millrace_pipelines.warehouse.completeness.contents import Contents, shown
+from millrace_pipelines.warehouse.completeness.contents import Contents, DeadLetterContents, shown, way_on
 from millrace_pipelines.warehouse.completeness.expected import Expected
-from millrace_pipelines.warehouse.completeness.findings import met_findings, miscount, not_there, stray_findings
+from millrace_pipelines.warehouse.completeness.findings import coverage_findings, miscount, not_there, stray_findings
 from millrace_pipelines.warehouse.completeness.keys import repeated_keys
-from millrace_pipelines.warehouse.completeness.letters import Letters
-from millrace_pipelines.warehouse.completeness.mending import way_on
 from millrace_pipelines.warehouse.completeness.tally import (
     WINDOW_OFFSETS,
-    Met,
+    Coverage,
     strays,
     tally,
 )
@@ -96,65 +94,68 @@ class _Audit:
             claims += mine
             yield from sum_findings(self._lineage, ledger)
             yield from chain_findings(self._entries(ledger), mine)
-        stretches = stretches_of(claims)
+        intervals = intervals_of_claims(claims)
         rows = Contents(self._table, self._fs)
-        dead_letters = Letters(self._table, self._dead_letters, self._fs) if self._dead_letters else None
+        dead_letters = DeadLetterContents(self._table, self._dead_letters, self._fs) if self._dead_letters else None
         tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
-        strayed = list(stray_findings(stretches, rows, self._ledger))
+        strayed = list(stray_findings(intervals, rows, self._ledger))
         expected = self._expected()
-        mets = tally(stretches, tables, expected, window_offsets)
+        coverages = tally(intervals, tables, expected, window_offsets)
         repeated = repeated_keys(rows) if self._is_upsert else []
         for contents in tables:  # only now have all their row groups been read
             yield from contents.findings
         yield from strayed
-        for met in mets:
-            yield from met_findings(met, tables, self._table, expected.damages)
+        for coverage in coverages:
+            yield from coverage_findings(coverage, tables, self._table, expected.damages)
         if self._is_upsert:
-            yield from self._key_findings(stretches, rows, dead_letters)
+            yield from self._key_findings(intervals, rows, dead_letters)
             yield from _repeated_findings(repeated)
         else:
-            yield from self._count_findings(mets)
+            yield from self._count_findings(coverages)
 
     def topic_findings(self, bootstrap: str, client_config: str | None) -> Iterator[str]:
         return topic_findings(self._ledger, bootstrap, client_config)
 
     def _expected(self) -> Expected:
-        letters = self._dead_letters
-        of_letters = None if letters is None else (store_at(letters.location, self._fs), letters.lineage())
-        return Expected(store_at(self._table.location, self._fs), self._lineage, self._ledgers, of_letters)
+        dead_letters = self._dead_letters
+        of_dead_letters = (
+            None if dead_letters is None else (store_at(dead_letters.location, self._fs), dead_letters.lineage())
+        )
+        return Expected(store_at(self._table.location, self._fs), self._lineage, self._ledgers, of_dead_letters)
 
     def _entries(self, ledger: str) -> Mapping[int, LedgerEntry]:
         return self._ledger.partitions if ledger == self._ledger.name else former_ledgers(self._table)[ledger]
 
-    def _count_findings(self, mets: Sequence[Met]) -> Iterator[str]:
+    def _count_findings(self, coverages: Sequence[Coverage]) -> Iterator[str]:
         """Yields where the numbers differ in partitions of which no more is known."""
         absent = absent_since(self._lineage, self._dead_letters.lineage() if self._dead_letters else [])
-        for met in mets:
-            if met.stretch.partition not in absent:
-                yield from miscount(met, self._table)
+        for coverage in coverages:
+            if coverage.interval.partition not in absent:
+                yield from miscount(coverage, self._table)
         for partition, offsets in sorted(absent.items()):
-            mine = [met for met in mets if met.stretch.partition == partition]
-            if not all(met.is_known for met in mine):
+            mine = [coverage for coverage in coverages if coverage.interval.partition == partition]
+            if not all(coverage.is_known for coverage in mine):
                 yield from self._partition_finding(partition, mine, offsets)
 
-    def _partition_finding(self, partition: int, mets: Sequence[Met], absent: int) -> Iterator[str]:
-        records = sum(met.records for met in mets)
-        said = sum(met.stretch.records for met in mets) - absent
+    def _partition_finding(self, partition: int, coverages: Sequence[Coverage], absent: int) -> Iterator[str]:
+        records = sum(coverage.records for coverage in coverages)
+        said = sum(coverage.interval.records for coverage in coverages) - absent
         if records != said:
+            first, last = coverages[0].interval.from_offset, coverages[-1].interval.until_offset - 1
             yield (
                 f"partition {partition}: {records} rows and dead letters, the loads less what was removed since say "
-                f"{said}{not_there(mets)}"
-                f"{way_on(self._table, partition, mets[0].stretch.from_offset, mets[-1].stretch.until_offset - 1)}"
+                f"{said}{not_there(coverages)}"
+                f"{way_on(self._table, partition, first, last)}"
             )
 
     def _key_findings(
-        self, stretches: Sequence[Stretch], rows: Contents, dead_letters: Contents | None
+        self, intervals: Sequence[ClaimedInterval], rows: Contents, dead_letters: Contents | None
     ) -> Iterator[str]:
         if rows.rows != (said := rows_by_key(self._lineage)):
             yield f"{rows.rows} rows, the keys that were inserted less those deleted and erased say {said}"
         if dead_letters is not None and self._dead_letters is not None:
-            ahead = sum(len(offsets) for _, offsets in strays(stretches, dead_letters))
-            said = sum(claim.dead_letters for stretch in stretches for claim in stretch.claims)
+            ahead = sum(len(offsets) for _, offsets in strays(intervals, dead_letters))
+            said = sum(claim.dead_letters for interval in intervals for claim in interval.claims)
             said -= sum(absent_since(self._dead_letters.lineage()).values())
             if dead_letters.rows - ahead != said:
                 yield f"{dead_letters.rows - ahead} dead letters, the loads say {said}"

@@ -1,12 +1,12 @@
 """What a table's history claims to have loaded, decided from the lineage of its commits and its ledgers alone.
 
 claim       a range of one load, or one that was lost, and how many of its offsets are rows or dead letters
-stretch     the claims of one partition that overlap. They overlap where the table went on with another ledger whose
+interval     the claims of one partition that overlap. They overlap where the table went on with another ledger whose
             offsets are the same numbers: an offset may then be there once for each
 
 ledger 1    ├── claim ──┼── claim ──┤
 ledger 2                      ├── claim ──┤
-stretches   ├───────────┼─────────────────┤
+intervals   ├───────────┼─────────────────┤
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Kind: TypeAlias = Literal["rows", "dead_letters", "control", "aborted", "compact
 KINDS: tuple[Kind, ...] = get_args(Kind)  # the last in older tables
 
 
-class Stretch(NamedTuple):
+class ClaimedInterval(NamedTuple):
     """Claims that overlap, or one alone, in the order of their beginnings."""
 
     partition: int
@@ -51,18 +51,18 @@ class Stretch(NamedTuple):
         return sum(claim.records for claim in self.claims)
 
 
-def stretches_of(claims: Iterable[Claim]) -> list[Stretch]:
+def intervals_of_claims(claims: Iterable[Claim]) -> list[ClaimedInterval]:
     """Joins the claims of all ledgers that overlap."""
-    stretches: list[list[Claim]] = []
+    intervals: list[list[Claim]] = []
     end = -1
     for claim in sorted(claims, key=lambda claim: (claim.partition, claim.from_offset)):
-        if stretches and stretches[-1][0].partition == claim.partition and claim.from_offset < end:
-            stretches[-1].append(claim)
+        if intervals and intervals[-1][0].partition == claim.partition and claim.from_offset < end:
+            intervals[-1].append(claim)
             end = max(end, claim.until_offset)
         elif claim.from_offset < claim.until_offset:
-            stretches.append([claim])
+            intervals.append([claim])
             end = claim.until_offset
-    return [Stretch(claims[0].partition, tuple(claims)) for claims in stretches]
+    return [ClaimedInterval(claims[0].partition, tuple(claims)) for claims in intervals]
 
 
 def absent_since(*histories: History) -> dict[int, int]:

@@ -1,7 +1,8 @@
 """The data files of a table as the audit meets them: whether they are there, and which offsets they have.
 
 Two columns are read, a row group at a time; the bounds in a file's footer say which of its row groups can have the
-offsets that are counted, so that a large table is never in memory as a whole.
+offsets that are counted, so that a large table is never in memory as a whole. Of the dead letters those are left out
+that a replay has made rows of.
 """
 
 from __future__ import annotations
@@ -19,16 +20,32 @@ import pyarrow.parquet as pq
 from millrace.fs import FileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.completeness.mending import way_on
+from millrace_pipelines.warehouse.dead_letters import MARKED_COLUMNS, completed, pending_replay
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.store import Store, store_at
+from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
 
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"
 OFFSET = "offset"
 SAID = ("path", "size_bytes", "num_records", f"partition.{PARTITION}")
 NONE: Integers = np.zeros(0, np.int64)
+
+
+def way_on(rows: Table, partition: int | None, first: int, last: int, what: str = "them") -> str:
+    """Returns what reads some offsets of a table again, as the end of a finding; None is for every partition.
+
+    A table of newest records is reloaded up to its end, and one that has rows of former ledgers not at all.
+    """
+    if former_ledgers(rows):
+        return "; load the topic into another table"
+    of_partition = "" if partition is None else f" --partition {partition}"
+    until = "" if mode_of(rows) is Mode.UPSERT else f" --until-offset {last + 1}"
+    command = f"millrace warehouse reload {ledger_of(rows).topic} --table {rows.location}{of_partition}"
+    return f"; `{command} --from-offset {first}{until}` reads {what} again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +88,7 @@ class Contents:
         self._reloaded = rows or table
         self._kept = table.kept_rows()
         self._filesystem = table.filesystem
-        self._store: Store = store_at(table.location, fs)
+        self._store: TableFiles = store_at(table.location, fs)
         self.row_groups: list[RowGroup] = []
         self.findings: list[str] = []
         self._found: set[str] = set()
@@ -229,3 +246,24 @@ def _deleted_sentence(rows: Table, partition: int, offsets: Integers) -> str:
 def shown(offsets: Sequence[object] | Integers, limit: int = 5) -> str:
     """Returns the first few offsets as text, for a finding's line."""
     return ", ".join(str(offset) for offset in offsets[:limit]) + (", …" if len(offsets) > limit else "")
+
+
+class DeadLetterContents(Contents):
+    """The files of one version of a table of dead letters, beside one version of the table of rows."""
+
+    def __init__(self, rows: Table, dead_letters: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
+        super().__init__(dead_letters, fs, names, rows=rows)
+        self._dead_letters = dead_letters
+        self._pending = pending_replay(rows, dead_letters)
+
+    def read(self, group: RowGroup) -> tuple[Integers, Integers]:
+        """Reads partition and offset of each dead letter that is not a row."""
+        found = self.columns_of(group, MARKED_COLUMNS)
+        if found is None or not self.has_places(group, found, [PARTITION, OFFSET]):
+            return NONE, NONE
+        dead_letters = completed(self._dead_letters, found, MARKED_COLUMNS)
+        waits = dead_letters.column("replay").is_null().to_numpy()
+        if self._pending is not None:
+            waits &= ~self._pending.mask(dead_letters)
+        partitions = dead_letters.column("partition").to_numpy().astype(np.int64)
+        return partitions[waits], dead_letters.column("offset").to_numpy()[waits]

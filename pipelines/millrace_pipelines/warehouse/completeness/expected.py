@@ -1,7 +1,7 @@
 """How often each offset should be there, as a row or a dead letter: decided from what commits keep of their offsets.
 
     load        each offset of its ranges once more, but for those that gave no record (markers, aborted, absent, lost)
-    reload      the same of what it backfilled, and in place of all before it for what it replaced
+    reload      the same of the earlier offsets that it added, and in place of all before it for what it replaced
     erasure     each offset that it removed once less; so does a reload with records of erased keys, which it leaves out
 
 A load whose offsets all gave records keeps none, for its numbers tell as much. Those of older versions that met others,
@@ -27,7 +27,7 @@ from millrace.records.absent import NO_INTERVALS
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.lineage import KeptOffsets, Lineage, LineageRange
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, kept_offsets, packed
-from millrace_pipelines.warehouse.delta.store import Store
+from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.keys.erased import ERASE
 from millrace_pipelines.warehouse.load.lineage import LOAD
 
@@ -59,7 +59,7 @@ class Does(Enum):
     ADD = auto()
     REPLACE = auto()
     REMOVE = auto()
-    REMOVE_LETTERS = auto()
+    REMOVE_DEAD_LETTERS = auto()
     FORGET = auto()
 
 
@@ -92,20 +92,22 @@ class Expected:
 
     def __init__(
         self,
-        store: Store,
+        store: TableFiles,
         history: Sequence[Lineage],
         ledgers: Sequence[str],
-        letters: tuple[Store, Sequence[Lineage]] | None = None,
+        dead_letters: tuple[TableFiles, Sequence[Lineage]] | None = None,
     ) -> None:
         self.damages: list[str] = []
         self._store = store
         self._file = lru_cache(FILES_AT_ONCE)(self._read_file)
         of_rows = list(self._of_rows(history, ledgers))
-        of_letters = [] if letters is None else [
-            layer for commit in letters[1] for layer in self._erased(letters[0], commit, Does.REMOVE_LETTERS)
+        of_dead_letters = [] if dead_letters is None else [
+            layer
+            for commit in dead_letters[1]
+            for layer in self._erased(dead_letters[0], commit, Does.REMOVE_DEAD_LETTERS)
         ]  # fmt: skip
-        forgotten = [layer for layer in of_letters if layer.does is Does.FORGET]
-        removed = [layer for layer in of_letters if layer.does is not Does.FORGET]
+        forgotten = [layer for layer in of_dead_letters if layer.does is Does.FORGET]
+        removed = [layer for layer in of_dead_letters if layer.does is not Does.FORGET]
         self._layers: dict[int, list[_Layer]] = {}
         for layer in (*forgotten, *of_rows, *removed):
             self._layers.setdefault(layer.partition, []).append(layer)
@@ -143,7 +145,7 @@ class Expected:
             state[:] = layer.state
         else:
             np.maximum(times - offsets, 0, out=times)
-            if layer.does is Does.REMOVE_LETTERS:
+            if layer.does is Does.REMOVE_DEAD_LETTERS:
                 state[offsets & (claims > 1) & (state == KNOWN)] = OLD
 
     def _pages(self, kept: KeptOffsets) -> Sequence[OffsetPage]:
@@ -174,7 +176,7 @@ class Expected:
         for span in commit.get("lost", ()):
             yield _Layer(Does.ADD, *_bounds(span), KNOWN, partial(_nothing, span))
 
-    def _erased(self, store: Store, commit: Lineage, does: Does) -> Iterator[_Layer]:
+    def _erased(self, store: TableFiles, commit: Lineage, does: Does) -> Iterator[_Layer]:
         """Yields the offsets that a commit removed or left out; where it does not say them, those that it may have."""
         pages = self._checked(store, commit["erased"]) if "erased" in commit else None
         if pages is not None:
@@ -190,7 +192,7 @@ class Expected:
             for span in (*commit.get("ranges", ()), *commit.get("replaced", ())):
                 yield _Layer(Does.FORGET, *_bounds(span), state)
 
-    def _checked(self, store: Store, kept: KeptOffsets) -> Sequence[OffsetPage] | None:
+    def _checked(self, store: TableFiles, kept: KeptOffsets) -> Sequence[OffsetPage] | None:
         """Returns what a commit keeps; notes why, and returns None, where it can't be read."""
         try:
             return kept_offsets(store, kept)

@@ -9,21 +9,20 @@ from operator import attrgetter
 
 import numpy as np
 
-from millrace_pipelines.warehouse.completeness.claims import Stretch
-from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown
-from millrace_pipelines.warehouse.completeness.mending import way_on
-from millrace_pipelines.warehouse.completeness.tally import SHOWN, Found, Met, strays
+from millrace_pipelines.warehouse.completeness.claims import ClaimedInterval
+from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown, way_on
+from millrace_pipelines.warehouse.completeness.tally import SHOWN, Coverage, WrongOffsets, strays
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 
 
-def stray_findings(stretches: Sequence[Stretch], rows: Contents, ledger: Ledger) -> Iterator[str]:
+def stray_findings(intervals: Sequence[ClaimedInterval], rows: Contents, ledger: Ledger) -> Iterator[str]:
     """Yields which rows no load claims; dead letters may be ahead, where a load stopped between its two commits."""
     counts: Counter[str] = Counter()
     first: dict[str, list[int]] = {}
-    for partition, offsets in strays(stretches, rows):
+    for partition, offsets in strays(intervals, rows):
         for place, some in _placed(partition, offsets, ledger):
             counts[place] += len(some)
             first.setdefault(place, []).extend(int(offset) for offset in some[:SHOWN])
@@ -43,50 +42,58 @@ def _placed(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple
             yield place, some
 
 
-def met_findings(met: Met, tables: Sequence[Contents], rows: Table, damages: Sequence[str]) -> Iterator[str]:
-    """Yields which offsets of a stretch are not there as often as they should be.
+def coverage_findings(
+    coverage: Coverage, tables: Sequence[Contents], rows: Table, damages: Sequence[str]
+) -> Iterator[str]:
+    """Yields which offsets of a interval are not there as often as they should be.
 
     Args:
-        met: What was found of the stretch.
+        coverage: What was found of the interval.
         tables: Where it was found.
         rows: The table of rows.
         damages: Why it is not known what some offsets gave.
     """
-    partition = met.stretch.partition
-    for found, what in ((met.unexpected, "are there, and gave no record or were erased"), (met.doubled, "are doubled")):
+    partition = coverage.interval.partition
+    for found, what in (
+        (coverage.unexpected, "are there, and gave no record or were erased"),
+        (coverage.doubled, "are doubled"),
+    ):
         if found.count:
             files = shown(list(_files_with(tables, partition, found.first)))
-            yield f"partition {partition}: {_counted(found, what)}, in {files}{_way_on(rows, met, found)}"
-    if met.missing.count and mode_of(rows) is not Mode.UPSERT:
-        yield f"partition {partition}: {_counted(met.missing, 'are not there')}{_way_on(rows, met, met.missing)}"
-    if met.damaged.count:
-        what = _counted(met.damaged, "may have given a record or none")
-        yield f"partition {partition}: {what}: {shown(damages)}{_way_on(rows, met, met.damaged)}"
+            yield f"partition {partition}: {_counted(found, what)}, in {files}{_way_on(rows, coverage, found)}"
+    if coverage.missing.count and mode_of(rows) is not Mode.UPSERT:
+        what = _counted(coverage.missing, "are not there")
+        yield f"partition {partition}: {what}{_way_on(rows, coverage, coverage.missing)}"
+    if coverage.damaged.count:
+        what = _counted(coverage.damaged, "may have given a record or none")
+        yield f"partition {partition}: {what}: {shown(damages)}{_way_on(rows, coverage, coverage.damaged)}"
 
 
-def miscount(met: Met, rows: Table) -> Iterator[str]:
-    """Yields the line of a stretch of which no more is known than how many rows and dead letters loads made of it."""
-    stretch = met.stretch
-    if not met.is_known and met.records != stretch.records:
+def miscount(coverage: Coverage, rows: Table) -> Iterator[str]:
+    """Yields the line of a interval of which no more is known than how many rows and dead letters loads made of it."""
+    interval = coverage.interval
+    if not coverage.is_known and coverage.records != interval.records:
         yield (
-            f"partition {stretch.partition}, offsets {stretch.from_offset}-{stretch.until_offset - 1}: "
-            f"{met.records} rows and dead letters, the loads say {stretch.records}{not_there([met])}"
-            f"{way_on(rows, stretch.partition, stretch.from_offset, stretch.until_offset - 1)}"
+            f"partition {interval.partition}, offsets {interval.from_offset}-{interval.until_offset - 1}: "
+            f"{coverage.records} rows and dead letters, the loads say {interval.records}{not_there([coverage])}"
+            f"{way_on(rows, interval.partition, interval.from_offset, interval.until_offset - 1)}"
         )
 
 
-def not_there(mets: Sequence[Met]) -> str:
+def not_there(coverages: Sequence[Coverage]) -> str:
     """Returns the end of a line that names offsets which are not there; an empty text for none."""
-    offsets = [offset for met in mets for offset in sorted([*met.missing.first, *met.uncertain.first])]
+    offsets = [
+        offset for coverage in coverages for offset in sorted([*coverage.missing.first, *coverage.uncertain.first])
+    ]
     return f"; not there: {shown(offsets)}" if offsets else ""
 
 
-def _counted(found: Found, what: str) -> str:
+def _counted(found: WrongOffsets, what: str) -> str:
     return f"{found.count} offsets {what}: {shown(found.first)}"
 
 
-def _way_on(rows: Table, met: Met, found: Found) -> str:
-    return way_on(rows, met.stretch.partition, found.first[0], found.last)
+def _way_on(rows: Table, coverage: Coverage, found: WrongOffsets) -> str:
+    return way_on(rows, coverage.interval.partition, found.first[0], found.last)
 
 
 def _files_with(tables: Sequence[Contents], partition: int, offsets: Sequence[int]) -> Iterator[str]:

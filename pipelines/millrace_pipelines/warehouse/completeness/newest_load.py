@@ -22,15 +22,14 @@ from urllib.parse import unquote
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.completeness.claims import (
-    Stretch,
+    ClaimedInterval,
     chain_findings,
-    stretches_of,
+    intervals_of_claims,
     sum_findings,
 )
-from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, Contents, shown
+from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, Contents, DeadLetterContents, shown
 from millrace_pipelines.warehouse.completeness.expected import Expected
-from millrace_pipelines.warehouse.completeness.findings import met_findings, miscount
-from millrace_pipelines.warehouse.completeness.letters import Letters
+from millrace_pipelines.warehouse.completeness.findings import coverage_findings, miscount
 from millrace_pipelines.warehouse.completeness.tally import strays, tally
 from millrace_pipelines.warehouse.completeness.topic import topic_findings
 from millrace_pipelines.warehouse.delta.commits import read_commit
@@ -156,42 +155,42 @@ def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dic
 
 
 def _count_findings(table: Table, load: TableCommit, ledger: str, fs: FileSystem) -> Iterator[str]:
-    stretches = stretches_of(claims_of([load.lineage], ledger))
+    intervals = intervals_of_claims(claims_of([load.lineage], ledger))
     own = Contents(table, fs, set(load.file_names))
-    rows = Contents(table, fs, _names_with(table, stretches))
+    rows = Contents(table, fs, _names_with(table, intervals))
     dead_letters = load_if_there(dead_letters_dir(table.location), fs)
     tables: list[Contents] = [rows]
     if dead_letters is not None:
-        tables.append(Letters(table, dead_letters, fs, _names_with(dead_letters, stretches)))
+        tables.append(DeadLetterContents(table, dead_letters, fs, _names_with(dead_letters, intervals)))
     expected = Expected(store_at(table.location, fs), [load.lineage], [ledger])
-    mets = tally(stretches, tables, expected)
+    coverages = tally(intervals, tables, expected)
     strayed = [
         f"partition {partition}: {len(offsets)} rows in the load's files are outside of its ranges: {shown(offsets)}"
-        for partition, offsets in strays(stretches, own)
+        for partition, offsets in strays(intervals, own)
     ]
     for contents in tables:  # only now have all their row groups been read
         yield from contents.findings
     yield from strayed
-    for met in mets:
-        yield from met_findings(met, tables, table, expected.damages)
-        yield from miscount(met, table)
+    for coverage in coverages:
+        yield from coverage_findings(coverage, tables, table, expected.damages)
+        yield from miscount(coverage, table)
 
 
-def _names_with(table: Table, stretches: Sequence[Stretch]) -> set[str]:
-    """Returns the names of the files whose bounds in the log say that they may have offsets of the stretches."""
+def _names_with(table: Table, intervals: Sequence[ClaimedInterval]) -> set[str]:
+    """Returns the names of the files whose bounds in the log say that they may have offsets of the intervals."""
     actions = table.add_actions()
     columns = [name for name in BOUNDS if name in actions.column_names]
     files: Sequence[AddedFile] = actions.select(columns).to_pylist()
-    return {unquote(str(file["path"])) for file in files if any(_may_have(file, stretch) for stretch in stretches)}
+    return {unquote(str(file["path"])) for file in files if any(_may_have(file, interval) for interval in intervals)}
 
 
-def _may_have(file: AddedFile, stretch: Stretch) -> bool:
+def _may_have(file: AddedFile, interval: ClaimedInterval) -> bool:
     folder = file.get(f"partition.{PARTITION}")
     least, greatest = (folder, folder) if folder is not None else (file.get("min.partition"), file.get("max.partition"))
     first, last = file.get("min.offset"), file.get("max.offset")
     return (
-        (least is None or int(least) <= stretch.partition)
-        and (greatest is None or int(greatest) >= stretch.partition)
-        and (first is None or first < stretch.until_offset)
-        and (last is None or last >= stretch.from_offset)
+        (least is None or int(least) <= interval.partition)
+        and (greatest is None or int(greatest) >= interval.partition)
+        and (first is None or first < interval.until_offset)
+        and (last is None or last >= interval.from_offset)
     )

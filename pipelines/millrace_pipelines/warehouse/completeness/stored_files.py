@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem, OsFileSystem
-from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown
-from millrace_pipelines.warehouse.completeness.mending import way_on
+from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown, way_on
 from millrace_pipelines.warehouse.delta.adds import digests_of
 from millrace_pipelines.warehouse.delta.digest import digest_of
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir

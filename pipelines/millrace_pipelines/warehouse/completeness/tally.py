@@ -1,6 +1,6 @@
 """Counts how often each claimed offset is there, and compares that with what is expected, in bounded memory.
 
-The stretches are cut into windows. One pass over the row groups that can have their offsets counts windows of
+The intervals are cut into windows. One pass over the row groups that can have their offsets counts windows of
 WINDOW_OFFSETS offsets together, a byte for each offset; a table of up to that many offsets takes one pass. A larger
 table whose files keep their offsets together is read little more than once. What is expected is decided for
 SLICE_OFFSETS at a time.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millrace_pipelines.warehouse.completeness.claims import Stretch
+from millrace_pipelines.warehouse.completeness.claims import ClaimedInterval
 from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup
 from millrace_pipelines.warehouse.completeness.expected import DAMAGED, KNOWN, Expectation, Expected
 
@@ -25,7 +25,7 @@ MOST = 255
 
 
 @dataclass(slots=True)
-class Found:
+class WrongOffsets:
     """How many offsets were found to be wrong; the first few of them, and the last."""
 
     count: int = 0
@@ -41,11 +41,11 @@ class Found:
 
 
 @dataclass(slots=True)
-class Met:
-    """What was found of one stretch.
+class Coverage:
+    """What was found of one interval.
 
     Attributes:
-        stretch: The stretch.
+        interval: The interval.
         records: How many rows and dead letters it has.
         missing: Offsets that are there less often than expected.
         unexpected: Offsets that are there, though none is expected.
@@ -55,17 +55,17 @@ class Met:
         is_known: Whether each of its offsets is known.
     """
 
-    stretch: Stretch
+    interval: ClaimedInterval
     records: int = 0
-    missing: Found = field(default_factory=Found)
-    unexpected: Found = field(default_factory=Found)
-    doubled: Found = field(default_factory=Found)
-    uncertain: Found = field(default_factory=Found)
-    damaged: Found = field(default_factory=Found)
+    missing: WrongOffsets = field(default_factory=WrongOffsets)
+    unexpected: WrongOffsets = field(default_factory=WrongOffsets)
+    doubled: WrongOffsets = field(default_factory=WrongOffsets)
+    uncertain: WrongOffsets = field(default_factory=WrongOffsets)
+    damaged: WrongOffsets = field(default_factory=WrongOffsets)
     is_known: bool = True
 
     def compare(self, expectation: Expectation, counts: np.typing.NDArray[np.uint8]) -> None:
-        """Adds what is wrong with offsets that were met so many times."""
+        """Adds what is wrong with offsets that were coverage so many times."""
         is_known, start = expectation.state == KNOWN, expectation.from_offset
         times = np.where(is_known, expectation.times, expectation.claims)
         is_fewer, is_more, is_none = counts < times, counts > times, is_known & (times == 0)
@@ -80,9 +80,9 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a stretch, and how often each of its offsets was met."""
+    """A part of a interval, and how often each of its offsets was met."""
 
-    met: Met
+    coverage: Coverage
     from_offset: int
     until_offset: int
     counts: np.typing.NDArray[np.uint8]
@@ -93,35 +93,35 @@ class Window:
         self.counts[places] = np.minimum(self.counts[places] + times, MOST)
 
     def close(self, expected: Expected) -> None:
-        """Compares the counts with what is expected, and adds what is wrong to the stretch."""
+        """Compares the counts with what is expected, and adds what is wrong to the interval."""
         for low in range(self.from_offset, self.until_offset, SLICE_OFFSETS):
             high = min(low + SLICE_OFFSETS, self.until_offset)
             counts = self.counts[low - self.from_offset : high - self.from_offset]
-            self.met.compare(expected.of(self.met.stretch.partition, low, high), counts)
+            self.coverage.compare(expected.of(self.coverage.interval.partition, low, high), counts)
 
 
 def tally(
-    stretches: Sequence[Stretch],
+    intervals: Sequence[ClaimedInterval],
     tables: Iterable[Contents],
     expected: Expected,
     window_offsets: int = WINDOW_OFFSETS,
-) -> list[Met]:
-    """Counts the offsets of each stretch in the files of all tables, and compares them with what is expected."""
-    mets = [Met(stretch) for stretch in stretches]
+) -> list[Coverage]:
+    """Counts the offsets of each interval in the files of all tables, and compares them with what is expected."""
+    coverages = [Coverage(interval) for interval in intervals]
     sources = [(table, group) for table in tables for group in table.row_groups]
-    for windows in _passes(mets, window_offsets):
+    for windows in _passes(coverages, window_offsets):
         finder = _Finder(windows)
         for table, group in sources:
             if finder.wants(group):
                 finder.note(*table.read(group))
         for window in windows:
             window.close(expected)
-    return mets
+    return coverages
 
 
-def strays(stretches: Sequence[Stretch], table: Contents) -> Iterator[tuple[int, Integers]]:
+def strays(intervals: Sequence[ClaimedInterval], table: Contents) -> Iterator[tuple[int, Integers]]:
     """Yields (partition, offsets) of rows that no load claims; only row groups that can have such rows are read."""
-    bounds = _outlines(stretches)
+    bounds = _outlines(intervals)
     for group in table.row_groups:
         if not _is_inside(group, bounds):
             partitions, offsets = table.read(group)
@@ -138,7 +138,7 @@ class _Finder:
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows: dict[int, list[Window]] = {}
         for window in windows:
-            self._windows.setdefault(window.met.stretch.partition, []).append(window)
+            self._windows.setdefault(window.coverage.interval.partition, []).append(window)
 
     def wants(self, group: RowGroup) -> bool:
         return any(
@@ -163,14 +163,14 @@ class _Finder:
                 return
 
 
-def _passes(mets: Sequence[Met], window_offsets: int) -> Iterator[list[Window]]:
+def _passes(coverages: Sequence[Coverage], window_offsets: int) -> Iterator[list[Window]]:
     windows: list[Window] = []
     room = window_offsets
-    for met in mets:
-        position = met.stretch.from_offset
-        while position < met.stretch.until_offset:
-            until = min(met.stretch.until_offset, position + room)
-            windows.append(Window(met, position, until, np.zeros(until - position, np.uint8)))
+    for coverage in coverages:
+        position = coverage.interval.from_offset
+        while position < coverage.interval.until_offset:
+            until = min(coverage.interval.until_offset, position + room)
+            windows.append(Window(coverage, position, until, np.zeros(until - position, np.uint8)))
             room -= until - position
             position = until
             if room == 0:
@@ -180,15 +180,15 @@ def _passes(mets: Sequence[Met], window_offsets: int) -> Iterator[list[Window]]:
         yield windows
 
 
-def _outlines(stretches: Sequence[Stretch]) -> dict[int, list[tuple[int, int]]]:
+def _outlines(intervals: Sequence[ClaimedInterval]) -> dict[int, list[tuple[int, int]]]:
     """Returns, by partition, what is claimed as ranges that do not touch."""
     outlines: dict[int, list[tuple[int, int]]] = {}
-    for stretch in stretches:
-        ranges = outlines.setdefault(stretch.partition, [])
-        if ranges and ranges[-1][1] == stretch.from_offset:
-            ranges[-1] = (ranges[-1][0], stretch.until_offset)
+    for interval in intervals:
+        ranges = outlines.setdefault(interval.partition, [])
+        if ranges and ranges[-1][1] == interval.from_offset:
+            ranges[-1] = (ranges[-1][0], interval.until_offset)
         else:
-            ranges.append((stretch.from_offset, stretch.until_offset))
+            ranges.append((interval.from_offset, interval.until_offset))
     return outlines
 
 

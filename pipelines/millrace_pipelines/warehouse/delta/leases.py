@@ -25,14 +25,14 @@ from typing import NamedTuple
 
 from millrace.fs import TEMPORARY_SUFFIX, FileSystem
 from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
-from millrace_pipelines.warehouse.delta.store import Store, store_at
+from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 
 LEASES_DIRECTORY = "_running"
 LEASE_SUFFIX = ".lease"
 PROGRESS_BYTES = 84
 
 
-def is_leased(store: Store) -> bool:
+def is_leased(store: TableFiles) -> bool:
     """Returns whether a table has leases: those in a folder do, those in an object store, which has no locks, don't."""
     return store.location == store.root
 

@@ -22,7 +22,7 @@ from zlib import crc32
 from millrace_pipelines.warehouse.delta.commits import RESTORE, Commit, read_commit
 from millrace_pipelines.warehouse.delta.log_actions import actions_of
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import Place, Store
+from millrace_pipelines.warehouse.delta.store import FileIdentity, TableFiles
 from millrace_pipelines.warehouse.errors import LedgerError
 
 LEDGER_FILE = "_ledger.json"
@@ -35,15 +35,15 @@ class LedgerCopy(NamedTuple):
     table_id: str
     version: int
     transactions: Mapping[str, int]
-    place: Place
+    place: FileIdentity
 
-    def content(self, place: Place) -> bytes:
+    def content(self, place: FileIdentity) -> bytes:
         """Returns the content of the file where it lies in the folder `place`."""
         said = [self.table_id, self.version, dict(self.transactions), *place]
         return json.dumps({"ledger": said, "crc32": _checksum(said)}, indent=1).encode()
 
 
-def read_copy(store: Store) -> LedgerCopy | None:
+def read_copy(store: TableFiles) -> LedgerCopy | None:
     """Returns the copy in a table's folder; None where there is none, or a damaged one."""
     content = store.read(LEDGER_FILE)
     try:
@@ -52,14 +52,14 @@ def read_copy(store: Store) -> LedgerCopy | None:
         is_whole = found["crc32"] == _checksum(found["ledger"])
     except (ValueError, KeyError, TypeError):
         return None
-    return LedgerCopy(table_id, version, transactions, Place(path, inode)) if is_whole else None
+    return LedgerCopy(table_id, version, transactions, FileIdentity(path, inode)) if is_whole else None
 
 
-def keep_copy(table: Snapshot, store: Store) -> None:
+def keep_copy(table: Snapshot, store: TableFiles) -> None:
     """Brings the copy in a table's folder to this version; raises OSError where it can't be written."""
     copy = read_copy(store)
     if copy is None or copy.table_id != table.id:
-        copy = LedgerCopy(table.id, table.version, _transactions_in_log(table), Place("", None))
+        copy = LedgerCopy(table.id, table.version, _transactions_in_log(table), FileIdentity("", None))
     elif copy.version < table.version:
         copy = copy._replace(version=table.version, transactions=transactions_at(copy, table))
     else:
@@ -82,7 +82,7 @@ def transactions_at(copy: LedgerCopy, table: Snapshot) -> dict[str, int]:
     return moved
 
 
-def check_copy(copy: LedgerCopy, table: Snapshot, store: Store) -> None:
+def check_copy(copy: LedgerCopy, table: Snapshot, store: TableFiles) -> None:
     """Checks that the rows and the log of a table belong to the copy in its folder.
 
     Raises:
@@ -96,7 +96,7 @@ def check_copy(copy: LedgerCopy, table: Snapshot, store: Store) -> None:
         raise LedgerError(f"{table.location} is at version {table.version}, but was at {copy.version}: its log was set "
                           "back; put back the rest of it or, where it is a backup that was made whole, remove "
                           f"{path}")  # fmt: skip
-    if not copy.place.is_place_of(store.place(LEDGER_FILE)):
+    if not copy.place.is_same_file(store.place(LEDGER_FILE)):
         raise LedgerError(f"{table.location} is a copy of {copy.place.path}, perhaps one made while that was written "
                           f"to; load into another table or, where nothing wrote to it meanwhile, remove {path}, and "
                           "the copy is a table of its own")  # fmt: skip

@@ -18,12 +18,12 @@ from zlib import crc32
 import pyarrow.fs as pafs
 
 from millrace_pipelines.warehouse.delta.lineage import Lineage
-from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, Store
+from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, TableFiles
 
 MANY_FILES = 100
 
 
-def keep_lineage(store: Store, table_id: str, commits: Mapping[int, Lineage]) -> None:
+def keep_lineage(store: TableFiles, table_id: str, commits: Mapping[int, Lineage]) -> None:
     """Writes the lineage of some commits durably, by their versions; raises OSError where that fails."""
     if not commits:
         return
@@ -36,7 +36,7 @@ def keep_lineage(store: Store, table_id: str, commits: Mapping[int, Lineage]) ->
         store.remove_durably(name for name in names if name != whole)
 
 
-def kept_lineage(store: Store, table_id: str) -> dict[int, Lineage]:
+def kept_lineage(store: TableFiles, table_id: str) -> dict[int, Lineage]:
     """Returns the lineage of a table's commits, by their versions, as far as files have it."""
     found: dict[int, Lineage] = {}
     for name in _names(store):
@@ -69,7 +69,7 @@ def _name(commits: Mapping[int, Lineage]) -> str:
     return f"{LINEAGE_FOLDER}/{min(commits):020d}-{max(commits):020d}.json"
 
 
-def _names(store: Store) -> list[str]:
+def _names(store: TableFiles) -> list[str]:
     selector = pafs.FileSelector(store.path(LINEAGE_FOLDER), allow_not_found=True)
     listed = store.filesystem.get_file_info(selector)
     return sorted(f"{LINEAGE_FOLDER}/{one.base_name}" for one in listed if one.base_name.endswith(".json"))

@@ -26,7 +26,7 @@ from millrace.errors import WarehouseError
 from millrace.records.absent import Intervals, as_intervals, intervals_of, joined
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.lineage import KeptOffsets, Lineage
-from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, Store
+from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, TableFiles
 
 SUFFIX = ".offsets"
 INLINE_BYTES = 1024
@@ -89,7 +89,7 @@ def pages_of(partitions: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) 
             yield OffsetPage(int(partition), first, until, packed(intervals_of(once), first))
 
 
-def keep_offsets(store: Store, operation_id: str, pages: Sequence[OffsetPage]) -> KeptOffsets:
+def keep_offsets(store: TableFiles, operation_id: str, pages: Sequence[OffsetPage]) -> KeptOffsets:
     """Keeps a set durably, and returns what the commit's lineage is to say of it; raises OSError where that fails."""
     content = _content(pages)
     if len(content) <= INLINE_BYTES:
@@ -99,7 +99,7 @@ def keep_offsets(store: Store, operation_id: str, pages: Sequence[OffsetPage]) -
     return {"crc32": crc32(content), "file": name}
 
 
-def kept_offsets(store: Store, said: KeptOffsets) -> list[OffsetPage]:
+def kept_offsets(store: TableFiles, said: KeptOffsets) -> list[OffsetPage]:
     """Returns the pages of a set that a lineage names.
 
     Raises:
@@ -115,7 +115,7 @@ def kept_offsets(store: Store, said: KeptOffsets) -> list[OffsetPage]:
     return [OffsetPage(*page) for page in json.loads(content)]
 
 
-def offset_files(store: Store, names: Iterable[str], before_ms: int) -> list[str]:
+def offset_files(store: TableFiles, names: Iterable[str], before_ms: int) -> list[str]:
     """Returns those of a table's files that keep sets, or were to, and were written before a time."""
     kept = [name for name in names if name.startswith(f"{LINEAGE_FOLDER}/") and SUFFIX in name]
     found = store.filesystem.get_file_info([store.path(name) for name in kept])

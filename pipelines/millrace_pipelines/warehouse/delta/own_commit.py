@@ -21,12 +21,12 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.version import __version__
 from millrace_pipelines.warehouse.delta.adds import LoggedFile
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 
 
 def put_commit(
-    store: Store,
+    store: TableFiles,
     version: int,
     actions: Iterable[AddAction | RemoveAction],
     *,

@@ -15,12 +15,12 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
 
 Action = Mapping[str, Any]
 
 
-def refused_by_log(store: Store) -> str | None:
+def refused_by_log(store: TableFiles) -> str | None:
     """Returns why a table that can't be opened is refused; None where its protocol is not the reason."""
     try:
         action = next(_protocol_actions(store), None)
@@ -41,7 +41,7 @@ def _facts(action: Action) -> TableFacts:
     )
 
 
-def _protocol_actions(store: Store) -> Iterator[Action]:
+def _protocol_actions(store: TableFiles) -> Iterator[Action]:
     """Yields the protocol actions of the log, the newest first."""
     listed = store.filesystem.get_file_info(pafs.FileSelector(store.path(LOG_DIRECTORY)))
     names = sorted((info.base_name for info in listed if info.base_name[:20].isdecimal()), reverse=True)

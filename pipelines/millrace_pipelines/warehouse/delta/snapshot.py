@@ -24,7 +24,7 @@ from millrace_pipelines.warehouse.delta.dataset import dataset_of
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.lineage_files import kept_lineage
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
 from millrace_pipelines.warehouse.errors import TableRefusedError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Snapshot:
         WarehouseError: The log can't be read.
     """
 
-    def __init__(self, store: Store, delta: DeltaTable) -> None:
+    def __init__(self, store: TableFiles, delta: DeltaTable) -> None:
         self._store = store
         self._delta = delta
         self._transactions: dict[tuple[int, str], int | None] = {}

@@ -31,18 +31,18 @@ STAGED = "#"
 """Stands in the temporary names under which delta-rs writes its log's files."""
 
 
-class Place(NamedTuple):
+class FileIdentity(NamedTuple):
     """Where a file lies: the table's location, and the file's number on its disk, None in a bucket."""
 
     path: str
     inode: int | None
 
-    def is_place_of(self, other: Place) -> bool:
+    def is_same_file(self, other: FileIdentity) -> bool:
         """Returns whether it is the same file: a moved file keeps its number, a file on another mount its path."""
         return self.path == other.path or (self.inode is not None and self.inode == other.inode)
 
 
-class Store:
+class TableFiles:
     """The files of one table.
 
     Attributes:
@@ -127,15 +127,15 @@ class Store:
         with self.filesystem.open_input_file(self.path(name)) as file:
             return file.read()
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> FileIdentity:
         """Returns where a file is."""
-        return Place(self.location, os.stat(self.path(name)).st_ino if self.is_local else None)
+        return FileIdentity(self.location, os.stat(self.path(name)).st_ino if self.is_local else None)
 
-    def replace(self, name: str, content: Callable[[Place], bytes]) -> None:
+    def replace(self, name: str, content: Callable[[FileIdentity], bytes]) -> None:
         """Replaces a small file durably, by a content that may name the file's place; a crash leaves one of the two."""
         if self._disk is None:
             with self.filesystem.open_output_stream(self.path(name)) as stream:
-                stream.write(content(Place(self.location, None)))
+                stream.write(content(FileIdentity(self.location, None)))
             return
         folder = os.path.dirname(self.path(name))
         is_new = not self._disk.exists(folder)
@@ -145,7 +145,7 @@ class Store:
         try:
             self._disk.truncate(fd, 0)
             with self._disk.descriptor(fd) as descriptor:
-                place = Place(self.location, os.fstat(descriptor).st_ino)
+                place = FileIdentity(self.location, os.fstat(descriptor).st_ino)
             self._disk.pwritev(fd, [content(place)], 0)
             self._disk.fsync(fd)
         finally:
@@ -194,7 +194,7 @@ class Store:
         return sorted(name for name in names if not name.startswith(f"{LOG_DIRECTORY}/"))
 
 
-def store_at(location: str, disk: FileSystem) -> Store:
+def store_at(location: str, disk: FileSystem) -> TableFiles:
     """Returns the store of a table's location; raises WarehouseError for a kind of address that is not served."""
     address = urlsplit(location)
     if len(address.scheme) < 2 or "://" not in location:
@@ -203,11 +203,11 @@ def store_at(location: str, disk: FileSystem) -> Store:
             raise WarehouseError(
                 f"{location}: Delta Lake would take this for {unquote(path)}; give the folder another name"
             )
-        return Store(path, pafs.LocalFileSystem(), path, disk=disk)
+        return TableFiles(path, pafs.LocalFileSystem(), path, disk=disk)
     if address.scheme != S3 or not address.netloc or not address.path.strip("/"):
         raise WarehouseError(f"{location}: a table is a folder, or s3://bucket/path")
     root = f"{address.netloc}{address.path}".rstrip("/")
-    return Store(f"s3://{root}", _s3(), root, storage_options=_delta_options())
+    return TableFiles(f"s3://{root}", _s3(), root, storage_options=_delta_options())
 
 
 def bucket_at(location: str) -> tuple[pafs.FileSystem, str] | None:

@@ -50,7 +50,7 @@ from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.protocol_action import refused_by_log
 from millrace_pipelines.warehouse.delta.repair import remove_torn_end
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import Store, store_at
+from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 class Table(Snapshot):
     """The newest version of a table when it was loaded, on which commits are made."""
 
-    def __init__(self, store: Store, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
+    def __init__(self, store: TableFiles, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
         super().__init__(store, delta)
         self._clock = clock
         self._copy = copy
@@ -437,12 +437,12 @@ def _commit_errors(location: str) -> Iterator[None]:
         raise WarehouseError(f"{location}: the commit may or may not be made: {error}") from error
 
 
-def _is_there(store: Store) -> bool:
+def _is_there(store: TableFiles) -> bool:
     return DeltaTable.is_deltatable(store.location, store.storage_options)
 
 
 def _create(
-    store: Store, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
+    store: TableFiles, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
     """Commits version 0, or nothing where another process did; a retry of delta-rs's would make a version 1 of it."""
     try:

@@ -7,7 +7,7 @@ files are gone once vacuum has removed them (`vacuum --retain 0`): neither the l
 The topic keeps its records until a tombstone and compaction, or retention, remove them.
 
 Each table is one commit, that of the dead letters the first. After a crash between the two, erase again. Letters of a
-load, or a backfill, that has not committed its rows yet stay, and are counted as `left`: that load will say in the
+load, or a reload, that has not committed its rows yet stay, and are counted as `left`: that load will say in the
 table's history that they are there. Erase again after it.
 """
 
@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.dead_letters.letters import is_reached
-from millrace_pipelines.warehouse.dead_letters.marks import finish_replay, pending_replay
+from millrace_pipelines.warehouse.dead_letters import finish_replay, is_reached, pending_replay
 from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
 from millrace_pipelines.warehouse.delta.protocol import Access
@@ -90,14 +89,14 @@ def erase(
         Table.load(each, fs).check_access(Access.REMOVE)
     erasure = _Erasure(table, frozenset(keys), fs, run_id)
     act = erasure.look if dry_run else erasure.run
-    letters = [act(companion) for companion in companions(table.location, fs)]
+    companions_lose = [act(companion) for companion in companions(table.location, fs)]
     rows = act(table.location)
-    files = [file for erased in (*letters, rows) for file in erased.files]
+    files = [file for erased in (*companions_lose, rows) for file in erased.files]
     return EraseReport(
         table=location,
         keys=len(keys),
         rows=rows.records,
-        dead_letters=sum(erased.records for erased in letters),
+        dead_letters=sum(erased.records for erased in companions_lose),
         files=len(files),
         bytes=sum(file.size_bytes for file in files),
         file_rows=sum(file.rows for file in files),
@@ -133,7 +132,7 @@ class _Erasure:
 
     def run(self, location: str) -> _Erased:
         """Erases from one table."""
-        if self._has_letters(location):
+        if self._has_dead_letters(location):
             finish_replay(self._rows, Table.load(location, self._fs), self._fs)
         version = rewrite(location, self._fs, self._make)
         return self._erased._replace(version=version)
@@ -152,13 +151,13 @@ class _Erasure:
             removals = self._removals(table, touched)
             remainder = write_remainders(table, operation_id, self._fs, removals, pool)
         self._erased = _Erased(touched, remainder.gone.total())
-        if not touched and self._has_letters(table.location):
+        if not touched and self._has_dead_letters(table.location):
             return None
         erased = keep_offsets(store_at(table.location, self._fs), operation_id, remainder.listed)
         lineage = {**self._lineage(table, remainder.gone), "erased": erased}
         return Rewrite(added=remainder.files, removed=touched, lineage=lineage)
 
-    def _has_letters(self, location: str) -> bool:
+    def _has_dead_letters(self, location: str) -> bool:
         return location != self._rows.location
 
     def _touched(self, table: Table, pool: Executor) -> list[CurrentFile]:
@@ -168,21 +167,21 @@ class _Erasure:
     def _removals(
         self, table: Table, touched: Sequence[CurrentFile], is_counted: FindRows = every_row
     ) -> list[Removal]:
-        is_erased = self._letters() if self._has_letters(table.location) else self._is_erased
+        is_erased = self._dead_letters() if self._has_dead_letters(table.location) else self._is_erased
         return [Removal(task, file, is_erased, is_counted, is_listed=True) for task, file in enumerate(touched)]
 
     def _waiting(self, table: Table) -> FindRows:
         """Returns a test for records that count: all but dead letters whose replay has not marked them yet."""
-        pending = pending_replay(self._rows, table) if self._has_letters(table.location) else None
-        return every_row if pending is None else lambda letters: ~pending.mask(letters)
+        pending = pending_replay(self._rows, table) if self._has_dead_letters(table.location) else None
+        return every_row if pending is None else lambda dead_letters: ~pending.mask(dead_letters)
 
-    def _letters(self) -> FindRows:
+    def _dead_letters(self) -> FindRows:
         """Returns a test for dead letters to erase: those that the rows' ledger has reached; no load claims others."""
         rows = ledger_of(Table.load(self._rows.location, self._fs))
         self._left = []
 
-        def is_erased(letters: pa.Table) -> Mask:
-            meant, reached = self._is_erased(letters), is_reached(letters, rows)
+        def is_erased(dead_letters: pa.Table) -> Mask:
+            meant, reached = self._is_erased(dead_letters), is_reached(dead_letters, rows)
             self._left.append(int((meant & ~reached).sum()))
             return meant & reached
 

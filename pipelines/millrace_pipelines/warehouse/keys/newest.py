@@ -50,15 +50,15 @@ def newest_of_each_key(places: pa.Table) -> np.typing.NDArray[np.int64]:
     return np.sort(newest[by_time.last(by_time.grouped(["key"]))])
 
 
-class Contest(NamedTuple):
+class KeyConflicts(NamedTuple):
     """The rows of a table that meet newer places, these places, and the places that meet newer rows, all by number."""
 
-    beaten_rows: np.typing.NDArray[np.int64]
-    beating_places: np.typing.NDArray[np.int64]
-    beaten_places: np.typing.NDArray[np.int64]
+    replaced_rows: np.typing.NDArray[np.int64]
+    newer_places: np.typing.NDArray[np.int64]
+    older_places: np.typing.NDArray[np.int64]
 
 
-def contest(rows: pa.Table, places: pa.Table) -> Contest:
+def key_conflicts(rows: pa.Table, places: pa.Table) -> KeyConflicts:
     """Compares the places of a table's rows with the newest places of a load, by key.
 
     A row at the same place as the load's is beaten: the record was read again.
@@ -72,7 +72,7 @@ def contest(rows: pa.Table, places: pa.Table) -> Contest:
         (theirs["timestamp"] == mine["timestamp"]) & (theirs["partition"] > mine["partition"])
     )
     beaten = np.where(theirs["partition"] == mine["partition"], theirs["offset"] >= mine["offset"], later)
-    return Contest(numbers[beaten], opponents[beaten], opponents[~beaten])
+    return KeyConflicts(numbers[beaten], opponents[beaten], opponents[~beaten])
 
 
 class _Ranks:

@@ -44,7 +44,7 @@ from millrace_pipelines.warehouse.delta.rewrite import (
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import KeylessRecordsError
 from millrace_pipelines.warehouse.keys.counts import UpsertCounts
-from millrace_pipelines.warehouse.keys.newest import PLACE_SCHEMA, contest, newest_of_each_key, places_of
+from millrace_pipelines.warehouse.keys.newest import PLACE_SCHEMA, key_conflicts, newest_of_each_key, places_of
 
 BLOCK_ROWS = 1 << 20
 ENVELOPE = ["key", "partition", "offset", "timestamp"]
@@ -91,7 +91,7 @@ class Upsert:
         table.check_expected(self._expected)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             files = current_files(table)
-            beaten = pool.map(partial(staged.contest, table), files)
+            beaten = pool.map(partial(staged.replaced_rows, table), files)
             touched = [(file, numbers) for file, numbers in zip(files, beaten, strict=True) if len(numbers)]
             chosen: list[tuple[CurrentFile | DataFile, Numbers]] = [
                 *((file, _all_but(numbers, file.rows)) for file, numbers in touched),
@@ -143,15 +143,15 @@ class _Staged:
         is_tombstone = np.concatenate(tombstones)[numbers]
         return cls(everything.filter(pa.array(has_key)), is_tombstone, rows, numbers, keyless.num_rows)
 
-    def contest(self, table: Table, file: CurrentFile) -> Numbers:
+    def replaced_rows(self, table: Table, file: CurrentFile) -> Numbers:
         """Returns the numbers of a file's rows that are beaten; threads may share it: a key has one row in a table."""
         beaten: list[Numbers] = [np.zeros(0, np.int64)]
         first_row = 0
         for batch in blocks_of(table, file.name, BLOCK_ROWS, ENVELOPE):
-            outcome = contest(places_of(batch), self.places)
-            beaten.append(outcome.beaten_rows + first_row)
-            self._is_known[outcome.beating_places] = True
-            self._is_stale[outcome.beaten_places] = True
+            outcome = key_conflicts(places_of(batch), self.places)
+            beaten.append(outcome.replaced_rows + first_row)
+            self._is_known[outcome.newer_places] = True
+            self._is_stale[outcome.older_places] = True
             first_row += batch.num_rows
         return np.concatenate(beaten)
 

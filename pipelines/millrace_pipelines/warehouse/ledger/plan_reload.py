@@ -4,7 +4,7 @@ ledger:              start ………………………………………… next
 requested:     from …………………………………………… until
 log:            log start …………………………………………………… log end
 range:                 from' ………………………… until'             within the log, and not beyond next
-backfill:              from' … start                        new rows below the table's beginning; the start moves
+earlier:              from' … start                        new rows below the table's beginning; the start moves
 replaced:                      start …… until'              rows that are removed, and written again
 lost:        from … log start                               can't be read any more; the table's rows of it stay
 
@@ -35,7 +35,7 @@ class RequestedRange(NamedTuple):
 class ReloadPlan:
     """What a reload reads: offsets new to the table, and offsets to replace; and the ledger's entries after it."""
 
-    backfill: tuple[OffsetRange, ...]
+    earlier: tuple[OffsetRange, ...]
     replaced: tuple[OffsetRange, ...]
     lost: tuple[LostRange, ...]
     following: Mapping[int, LedgerEntry]
@@ -43,7 +43,7 @@ class ReloadPlan:
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
         """All ranges that are read; a partition may have one of new offsets and one of offsets to replace."""
-        return tuple(sorted([*self.backfill, *self.replaced]))
+        return tuple(sorted([*self.earlier, *self.replaced]))
 
 
 def plan_reload(
@@ -73,10 +73,10 @@ def plan_reload(
         for partition, (low, high) in spans.items()
         for part in _parts(ledger, partition, max(low, log[partition].start_offset), high)
     ]
-    backfill = tuple(span for span, is_new in parts if is_new and span.offsets > 0)
-    following = _following(ledger, log, backfill)
+    earlier = tuple(span for span, is_new in parts if is_new and span.offsets > 0)
+    following = _following(ledger, log, earlier)
     replaced = tuple(span for span, is_new in parts if not is_new and span.offsets > 0)
-    return ReloadPlan(backfill=backfill, replaced=replaced, lost=lost, following=following)
+    return ReloadPlan(earlier=earlier, replaced=replaced, lost=lost, following=following)
 
 
 def _span(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
@@ -106,15 +106,15 @@ def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[Of
 
 
 def _following(
-    ledger: Ledger, log: Mapping[int, LogOffsets], backfill: tuple[OffsetRange, ...]
+    ledger: Ledger, log: Mapping[int, LogOffsets], earlier: tuple[OffsetRange, ...]
 ) -> dict[int, LedgerEntry]:
-    """Returns the entries that backfills begin; in a new ledger other partitions begin, empty, where their logs do."""
+    """Returns the entries that earlier offsets begin; in a new ledger others begin, empty, where their logs do."""
     following = {
         partition: LedgerEntry(offsets.start_offset, offsets.start_offset)
         for partition, offsets in log.items()
         if partition not in ledger.partitions
     }
-    for partition, low, high in backfill:
+    for partition, low, high in earlier:
         entry = ledger.partitions.get(partition)
         following[partition] = LedgerEntry(low, high if entry is None else entry.next_offset)
     return following

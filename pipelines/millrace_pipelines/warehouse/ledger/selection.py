@@ -41,7 +41,7 @@ class Selection:
         until_offset: The offset after the last one.
         from_time_ms: Begins at the first record of this time or later, in milliseconds since 1970.
         until_time_ms: Ends before the first record of this time or later.
-        until_table_begins: Ends where the table begins, for a backfill.
+        until_table_begins: Ends where the table begins, for earlier offsets.
     """
 
     partitions: tuple[int, ...] | None = None

@@ -7,7 +7,7 @@ name in the table of skipped ranges counts the commits whose rows it has:
     crash before the commit          nothing was skipped
     crash between commit and rows    the table's count is ahead, and the next load or reload writes the rows
 
-A lease is held while they are written, so that upkeep of this table leaves the new file alone.
+A lease is held while they are written, so that maintenance of this table leaves the new file alone.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.dead_letters.marks import pending_replay, replay_number
+from millrace_pipelines.warehouse.dead_letters import pending_replay, replay_number
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.keys.removal import every_row
@@ -30,19 +30,20 @@ def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int
         fs: The disk, which has the dead letters.
     """
     dead_letters = load_if_there(dead_letters_dir(table.location), fs)
-    waiting = Counter[int]() if dead_letters is None else _waiting_letters(table, dead_letters, ranges)
-    history, of_letters = table.lineage(), [] if dead_letters is None else dead_letters.lineage()
+    waiting = Counter[int]() if dead_letters is None else _waiting_dead_letters(table, dead_letters, ranges)
+    history, of_dead_letters = table.lineage(), [] if dead_letters is None else dead_letters.lineage()
     ledger = ledger_of(table).name
     claimed: Counter[int] = Counter()
     for part in ranges:
-        letters = waiting[part.partition]
-        records = found.get(part.partition, 0) + letters
-        claimed[part.partition] = claimed_records(history, of_letters, ledger, part, records) - letters
+        records = found.get(part.partition, 0) + waiting[part.partition]
+        claimed[part.partition] = (
+            claimed_records(history, of_dead_letters, ledger, part, records) - waiting[part.partition]
+        )
     return claimed
 
 
-def _waiting_letters(rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange]) -> Counter[int]:
+def _waiting_dead_letters(rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange]) -> Counter[int]:
     """Returns, by partition, how many dead letters no replay has made rows of."""
     is_behind = replay_number(dead_letters) < replay_number(rows)
     pending = pending_replay(rows, dead_letters) if is_behind else None
-    return count_rows(dead_letters, ranges, every_row if pending is None else lambda letters: ~pending.mask(letters))
+    return count_rows(dead_letters, ranges, every_row if pending is None else lambda some: ~pending.mask(some))

@@ -36,7 +36,7 @@ class Claim(NamedTuple):
     dead_letters: int
 
 
-class Bounds(NamedTuple):
+class CountBounds(NamedTuple):
     """The least and the most that a number can be."""
 
     least: int
@@ -73,25 +73,25 @@ def _claims(load: Lineage) -> Iterator[Claim]:
         yield Claim(span["partition"], span["from_offset"], span["until_offset"], records, dead_letters)
 
 
-def _loaded(claim: Claim, part: OffsetRange) -> Bounds:
+def _loaded(claim: Claim, part: OffsetRange) -> CountBounds:
     """Returns how many of a claim's records lie in the part."""
     inside = _common_offsets(claim.from_offset, claim.until_offset, part)
     outside = claim.until_offset - claim.from_offset - inside
-    return Bounds(max(0, claim.records - outside), min(claim.records, inside))
+    return CountBounds(max(0, claim.records - outside), min(claim.records, inside))
 
 
-def _absent(commit: Lineage, part: OffsetRange) -> Bounds:
+def _absent(commit: Lineage, part: OffsetRange) -> CountBounds:
     """Returns how many of the offsets that a commit says to be absent lie in the part; less than none for a gain."""
     offsets = sum(change["offsets"] for change in commit.get("absent", ()) if change["partition"] == part.partition)
     reloaded = [span for span in _reloaded(commit) if span["partition"] == part.partition]
     inside = [_common_offsets(span["from_offset"], span["until_offset"], part) for span in reloaded]
     if reloaded and not any(inside):
-        return Bounds(0, 0)
+        return CountBounds(0, 0)
     if reloaded and inside == [span["until_offset"] - span["from_offset"] for span in reloaded]:
-        return Bounds(offsets, offsets)
+        return CountBounds(offsets, offsets)
     if reloaded and commit.get("isolation") == Isolation.READ_UNCOMMITTED:  # gains and losses may have cancelled out
-        return Bounds(-part.offsets, part.offsets)
-    return Bounds(min(0, offsets), max(0, offsets))
+        return CountBounds(-part.offsets, part.offsets)
+    return CountBounds(min(0, offsets), max(0, offsets))
 
 
 def _reloaded(commit: Lineage) -> Sequence[LineageRange]:

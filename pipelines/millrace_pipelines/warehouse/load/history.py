@@ -1,4 +1,4 @@
-"""What each commit of a table did: loads, reloads, replays, erasures, upkeep, changes of columns and of the ledger."""
+"""What each commit of a table did: loads, reloads, replays, erasures, maintenance, changes of columns and ledger."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
 it goes on without (`lost`, and within the ranges `missing`). Where not all offsets of the ranges gave a row or a dead
 letter, `recorded` keeps those that did (`delta.offset_sets`). `ledger` names the ledger that it moved. A reload is a
-load of the ranges that it backfilled; those that it replaced move no ledger. A commit without a kind, which an older
-version wrote, is a load. Where a scheduler's run loaded, `run_id` names it.
+load of the earlier offsets that it added; those that it replaced move no ledger. A commit without a kind, of an older
+version, is a load. Where a scheduler's run loaded, `run_id` names it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, ti
 
 
 def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, object]:
-    """Returns what a reload backfilled, as a load would say it, and what it replaced or left as it is."""
+    """Returns which earlier offsets a reload added, as a load would say it, and what it replaced or left as it is."""
     return of_run(options.run_id) | {
         "kind": LOAD,
         "load_id": load_id,

@@ -20,7 +20,7 @@ from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
 from millrace.tracing import Tracing
 from millrace_pipelines.spark.session import SharedSession
-from millrace_pipelines.warehouse.dead_letters.letters import known_letters
+from millrace_pipelines.warehouse.dead_letters import known_dead_letters
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
@@ -28,7 +28,7 @@ from millrace_pipelines.warehouse.ledger.plan import LoadPlan, plan_load
 from millrace_pipelines.warehouse.load.append import Append
 from millrace_pipelines.warehouse.load.lineage import lineage_of_load
 from millrace_pipelines.warehouse.load.loader import Opened, RangeLoader
-from millrace_pipelines.warehouse.load.look import Found
+from millrace_pipelines.warehouse.load.look import LoadInputs
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadReport
@@ -75,7 +75,7 @@ def load_topic(
         return _load(loader, spark)
 
 
-def planned_load(options: LoadOptions, found: Found) -> PlannedLoad:
+def planned_load(options: LoadOptions, found: LoadInputs) -> PlannedLoad:
     """Plans a load, which changes nothing.
 
     Raises:
@@ -115,7 +115,7 @@ def _load(loader: RangeLoader, spark: SparkSession | SharedSession | None) -> Lo
 def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: LoadPlan, report: LoadReport) -> LoadReport:
     options, ledger = loader.options, ledger_of(opened.tables.rows)
     dead_letters, trace = opened.tables.dead_letters, LoadTrace(loader.tracing, loader.clock)
-    known = known_letters(dead_letters, ledger) if dead_letters else {}
+    known = known_dead_letters(dead_letters, ledger) if dead_letters else {}
     written = loader.write(spark, opened, plan, known, may_accept_missing=True)
     report = _counted(replace(report, load_id=loader.load_id, seconds=loader.seconds()), written)
     lineage = {**lineage_of_load(options, ledger, report, loader.clock.now_ms()), **written.recorded}

@@ -32,7 +32,7 @@ from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.spark.read import ReadBlock, read_range
 from millrace_pipelines.spark.read_on import read_range_on
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
-from millrace_pipelines.warehouse.dead_letters.letters import Offsets
+from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.leases import Lease, Progress, lease
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
@@ -48,17 +48,17 @@ from millrace_pipelines.warehouse.ledger.skipped import publish_skipped
 from millrace_pipelines.warehouse.load.commit import Commit, Committed
 from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.kafka_reader import run_kafka_tasks
-from millrace_pipelines.warehouse.load.look import Found, look
+from millrace_pipelines.warehouse.load.look import LoadInputs, look
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, Step
 from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.load.verify import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
-from millrace_pipelines.warehouse.tables.open import LoadTables, dead_letters_of, make_tables
+from millrace_pipelines.warehouse.tables.open import LoadTables, made_dead_letters, make_tables
 
 ReadFrom = Callable[[TopicSource, int, int, int], Iterator[ReadBlock]]
-NO_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
+NO_DEAD_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
 
 class Opened(NamedTuple):
@@ -104,11 +104,11 @@ class RangeLoader:
         self._started_ms = clock.monotonic_ms()
         self._lease = Lease(fs)
 
-    def look(self, access: Access = Access.APPEND) -> Found:
+    def look(self, access: Access = Access.APPEND) -> LoadInputs:
         """Returns what a plan is made from, once the end of the table's log is repaired and synced."""
         return look(self.options, self.fs, load=Table.load_to_write, access=access)
 
-    def open(self, found: Found, change: LedgerChange | None = None) -> Opened:
+    def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
         """Makes the tables as the plan takes them: created or evolved, and at the ledger that it was made for.
 
         Args:
@@ -154,7 +154,7 @@ class RangeLoader:
         spark: SparkSession,
         opened: Opened,
         plan: RangePlan,
-        known: Mapping[int, Offsets] = NO_LETTERS,
+        known: Mapping[int, Offsets] = NO_DEAD_LETTERS,
         *,
         may_accept_missing: bool = False,
     ) -> Written:
@@ -205,7 +205,7 @@ class RangeLoader:
         """Commits the dead letters, then the rows; raises what the commit raises."""
         dead_letters = tables.dead_letters
         if dead_letters is None and commit.has_dead_letters:
-            dead_letters = dead_letters_of(tables.rows, self.fs)
+            dead_letters = made_dead_letters(tables.rows, self.fs)
         if dead_letters is not None:
             with self._files_removed_on(NOT_COMMITTED, tables):
                 commit.commit_dead_letters(dead_letters)
@@ -242,7 +242,7 @@ class RangeLoader:
             table=tables.rows.location,
             dead_letters_table=dead_letters_dir(tables.rows.location),
             payload=tables.payload,
-            known_letters=known,
+            known_dead_letters=known,
             ledger=ledger_of(tables.rows).name,
             compression=loaded_compression(tables.rows.configuration),
             is_traced=self.tracing is not None,

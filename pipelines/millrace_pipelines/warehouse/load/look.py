@@ -24,7 +24,7 @@ from millrace_pipelines.warehouse.payload.schema import declared_schema
 from millrace_pipelines.warehouse.tables.open import FoundTables, LoadTable, look_at_tables
 
 
-class Found(NamedTuple):
+class LoadInputs(NamedTuple):
     """What a plan is made from: the topic, where its logs start and end, and the tables.
 
     The description has the epochs of the leaders that gave the offsets.
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 def look(
     options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load, access: Access = Access.APPEND
-) -> Found:
+) -> LoadInputs:
     """Looks at what a load reads and writes.
 
     Args:
@@ -60,7 +60,7 @@ def look(
     if (skipped := load_if_there(skipped_location(location), fs)) is not None:
         skipped.check_access(Access.APPEND)
     log = log_offsets(options.source, description.partitions)
-    return Found(description._replace(leader_epochs=_planned_epochs(log, tables.ledger)), log, tables)
+    return LoadInputs(description._replace(leader_epochs=_planned_epochs(log, tables.ledger)), log, tables)
 
 
 def _planned_epochs(log: Mapping[int, LogOffsets], ledger: Ledger) -> dict[int, int]:

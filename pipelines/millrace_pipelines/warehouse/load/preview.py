@@ -46,7 +46,7 @@ def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem
         version=found.tables.version,
         changes=found.tables.changes(),
         replaced=plan.replaced,
-        backfilled=plan.backfill,
+        backfilled=plan.earlier,
         lost=plan.lost,
         removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced).total(),
     )

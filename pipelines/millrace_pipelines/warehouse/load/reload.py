@@ -1,4 +1,4 @@
-"""Reload: offset ranges of a topic are read again, and their rows replaced; and backfill, below where a table begins.
+"""Reload: offset ranges of a topic are read again, and their rows replaced; or earlier offsets than the table has.
 
     selection ─ plan (`ledger.plan_reload`) ─► the loader of ranges writes and verifies ─► rows replaced, starts moved
 
@@ -10,8 +10,8 @@ reported, and its rows stay.
 A table of newest records (upsert) is reloaded up to its ledger's end only, by applying the records again; where a load
 moves that end meanwhile, the reload is refused.
 
-A crash leaves the table as it was, or with the whole reload. After a crash between the two commits only the dead
-letters are replaced, and another reload does the rest.
+A crash leaves the table as it was, or with the whole reload. After a crash between the two commits only the
+dead letters are replaced, and another reload does the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan, plan_rel
 from millrace_pipelines.warehouse.ledger.selection import Selection, requested_ranges
 from millrace_pipelines.warehouse.load.lineage import lineage_of_reload
 from millrace_pipelines.warehouse.load.loader import Opened, RangeLoader
-from millrace_pipelines.warehouse.load.look import Found
+from millrace_pipelines.warehouse.load.look import LoadInputs
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
 from millrace_pipelines.warehouse.load.replacement import Replacement
@@ -91,7 +91,7 @@ def check_options(options: LoadOptions) -> None:
             raise ModeError(f"{name} is not for a reload: {reason}")
 
 
-def planned_reload(options: LoadOptions, selection: Selection, found: Found) -> ReloadPlan:
+def planned_reload(options: LoadOptions, selection: Selection, found: LoadInputs) -> ReloadPlan:
     """Plans a reload, which changes nothing; raises what `reload_topic` raises before its first write."""
     tables, nothing_accepted = found.tables, AcceptOptions()
     ledger_change(options.source, tables, found.description, found.log, nothing_accepted)
@@ -108,7 +108,7 @@ def _reloaded(
     report = replace(
         report,
         replaced=tuple(span for span in written.ranges if span.range in plan.replaced),
-        backfilled=tuple(span for span in written.ranges if span.range in plan.backfill),
+        backfilled=tuple(span for span in written.ranges if span.range in plan.earlier),
         rows=sum(span.rows for span in written.ranges),
         dead_letters=sum(span.dead_letters for span in written.ranges),
     )
@@ -132,7 +132,7 @@ def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
     ledger = tables.ledger
     for span in plan.ranges:
         entry = ledger.partitions.get(span.partition)
-        if entry is not None and (span.until_offset < entry.next_offset or plan.backfill):
+        if entry is not None and (span.until_offset < entry.next_offset or plan.earlier):
             raise ModeError(
                 f"{tables.location} has the newest record of each key: older ones can't be put in without those "
                 "that follow, and deleted ones would come back; reload up to the end, or into another table"

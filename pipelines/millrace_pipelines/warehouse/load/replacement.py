@@ -1,7 +1,7 @@
 """The commits of a reload: what was read takes the place of what the tables have of the same offsets.
 
-The ledger's ends stay where they are, so that a load beside it is not disturbed; its starts move to where a backfill
-begins. A partition that the ledger doesn't know is begun.
+The ledger's ends stay where they are, so that a load beside it is not disturbed; its starts move to where earlier
+offsets begin. A partition that the ledger doesn't know is begun.
 
 The commit of rows says by how much the records of the ranges are fewer than the history claims (`absent`), so that an
 audit finds there what was read, whatever something else has removed or added before: the number that is claimed comes
@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.dead_letters.marks import finish_replay
+from millrace_pipelines.warehouse.dead_letters import finish_replay
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
@@ -83,8 +83,8 @@ class Replacement:
         Which keys are erased is asked of the rows' table: a key may have been erased when it had no dead letter.
         """
         finish_replay(self._rows, dead_letters, self._fs)
-        letters = {span.partition: span.dead_letters for span in self._replaced}
-        replacing = _TableReplacement(self._plan, self._written.dead_letter_files, letters, self._fs)
+        written = {span.partition: span.dead_letters for span in self._replaced}
+        replacing = _TableReplacement(self._plan, self._written.dead_letter_files, written, self._fs)
 
         lineage = {
             "kind": "reload",
@@ -127,7 +127,7 @@ class Replacement:
         return commit_upsert(upsert, self._rows, self._load_id, self._fs)
 
     def _moved_entries(self, ledger: Ledger) -> Versions:
-        """Returns what to expect and to set: new partitions begin, those of a backfill get an earlier start."""
+        """Returns what to expect and to set: new partitions begin, and earlier offsets move a start."""
         following = self._plan.following
         begun = {partition: entry for partition, entry in following.items() if partition not in ledger.partitions}
         expected, transactions = swap(ledger, with_epochs(begun, self._written.results))

@@ -2,17 +2,17 @@
 
 Replays are numbered; each table keeps the number of the last one as application transaction `millrace/replay`.
 
-    1. rows       the rows are appended, and N is set      compare-and-swap on N - 1; the lineage names every letter
-    2. letters    they are marked with N, and N is set     compare-and-swap on N - 1; files that hold some are rewritten
+    1. rows            are appended, and N is set         compare-and-swap on N - 1; the lineage names every dead letter
+    2. dead letters    are marked with N, and N is set    compare-and-swap on N - 1; files that hold some are rewritten
 
     crash before 1     nothing is done; files that no commit names are garbage
-    crash between      the rows are at N, the letters at N - 1: the next replay first marks the letters that the rows'
-                       lineage names, and a list of letters shows them as marked
+    crash between      the rows are at N, the dead letters at N - 1: the next replay first marks those that the rows'
+                       lineage names, and a list of dead letters shows them as marked
     crash after 2      all is done
 
 So no dead letter is lost and none is appended twice. Of two replays at the same time one is refused, and so is a replay
 during which the rows were rewritten (`millrace/rewrites`): a reload may have made rows of its dead letters already. One
-commit takes at most MAX_LETTERS_PER_COMMIT dead letters; a replay of more makes several commits, one after the other.
+commit takes at most MAX_DEAD_LETTERS_PER_COMMIT dead letters; a replay of more makes several commits.
 """
 
 from __future__ import annotations
@@ -33,20 +33,18 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.arrow import filled, texts_of
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
-from millrace_pipelines.warehouse.dead_letters.letters import (
-    EVERY_LETTER,
+from millrace_pipelines.warehouse.dead_letters import (
+    EVERY_DEAD_LETTER,
     NO_REASON,
-    Selection,
-    chosen,
-    is_reached,
-    letters_of,
-)
-from millrace_pipelines.warehouse.dead_letters.marks import (
     REPLAY_APP_ID,
     REPLAY_KIND,
     Pending,
+    Selection,
+    chosen,
+    dead_letters_of,
     expected_number,
     finish_replay,
+    is_reached,
     pending_replay,
     ranges_of,
     replay_number,
@@ -70,8 +68,8 @@ from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables
 
-MAX_LETTERS_PER_COMMIT = 50_000
-WRITTEN, ROWS_COMMITTED, LETTERS_MARKED = "written", "rows committed", "letters marked"
+MAX_DEAD_LETTERS_PER_COMMIT = 50_000
+WRITTEN, ROWS_COMMITTED, DEAD_LETTERS_MARKED = "written", "rows committed", "letters marked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +79,14 @@ class ReplayOptions:
     Attributes:
         table: The rows' table.
         schema: Path of a corrected schema, which becomes the table's; None for the table's own.
-        selection: Which letters.
-        dry_run: Whether letters are decoded only, and nothing is changed.
+        selection: Which dead letters.
+        dry_run: Whether they are decoded only, and nothing is changed.
         run_id: The scheduler's run that replays, which the commit names; None for a replay by hand.
     """
 
     table: str
     schema: str | None = None
-    selection: Selection = EVERY_LETTER
+    selection: Selection = EVERY_DEAD_LETTER
     dry_run: bool = False
     run_id: str | None = None
 
@@ -115,7 +113,7 @@ class ReplayListener(Protocol):
     """Follows a replay; an error that it raises stops it."""
 
     def reached(self, step: str) -> None:
-        """Hears that the replay is at WRITTEN, ROWS_COMMITTED or LETTERS_MARKED."""
+        """Hears that the replay is at WRITTEN, ROWS_COMMITTED or DEAD_LETTERS_MARKED."""
         ...
 
 
@@ -206,7 +204,8 @@ class _Replay:
         rows = Table.load(self._location, self._fs)
         if mode_of(rows) is not Mode.APPEND:
             raise WarehouseError(
-                f"{self._location} keeps one row for each key, and a letter may be older than that: reload its range"
+                f"{self._location} keeps one row for each key, and a dead letter may be older than that: "
+                "reload its range"
             )
         ledger = ledger_of(rows)
         given = None if self._options.schema is None else read_payload_schema(self._options.schema)
@@ -221,40 +220,40 @@ class _Replay:
         """Yields the selected dead letters, as many at a time as a commit takes."""
         ledger = ledger_of(Table.load(self._location, self._fs))
         part: list[pa.Table] = []
-        for letters in letters_of(dead_letters):
-            selected = letters.filter(chosen(letters, self._options.selection, replayed=False))
+        for some in dead_letters_of(dead_letters):
+            selected = some.filter(chosen(some, self._options.selection, replayed=False))
             selected = self._without_damaged(selected)
             if self._pending is not None:
                 selected = selected.filter(pa.array(~self._pending.mask(selected)))
             part += _by_ledger(selected.filter(pa.array(is_reached(selected, ledger))))
-            if sum(map(len, part)) >= MAX_LETTERS_PER_COMMIT:
+            if sum(map(len, part)) >= MAX_DEAD_LETTERS_PER_COMMIT:
                 yield part
                 part = []
         if part:
             yield part
 
-    def _without_damaged(self, letters: pa.Table) -> pa.Table:
+    def _without_damaged(self, dead_letters: pa.Table) -> pa.Table:
         """Returns the dead letters without those of damaged batches, which are no records: they stay."""
-        damaged = pc.equal(filled(letters.column("reason"), NO_REASON), pa.scalar(Reason.DAMAGED.value))
-        records = letters.filter(pc.invert(damaged))
-        if count := letters.num_rows - records.num_rows:
+        damaged = pc.equal(filled(dead_letters.column("reason"), NO_REASON), pa.scalar(Reason.DAMAGED.value))
+        records = dead_letters.filter(pc.invert(damaged))
+        if count := dead_letters.num_rows - records.num_rows:
             self._selected += count
             self._staying[Reason.DAMAGED.value] += count
         return records
 
-    def _replay(self, letters: list[pa.Table], payload: Payload | None) -> int | None:
+    def _replay(self, dead_letters: list[pa.Table], payload: Payload | None) -> int | None:
         """Replays the dead letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []
         with rows_writer(self._location, self._id, 0, payload, self._fs, compression=self._compression) as writer:
-            for some in letters:
+            for some in dead_letters:
                 split = splitter.split(some.select(ENVELOPE_COLUMNS))
                 self._selected += some.num_rows
                 self._replayed += split.rows.num_rows
-                self._staying.update(map(str, split.letters.column("reason").to_pylist()))
+                self._staying.update(map(str, split.dead_letters.column("reason").to_pylist()))
                 if not self._options.dry_run:
                     writer.write(split.rows, split.spans)
-                    replayed.append(_passed(some, split.letters))
+                    replayed.append(_passed(some, split.dead_letters))
             files = writer.finish()
         if not files:
             return None
@@ -284,21 +283,21 @@ class _Replay:
         self._number, self._rewrites = number, self._rewrites or 0
         self._listener.reached(ROWS_COMMITTED)
         finish_replay(rows, Table.load(dead_letters_dir(self._location), self._fs), self._fs)
-        self._listener.reached(LETTERS_MARKED)
+        self._listener.reached(DEAD_LETTERS_MARKED)
         return version
 
 
-def _by_ledger(letters: pa.Table) -> Iterator[pa.Table]:
+def _by_ledger(dead_letters: pa.Table) -> Iterator[pa.Table]:
     """Yields the dead letters of each ledger apart, for offsets of different ledgers may be equal."""
-    for ledger in texts_of(letters.column("ledger").unique()):
-        yield letters.filter(pc.equal(letters.column("ledger"), pa.scalar(ledger)))
+    for ledger in texts_of(dead_letters.column("ledger").unique()):
+        yield dead_letters.filter(pc.equal(dead_letters.column("ledger"), pa.scalar(ledger)))
 
 
-def _passed(letters: pa.Table, refused: pa.Table) -> pa.Table:
+def _passed(dead_letters: pa.Table, refused: pa.Table) -> pa.Table:
     """Returns the dead letters of one ledger that are not among the refused ones."""
     keys = [
         list(zip(*(one.column(name).to_pylist() for name in ("partition", "offset")), strict=True))
-        for one in (letters, refused)
+        for one in (dead_letters, refused)
     ]
     staying = set(keys[1])
-    return letters.filter(pa.array([key not in staying for key in keys[0]], pa.bool_()))
+    return dead_letters.filter(pa.array([key not in staying for key in keys[0]], pa.bool_()))

@@ -52,8 +52,8 @@ def ledger_change(
         ClientError: A log seems to be cut, and not all brokers can be asked who leads it.
     """
     ledger = tables.ledger
-    letters = {} if tables.dead_letters is None else ledger_of(tables.dead_letters).partitions
-    ahead = {partition: entry.next_offset for partition, entry in letters.items()}
+    entries = {} if tables.dead_letters is None else ledger_of(tables.dead_letters).partitions
+    ahead = {partition: entry.next_offset for partition, entry in entries.items()}
     is_same_topic = ledger.topic_id == description.topic_id
     return next_ledger(
         ledger,

@@ -23,7 +23,7 @@ from millrace.tracing import HEADER, MAX_CONTEXTS, TraceContext, sampled_context
 from millrace_pipelines.arrow import Column, binaries
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.read import ReadBlock
-from millrace_pipelines.warehouse.dead_letters.letters import Offsets
+from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
@@ -44,7 +44,7 @@ ReadRange = Callable[[int, int, int], Iterator[ReadBlock]]
 class LoadSpec:
     """What all tasks of one load share.
 
-    `known_letters` has, by partition, offsets that are dead letters already, by a load that stopped before its rows;
+    `known_dead_letters` has, by partition, offsets of which a load that stopped before its rows made dead letters;
     `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files; where
     `is_traced`, a task reports the sampled trace contexts of its records.
     """
@@ -54,7 +54,7 @@ class LoadSpec:
     table: str
     dead_letters_table: str
     payload: Payload | None
-    known_letters: Mapping[int, Offsets] = field(default_factory=dict)
+    known_dead_letters: Mapping[int, Offsets] = field(default_factory=dict)
     ledger: str = ""
     compression: Compression = LOADED
     is_traced: bool = False
@@ -121,7 +121,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
     recorded: list[Intervals] = []
     damaged: list[tuple[int, int]] = []
     leader_epoch = NO_LEADER_EPOCH
-    known = spec.known_letters.get(span.partition, np.zeros(0, np.int64))
+    known = spec.known_dead_letters.get(span.partition, np.zeros(0, np.int64))
     contexts: tuple[TraceContext, ...] = ()
     splitter = Splitter(spec.payload, known, spec.load_id, spec.ledger)
     with (
@@ -131,14 +131,14 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
         for block in read(*span):
             split = splitter.split(_envelope(block.records, spec.topic, span.partition))
             rows_files.write(split.rows, split.spans)
-            dead_writer.write(split.letters)
+            dead_writer.write(split.dead_letters)
             records += block.records.num_rows
             recorded.append(intervals_of(block.records.column("offset").to_numpy()))
             control += block.control
             aborted += block.aborted
             absent += count_of(block.absent)
             gaps = [as_intervals(coarse(joined([*gaps, block.absent]), MAX_GAPS))] if len(block.absent) else gaps
-            dead_letters += split.dead_letters
+            dead_letters += split.dead_letter_count
             late += split.late
             if block.damage is not None:
                 dead_writer.write(splitter.damaged(spec.topic, span.partition, block.damage))

@@ -17,7 +17,7 @@ from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets
-from millrace_pipelines.warehouse.delta.store import Store
+from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
@@ -81,7 +81,7 @@ class Written(NamedTuple):
         """The files of dead letters."""
         return [file for result in self.results for file in result.dead_letter_files]
 
-    def keeping(self, store: Store, load_id: str) -> Written:
+    def keeping(self, store: TableFiles, load_id: str) -> Written:
         """Returns the same with `recorded`, which is durable then, before a commit says so."""
         pages = [OffsetPage(*result.range, result.recorded) for result in self.results if result.recorded]
         return self._replace(recorded={"recorded": keep_offsets(store, load_id, pages)}) if pages else self

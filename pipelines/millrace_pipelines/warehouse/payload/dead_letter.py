@@ -16,7 +16,7 @@ from millrace.records.arrow import UNSHOWN_FIELDS
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
 
-LETTER_FIELDS: list[Field] = [
+REFUSAL_FIELDS: list[Field] = [
     pa.field("error", pa.string()),
     pa.field("reason", pa.string()),
     pa.field("schema_id", pa.int64()),
@@ -25,18 +25,18 @@ LETTER_FIELDS: list[Field] = [
     pa.field("replay", pa.int64()),
     *UNSHOWN_FIELDS,
 ]
-DEAD_LETTER_FIELDS: list[Field] = [*ENVELOPE_FIELDS, *LETTER_FIELDS]
+DEAD_LETTER_FIELDS: list[Field] = [*ENVELOPE_FIELDS, *REFUSAL_FIELDS]
 DEAD_LETTER_SCHEMA = pa.schema(DEAD_LETTER_FIELDS)
 
 
-class LetterHeader(TypedDict):
+class DeadLetterHeader(TypedDict):
     """A header of a dead letter's record."""
 
     key: str
     value: bytes | None
 
 
-class Letter(TypedDict):
+class DeadLetter(TypedDict):
     """A dead letter as Python's values; older ones lack some, and have a text for a time beyond the calendar."""
 
     topic: str
@@ -45,7 +45,7 @@ class Letter(TypedDict):
     timestamp: datetime | str | None
     key: bytes | None
     value: bytes | None
-    headers: list[LetterHeader] | None
+    headers: list[DeadLetterHeader] | None
     error: str
     reason: str | None
     schema_id: int | None

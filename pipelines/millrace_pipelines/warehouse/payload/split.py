@@ -22,19 +22,19 @@ from millrace_pipelines.warehouse.payload.event_time import Placed
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, passed, refused_where
 from millrace_pipelines.warehouse.payload.payload import Payload
 
-NO_LETTERS = DEAD_LETTER_SCHEMA.empty_table()
+NO_DEAD_LETTERS = DEAD_LETTER_SCHEMA.empty_table()
 
 
 class Split(NamedTuple):
     """Rows, with their partition in spans of event time; dead letters to be written; and how many records became what.
 
-    `spans` is None for a table without event time. `dead_letters` counts the dead letters written before, too.
+    `spans` is None for a table without event time. `dead_letter_count` counts the dead letters written before, too.
     """
 
     rows: pa.Table
     spans: Places | None
-    letters: pa.Table
-    dead_letters: int
+    dead_letters: pa.Table
+    dead_letter_count: int
     late: int
 
 
@@ -44,7 +44,7 @@ class Splitter:
     Args:
         payload: What gives values their columns; None for the raw envelope.
         known: Sorted offsets of records that are dead letters already, and stay so.
-        load_id: The load that letters are marked with.
+        load_id: The load that dead letters are marked with.
         ledger: The ledger that their offsets belong to.
     """
 
@@ -59,40 +59,44 @@ class Splitter:
         is_known = np.isin(envelope.column("offset").to_numpy(), self._known)
         fresh = envelope.filter(pa.array(~is_known)) if is_known.any() else envelope
         unshown = list(_unshown(fresh))
-        shown, letters = fresh.select(ENVELOPE_COLUMNS), self._letters(fresh, unshown)
+        shown, dead_letters = fresh.select(ENVELOPE_COLUMNS), self._dead_letters(fresh, unshown)
         if unshown:
             shown = shown.filter(pa.array(passed(unshown, shown.num_rows)))
-        split = Split(shown, None, NO_LETTERS, 0, 0) if self._payload is None else self._split(self._payload, shown)
-        both = pa.concat_tables([letters, split.letters]) if unshown else split.letters
-        return split._replace(letters=both, dead_letters=both.num_rows + int(is_known.sum()))
+        split = self._decoded(shown)
+        both = pa.concat_tables([dead_letters, split.dead_letters]) if unshown else split.dead_letters
+        return split._replace(dead_letters=both, dead_letter_count=both.num_rows + int(is_known.sum()))
 
     def damaged(self, topic: str, partition: int, damage: Damage) -> pa.Table:
         """Returns the dead letter of damaged batches, unless it is known."""
         offset = damage.interval.from_offset
         if np.isin(offset, self._known):
-            return NO_LETTERS
-        letter = {"topic": topic, "partition": partition, "offset": offset, "value": damage.data, "headers": []} | {
+            return NO_DEAD_LETTERS
+        shown = {"topic": topic, "partition": partition, "offset": offset, "value": damage.data, "headers": []}
+        why = {
             "error": f"offsets {damage.interval} can't be read: {damage.reason}", "reason": Reason.DAMAGED.value,
             "load_id": self._load_id, "ledger": self._ledger,
         }  # fmt: skip
-        return pa.Table.from_pylist([letter], schema=DEAD_LETTER_SCHEMA)
+        return pa.Table.from_pylist([shown | why], schema=DEAD_LETTER_SCHEMA)
 
-    def _split(self, payload: Payload, envelope: pa.Table) -> Split:
+    def _decoded(self, envelope: pa.Table) -> Split:
+        payload = self._payload
+        if payload is None:
+            return Split(envelope, None, NO_DEAD_LETTERS, 0, 0)
         decoded = payload.decode(binaries(combined(envelope.column("value"))))
         fits = passed(decoded.refusals, envelope.num_rows)
         kept = envelope if fits.all() else envelope.filter(pa.array(fits))
         rows = pa.Table.from_arrays([*kept.columns, *decoded.columns.columns], schema=payload.table_schema)
         if payload.schema.event_time is None:
-            letters = self._letters(envelope, decoded.refusals)
-            return Split(rows, None, letters, letters.num_rows, 0)
+            dead_letters = self._dead_letters(envelope, decoded.refusals)
+            return Split(rows, None, dead_letters, dead_letters.num_rows, 0)
         placed = payload.schema.event_time.place(rows, self._taken)
-        letters = self._letters(envelope, [*decoded.refusals, *_outer(placed.refusals, np.flatnonzero(fits))])
+        dead_letters = self._dead_letters(envelope, [*decoded.refusals, *_outer(placed.refusals, np.flatnonzero(fits))])
         rows, spans = _without(rows, placed)
-        return Split(rows, spans, letters, letters.num_rows, placed.late)
+        return Split(rows, spans, dead_letters, dead_letters.num_rows, placed.late)
 
-    def _letters(self, envelope: pa.Table, refusals: Sequence[Refusal]) -> pa.Table:
+    def _dead_letters(self, envelope: pa.Table, refusals: Sequence[Refusal]) -> pa.Table:
         if not refusals:
-            return NO_LETTERS
+            return NO_DEAD_LETTERS
         ordered = sorted(refusals, key=lambda refusal: refusal.place)
         count = len(ordered)
         why: list[Column] = [

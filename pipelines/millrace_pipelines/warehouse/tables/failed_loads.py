@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 
 from millrace.clock import Clock
 from millrace.fs import FileSystem, write_file_durably
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store, store_at
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles, store_at
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def read_failed_loads(location: str, fs: FileSystem) -> FailedLoads | None:
     return _read(os.path.join(store.root, FAILED_LOADS_FILE), fs) if store.is_local else None
 
 
-def _is_folder_of_a_table(store: Store, fs: FileSystem) -> bool:
+def _is_folder_of_a_table(store: TableFiles, fs: FileSystem) -> bool:
     return store.is_local and fs.exists(os.path.join(store.root, LOG_DIRECTORY))
 
 

@@ -13,7 +13,14 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads, read_failed_loads
-from millrace_pipelines.warehouse.tables.places import CANT_BE_READ, Place, State, places_below, places_of, unreadable
+from millrace_pipelines.warehouse.tables.places import (
+    CANT_BE_READ,
+    ListedTable,
+    State,
+    listed_tables,
+    tables_below,
+    unreadable,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +44,7 @@ class TableFacts:
 
 def find_tables(directory: str) -> list[str]:
     """Returns the locations of all tables of topics in or below a folder or a bucket, without those of dead letters."""
-    return [place.location for place in places_below(directory) if place.state is State.LOADED]
+    return [place.location for place in tables_below(directory) if place.state is State.LOADED]
 
 
 def table_locations(directory: str) -> list[str]:
@@ -45,19 +52,19 @@ def table_locations(directory: str) -> list[str]:
 
     Those of dead letters, and folders that can't be listed, are left out.
     """
-    return [place.location for place in places_of(directory) if place.state is State.LOADED]
+    return [place.location for place in listed_tables(directory) if place.state is State.LOADED]
 
 
 def describe_all(
     directory: str, bootstrap: str | None = None, client_config: str | None = None
-) -> tuple[list[TableFacts], list[Place]]:
+) -> tuple[list[TableFacts], list[ListedTable]]:
     """Describes all tables in or below a folder or a bucket, and returns the places of tables that are not Millrace's.
 
     Raises ClientError where the cluster can't be asked, and OSError where the folder itself can't be listed.
     """
     facts: list[TableFacts] = []
-    others: list[Place] = []
-    for place in places_below(directory):
+    others: list[ListedTable] = []
+    for place in tables_below(directory):
         try:
             if place.state is State.LOADED:
                 facts.append(describe_table(place.location, bootstrap, client_config))

@@ -56,7 +56,7 @@ class LoadTables(NamedTuple):
     dead_letters: Table | None
 
 
-class Wanted(NamedTuple):
+class PlannedColumns(NamedTuple):
     """A declaration's payload, and the changes that bring the table to it."""
 
     payload: Payload
@@ -101,7 +101,7 @@ class FoundTables:
     rows: Table | None
     dead_letters: Table | None
     ledger: Ledger
-    wanted: Wanted | None
+    wanted: PlannedColumns | None
 
     @property
     def version(self) -> int | None:
@@ -178,7 +178,7 @@ def look_at_tables(
     rows = _existing(location, topic, fs, load)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
-    dead_letters = _existing_letters(location, topic, fs, load, may_be_another_topics=wanted is None)
+    dead_letters = _existing_dead_letters(location, topic, fs, load, may_be_another_topics=wanted is None)
     if rows is not None:
         check_mode(rows, mode)
         is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
@@ -221,13 +221,13 @@ def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
     rows = found.rows or _made(found, fs)
     check_mode(rows, found.mode)
     _choose_compression(rows, found.compression)
-    wanted, letters = found.wanted, found.dead_letters
+    wanted, existing = found.wanted, found.dead_letters
     if wanted is None:
-        return LoadTables(rows, None, None if letters is None else _with_columns_of_today(letters))
+        return LoadTables(rows, None, None if existing is None else _with_columns_of_today(existing))
     if found.rows is not None:  # a table that was made just now has its columns
         apply_evolution(rows, wanted.payload.schema, wanted.evolution, fs)
-    letters = letters or _letters_table(found.location, _topic_properties(found), fs)
-    return LoadTables(rows, wanted.payload, _with_columns_of_today(letters))
+    dead_letters = existing or _dead_letters_table(found.location, _topic_properties(found), fs)
+    return LoadTables(rows, wanted.payload, _with_columns_of_today(dead_letters))
 
 
 def _choose_compression(table: Table, compression: Compression | None) -> None:
@@ -247,7 +247,7 @@ def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Tab
     return table
 
 
-def _existing_letters(
+def _existing_dead_letters(
     location: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
 ) -> Table | None:
     """Returns the dead letters beside a table; a table of raw envelopes has them from its first dead letter on only."""
@@ -265,7 +265,7 @@ def own_schema(table: Table | None) -> PayloadSchema | None:
     return None if text is None else parse_payload_schema(text)
 
 
-def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> Wanted:
+def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> PlannedColumns:
     """Returns what a schema makes of a table, or of one that is to be created; raises what `look_at_tables` raises."""
     if table is not None:
         _check_partitions(schema, table)
@@ -274,7 +274,7 @@ def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> Wa
     columns = pa.schema([]) if table is None else payload_columns(table)
     evolution = evolve(columns, fields, keep_types=schema.changed_types is ChangedTypes.DEAD_LETTER)
     known = {version.schema_id: version for version in versions}
-    return Wanted(Payload(schema, evolution.columns, known), evolution)
+    return PlannedColumns(Payload(schema, evolution.columns, known), evolution)
 
 
 def _check_partitions(schema: PayloadSchema, table: Table) -> None:
@@ -317,14 +317,14 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
     return table
 
 
-def dead_letters_of(rows: Table, fs: FileSystem) -> Table:
+def made_dead_letters(rows: Table, fs: FileSystem) -> Table:
     """Returns the table of dead letters beside a table of raw envelopes; makes it where there is none yet."""
     ledger = ledger_of(rows)
     properties = {TOPIC_PROPERTY: ledger.topic, TOPIC_ID_PROPERTY: ledger.topic_id}
-    return _letters_table(rows.location, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)
+    return _dead_letters_table(rows.location, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)
 
 
-def _letters_table(location: str, properties: Mapping[str, str], fs: FileSystem) -> Table:
+def _dead_letters_table(location: str, properties: Mapping[str, str], fs: FileSystem) -> Table:
     """Returns the table of dead letters, which is created where it is missing."""
     topic = properties[TOPIC_PROPERTY]
     name = f"{topic} dead letters"

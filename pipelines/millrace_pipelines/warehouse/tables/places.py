@@ -40,7 +40,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ListedTable:
     """Where a table lies; `reason` says why Millrace can't read it."""
 
     location: str
@@ -56,16 +56,16 @@ class _Folder(NamedTuple):
 _List = Callable[[str], _Folder]
 
 
-def places_below(directory: str) -> list[Place]:
+def tables_below(directory: str) -> list[ListedTable]:
     """Returns all places in or below a folder or a bucket, by their locations, without those of dead letters.
 
     Raises OSError where the folder itself can't be listed.
     """
-    return [look_at(place.location) if place.state is State.LOADED else place for place in places_of(directory)]
+    return [look_at(place.location) if place.state is State.LOADED else place for place in listed_tables(directory)]
 
 
-def places_of(directory: str) -> list[Place]:
-    """Returns what `places_below` does, and reads no table: each that has a log counts as loaded."""
+def listed_tables(directory: str) -> list[ListedTable]:
+    """Returns what `tables_below` does, and reads no table: each that has a log counts as loaded."""
     bucket = bucket_at(directory)
     if bucket is None:
         root = os.path.abspath(directory)
@@ -79,29 +79,31 @@ def places_of(directory: str) -> list[Place]:
     return sorted(shown, key=lambda place: place.location)
 
 
-def look_at(location: str) -> Place:
+def look_at(location: str) -> ListedTable:
     """Returns what a folder with a Delta log is."""
     try:
         table = Table.load(location, OsFileSystem())
     except TableNotFoundError:
-        return Place(location=location, state=State.UNREADABLE, reason="a Delta log without a commit")
+        return ListedTable(location=location, state=State.UNREADABLE, reason="a Delta log without a commit")
     except CANT_BE_READ as error:
         return unreadable(location, error)
     try:
         ledger_of(table)
     except TableNotFoundError:
-        return Place(location=location, state=State.FOREIGN, reason="a Delta table that Millrace does not load")
+        return ListedTable(location=location, state=State.FOREIGN, reason="a Delta table that Millrace does not load")
     except CANT_BE_READ as error:
         return unreadable(location, error)
-    return Place(location=location, state=State.LOADED)
+    return ListedTable(location=location, state=State.LOADED)
 
 
-def unreadable(location: str, error: Exception) -> Place:
+def unreadable(location: str, error: Exception) -> ListedTable:
     """Returns the place of a Delta table that can't be read: foreign where its first commit names no topic."""
     first = str(error).removeprefix(f"{location}: ").partition("\n")[0]
     line = " ".join("".join(one if one.isprintable() else " " for one in first).split())
     state = State.FOREIGN if _is_made_by_others(location) else State.UNREADABLE
-    return Place(location=location, state=state, reason=line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}…")
+    return ListedTable(
+        location=location, state=state, reason=line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}…"
+    )
 
 
 def _is_made_by_others(location: str) -> bool:
@@ -120,15 +122,15 @@ def _is_of_dead_letters(location: str, tables: set[str]) -> bool:
     return location.endswith(DEAD_LETTERS_SUFFIX) and location.removesuffix(DEAD_LETTERS_SUFFIX) in tables
 
 
-def _in_bucket(place: Place) -> Place:
-    return Place(location=f"s3://{place.location}", state=place.state, reason=place.reason)
+def _in_bucket(place: ListedTable) -> ListedTable:
+    return ListedTable(location=f"s3://{place.location}", state=place.state, reason=place.reason)
 
 
-def _below(path: str, listing: _List, folder: _Folder) -> Iterator[Place]:
+def _below(path: str, listing: _List, folder: _Folder) -> Iterator[ListedTable]:
     if LOG_DIRECTORY in folder.folders:
-        yield Place(location=path, state=State.LOADED)
+        yield ListedTable(location=path, state=State.LOADED)
     elif reason := _made_by_others(path, listing, folder):
-        yield Place(location=path, state=State.FOREIGN, reason=reason)
+        yield ListedTable(location=path, state=State.FOREIGN, reason=reason)
     else:
         for name in folder.folders:
             inside = f"{path}/{name}"
@@ -138,7 +140,7 @@ def _below(path: str, listing: _List, folder: _Folder) -> Iterator[Place]:
                 continue
             except OSError as error:
                 reason = f"the folder can't be listed: {error.strerror or error}"
-                yield Place(location=inside, state=State.UNREADABLE, reason=reason)
+                yield ListedTable(location=inside, state=State.UNREADABLE, reason=reason)
                 continue
             yield from _below(inside, listing, listed)
 

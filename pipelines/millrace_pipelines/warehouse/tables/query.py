@@ -17,7 +17,7 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
-from millrace_pipelines.warehouse.tables.places import State, places_below
+from millrace_pipelines.warehouse.tables.places import State, tables_below
 from millrace_pipelines.warehouse.tables.sql_names import sql_names
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _Found(NamedTuple):
 
 
 def _tables(location: str) -> _Found:
-    places = places_below(location)
+    places = tables_below(location)
     tables = dict(_loaded(place.location for place in places if place.state is State.LOADED))
     others = [place for place in places if place.state is not State.LOADED]
     if not tables and [place.location for place in others] == [os.path.abspath(location)]:
@@ -129,5 +129,5 @@ def _loaded(locations: Iterable[str]) -> Iterator[tuple[str, Table]]:
     for location in locations:
         yield location, Table.load(location, OsFileSystem())
         with suppress(TableNotFoundError):
-            letters = dead_letters_dir(location)
-            yield letters, Table.load(letters, OsFileSystem())
+            dead_letters = dead_letters_dir(location)
+            yield dead_letters, Table.load(dead_letters, OsFileSystem())

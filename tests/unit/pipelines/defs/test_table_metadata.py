@@ -14,7 +14,7 @@ from millrace_pipelines.defs.table_metadata import (
     uri_of,
 )
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.dead_letters.marks import REPLAY_APP_ID, REPLAY_KIND, finish_replay
+from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.history import commits_since

@@ -5,7 +5,7 @@ import pytest
 
 from millrace_pipelines.downstream.job import MicroBatchJob
 from millrace_pipelines.downstream.limits import check_log
-from millrace_pipelines.downstream.output import Span
+from millrace_pipelines.downstream.output import ProcessedRange
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError
 
@@ -21,7 +21,7 @@ def test_offsets_within_the_log_lose_nothing():
 def test_what_retention_deleted_is_named_and_can_be_accepted():
     with pytest.raises(OffsetsLostError, match=r"partition 0: 7-9.*accept_lost_offsets"):
         check_log(JOB, {0: 7, 1: 0}, LOG, accept_lost_offsets=False)
-    assert check_log(JOB, {0: 7, 1: 0}, LOG, accept_lost_offsets=True) == [Span(0, 7, 10, reason="retention")]
+    assert check_log(JOB, {0: 7, 1: 0}, LOG, accept_lost_offsets=True) == [ProcessedRange(0, 7, 10, reason="retention")]
 
 
 def test_a_log_that_ends_below_the_output_is_named():

@@ -10,13 +10,13 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.downstream.errors import JobError
 from millrace_pipelines.downstream.job import Form, micro_batch_job
-from millrace_pipelines.downstream.output import Output, Span, output_rows
+from millrace_pipelines.downstream.output import Output, ProcessedRange, output_rows
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
-from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, upkeep
+from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, maintain
 
 FS = OsFileSystem()
 LOG = {0: LogOffsets(5, 100), 1: LogOffsets(0, 100)}
@@ -74,9 +74,9 @@ def test_a_partition_that_is_claimed_before_the_output_knows_it_begins_at_0(outp
 
 def test_a_state_is_replaced_and_has_one_file_for_each_partition(output):
     one = output()
-    assert [*one.commit({0: messages(0, 5, 8), 1: messages(1, 0, 2, b"b")}).spans] == [
-        Span(0, 5, 8, 3),
-        Span(1, 0, 2, 2),
+    assert [*one.commit({0: messages(0, 5, 8), 1: messages(1, 0, 2, b"b")}).ranges] == [
+        ProcessedRange(0, 5, 8, 3),
+        ProcessedRange(1, 0, 2, 2),
     ]
     one.commit({0: messages(0, 8, 10)})
     assert rows(one) == [(0, "a", 5), (1, "b", 2)]
@@ -95,7 +95,7 @@ def test_what_another_has_committed_is_left_out(output):
     former, owner = output(), output()
     owner.commit({0: messages(0, 5, 20)})
     assert former.commit({0: messages(0, 5, 15)}) == (None, ())
-    assert former.commit({0: messages(0, 5, 30)}).spans == (Span(0, 20, 30, 10),)
+    assert former.commit({0: messages(0, 5, 30)}).ranges == (ProcessedRange(0, 20, 30, 10),)
     assert rows(owner) == [(0, "a", 25)]
 
 
@@ -111,7 +111,7 @@ def test_a_worker_that_is_overtaken_while_it_works_makes_the_rest_again_on_the_r
     other = Output(str(tmp_path), STATE, "id", FS, SystemClock())
     other.prepare(LOG)
     slow = Output(str(tmp_path), micro_batch_job(topic="words", schema=SCHEMA)(overtaken), "id", FS, SystemClock())
-    assert slow.commit({0: messages(0, 5, 20)}).spans == (Span(0, 15, 20, 5),)
+    assert slow.commit({0: messages(0, 5, 20)}).ranges == (ProcessedRange(0, 15, 20, 5),)
     assert calls == [(0, 15), (1, 5)]
     assert rows(other) == [(0, "a", 15)]
 
@@ -152,20 +152,20 @@ def test_commits_that_meet_lose_and_double_nothing(output):
 
 def test_offsets_without_a_record_are_passed_over_once(output):
     one = output()
-    one.pass_over([Span(0, 5, 6)])
+    one.pass_over([ProcessedRange(0, 5, 6)])
     assert one.next_offsets(LOG)[0] == 6
     with pytest.raises(StaleLedgerError):
-        one.pass_over([Span(0, 5, 6)])
+        one.pass_over([ProcessedRange(0, 5, 6)])
 
 
 def test_a_commit_says_what_it_did(output):
     one = output()
     one.commit({0: messages(0, 5, 8)})
-    one.pass_over([Span(1, 0, 3, reason="retention")])
+    one.pass_over([ProcessedRange(1, 0, 3, reason="retention")])
     *_, first, second = Table.load(one.location, FS).lineage()
     assert (first["kind"], first["topic"]) == ("micro-batch", "words")
     assert first["ranges"] == [{"partition": 0, "from_offset": 5, "until_offset": 8, "records": 3, "reason": None}]
-    assert [(span["from_offset"], span["until_offset"]) for span in second["lost"]] == [(0, 3)]
+    assert [(part["from_offset"], part["until_offset"]) for part in second["lost"]] == [(0, 3)]
 
 
 def test_a_function_that_fails_commits_nothing_and_the_offsets_are_named(tmp_path):
@@ -207,7 +207,7 @@ def test_loads_take_no_output_for_a_table_of_theirs_and_upkeep_keeps_it(output):
         one.commit({1: messages(1, number, number + 1)})
     with pytest.raises(TableNotFoundError):
         read_ledger(one.location)
-    [report] = upkeep(one.location, FS, SystemClock(), UpkeepPolicy())
+    [report] = maintain(one.location, FS, SystemClock(), MaintenancePolicy())
     assert report.compaction.files_before == 12
     one.commit({1: messages(1, 12, 13)})
     assert [count for _, count in rows(one)] == list(range(13))

@@ -18,9 +18,9 @@ from millrace_pipelines.warehouse.payload.registry.registry import (
     MAX_SCHEMA_BYTES,
     MAX_VERSIONS,
     Format,
-    Found,
     RegisteredSchema,
     UnknownSchemaError,
+    UnresolvedSchema,
     references_in,
     with_references,
 )
@@ -43,7 +43,7 @@ class FileRegistry:
         """Returns all versions of a subject, oldest first."""
         return [self.schema(schema_id) for schema_id in self._ids(subject)]
 
-    def _version(self, subject: str, version: int) -> Found:
+    def _version(self, subject: str, version: int) -> UnresolvedSchema:
         ids = self._ids(subject)
         if not 1 <= version <= len(ids):
             raise UnknownSchemaError(f"{self._directory}: subject {subject} has no version {version}")
@@ -57,12 +57,12 @@ class FileRegistry:
             raise SchemaError(f"{self._directory}/{SUBJECTS_FILE}: subject {subject} has no list of ids")
         return ids
 
-    def _found(self, schema_id: int) -> Found:
+    def _found(self, schema_id: int) -> UnresolvedSchema:
         for suffix, kind in SUFFIXES.items():
             path = os.path.join(self._directory, f"{schema_id}{suffix}")
             if os.path.exists(path):
                 references = references_in(self._entry("references", str(schema_id)))
-                return Found(schema_id, kind, read_text(path), references)
+                return UnresolvedSchema(schema_id, kind, read_text(path), references)
         raise UnknownSchemaError(f"{self._directory}: no schema {schema_id}")
 
     def _entry(self, kind: str, name: str) -> object:

@@ -25,9 +25,9 @@ from millrace_pipelines.warehouse.payload.registry.access import USER_INFO, read
 from millrace_pipelines.warehouse.payload.registry.registry import (
     MAX_SCHEMA_BYTES,
     MAX_VERSIONS,
-    Found,
     RegisteredSchema,
     UnknownSchemaError,
+    UnresolvedSchema,
     format_named,
     references_in,
     with_references,
@@ -68,10 +68,10 @@ class HttpRegistry:
             raise SchemaError(f"{self._url}: not a list of versions of subject {subject}: {str(numbers)[:200]}")
         return [self._keep(self._version(subject, version)) for version in versions]
 
-    def _version(self, subject: str, version: int) -> Found:
+    def _version(self, subject: str, version: int) -> UnresolvedSchema:
         return _found(self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}"), None)
 
-    def _keep(self, found: Found) -> RegisteredSchema:
+    def _keep(self, found: UnresolvedSchema) -> RegisteredSchema:
         schema = with_references(found, self._version)
         self._schemas[schema.schema_id] = schema
         while len(self._schemas) > MAX_CACHED:
@@ -121,10 +121,12 @@ def _read(response: httpx.Response) -> bytes:
     return body
 
 
-def _found(answer: Json, schema_id: int | None) -> Found:
+def _found(answer: Json, schema_id: int | None) -> UnresolvedSchema:
     """Returns the schema in an answer, which names its id unless it was asked for by it."""
     text = answer.get("schema") if isinstance(answer, dict) else None
     found_id = answer.get("id") if isinstance(answer, dict) and schema_id is None else schema_id
     if not isinstance(answer, dict) or not isinstance(text, str) or not isinstance(found_id, int):
         raise SchemaError(f"not a registered schema: {str(answer)[:200]}")
-    return Found(found_id, format_named(answer.get("schemaType")), text, references_in(answer.get("references")))
+    return UnresolvedSchema(
+        found_id, format_named(answer.get("schemaType")), text, references_in(answer.get("references"))
+    )

@@ -73,7 +73,7 @@ class SchemaRegistry(Protocol):
         ...
 
 
-class Found(NamedTuple):
+class UnresolvedSchema(NamedTuple):
     """A schema as it is registered, its references not followed yet."""
 
     schema_id: int
@@ -85,12 +85,12 @@ class Found(NamedTuple):
 class FindVersion(Protocol):
     """Looks up one version of a subject."""
 
-    def __call__(self, subject: str, version: int) -> Found:
+    def __call__(self, subject: str, version: int) -> UnresolvedSchema:
         """Returns the schema of that version."""
         ...
 
 
-def with_references(found: Found, find: FindVersion) -> RegisteredSchema:
+def with_references(found: UnresolvedSchema, find: FindVersion) -> RegisteredSchema:
     """Returns the schema with all that it refers to.
 
     Raises SchemaError where these are too many, or one refers to itself.
@@ -100,7 +100,9 @@ def with_references(found: Found, find: FindVersion) -> RegisteredSchema:
     return RegisteredSchema(found.schema_id, found.format, found.text, tuple(gathered.values()))
 
 
-def _gather(found: Found, find: FindVersion, gathered: dict[str, Referenced], within: tuple[str, ...]) -> None:
+def _gather(
+    found: UnresolvedSchema, find: FindVersion, gathered: dict[str, Referenced], within: tuple[str, ...]
+) -> None:
     for reference in found.references:
         if reference.name in within or len(within) > MAX_REFERENCES or len(gathered) >= MAX_REFERENCES:
             raise SchemaError(f"schema {found.schema_id}: more than {MAX_REFERENCES} references, or one to itself")

@@ -1,4 +1,4 @@
-"""Filters to offsets, spans to tasks, limits to shares, and a stream's checkpoint."""
+"""Filters to offsets, ranges to tasks, limits to shares, and a stream's checkpoint."""
 
 from datetime import UTC, datetime
 
@@ -20,17 +20,17 @@ from pyspark.sql.types import IntegerType, StructType
 
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import CheckpointError, SourceOptionError
-from millrace_pipelines.spark.source.checkpoint import Progress, StreamOffset, spans_between
-from millrace_pipelines.spark.source.filters import MAX_OFFSET, Bounds, narrow
+from millrace_pipelines.spark.source.checkpoint import Progress, StreamOffset, ranges_between
+from millrace_pipelines.spark.source.filters import MAX_OFFSET, OffsetFilter, narrow
+from millrace_pipelines.spark.source.offset_ranges import TopicRange, admit, split
 from millrace_pipelines.spark.source.source import columns_of
-from millrace_pipelines.spark.source.spans import Span, admit, split
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def test_filters_of_offsets_are_done_here():
     bounds, left = narrow(
-        Bounds(),
+        OffsetFilter(),
         [
             IsNotNull(("offset",)),
             GreaterThan(("offset",), 4),
@@ -42,19 +42,19 @@ def test_filters_of_offsets_are_done_here():
         ],
     )
     assert left == []
-    assert bounds == Bounds(frozenset({"events"}), frozenset({0, 2}), 5, 12, None)
+    assert bounds == OffsetFilter(frozenset({"events"}), frozenset({0, 2}), 5, 12, None)
     assert [bounds.allows("events", 1), bounds.allows("events", 2), bounds.allows("others", 2)] == [False, True, False]
 
 
 def test_times_narrow_and_are_left_to_spark_too():
     filters = [GreaterThanOrEqual(("timestamp",), NOON), LessThan(("timestamp",), NOON)]
-    bounds, left = narrow(Bounds(), filters)
+    bounds, left = narrow(OffsetFilter(), filters)
     assert left == filters
     assert (bounds.from_timestamp_ms, bounds.until_offset) == (int(NOON.timestamp() * 1000), MAX_OFFSET)
 
 
 def test_a_time_is_cut_to_the_millisecond_below():
-    bounds, _ = narrow(Bounds(), [GreaterThan(("timestamp",), NOON.replace(microsecond=1999))])
+    bounds, _ = narrow(OffsetFilter(), [GreaterThan(("timestamp",), NOON.replace(microsecond=1999))])
     assert bounds.from_timestamp_ms == int(NOON.timestamp() * 1000) + 1
 
 
@@ -62,17 +62,17 @@ def test_a_time_is_cut_to_the_millisecond_below():
     "one", [IsNotNull(("key",)), Not(EqualTo(("partition",), 1)), EqualTo(("value",), b"x"), In(("offset",), [1, 9])]
 )
 def test_other_filters_are_left_to_spark(one):
-    assert narrow(Bounds(), [one]) == (Bounds(), [one])
+    assert narrow(OffsetFilter(), [one]) == (OffsetFilter(), [one])
 
 
 def test_contradictions_leave_nothing():
-    bounds, _ = narrow(Bounds(), [EqualTo(("partition",), 1), EqualTo(("partition",), 2)])
+    bounds, _ = narrow(OffsetFilter(), [EqualTo(("partition",), 1), EqualTo(("partition",), 2)])
     assert not bounds.allows("events", 1)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**6), st.integers(1, 10**5))
 def test_pieces_are_the_whole(low, offsets, limit):
-    pieces = split(Span("t", 0, low, low + offsets), max(limit, offsets // 50 + 1))
+    pieces = split(TopicRange("t", 0, low, low + offsets), max(limit, offsets // 50 + 1))
     assert sum(piece.until_offset - piece.from_offset for piece in pieces) == offsets
     assert all(0 < piece.until_offset - piece.from_offset <= max(limit, offsets // 50 + 1) for piece in pieces)
     position = low
@@ -107,9 +107,9 @@ def test_a_micro_batch_reads_what_lies_between():
         {"t": "1"},
         {("t", 0): Progress(0, 8), ("t", 1): Progress(9, 12), ("t", 2): Progress(3, 3), ("t", 3): Progress(2, 4)},
     )
-    assert spans_between(start, end) == [Span("t", 0, 5, 8), Span("t", 1, 9, 12), Span("t", 3, 2, 4)]
+    assert ranges_between(start, end) == [TopicRange("t", 0, 5, 8), TopicRange("t", 1, 9, 12), TopicRange("t", 3, 2, 4)]
     recreated = StreamOffset({"t": "2"}, {("t", 0): Progress(1, 3)})
-    assert spans_between(start, recreated) == [Span("t", 0, 1, 3)]
+    assert ranges_between(start, recreated) == [TopicRange("t", 0, 1, 3)]
 
 
 def test_columns_may_be_left_out_and_nothing_else():

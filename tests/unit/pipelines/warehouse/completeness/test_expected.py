@@ -46,11 +46,11 @@ def test_numbers_tell_all_of_a_load_whose_offsets_all_gave_records(store):
 
 @pytest.mark.parametrize(("said", "state"), [({}, OLD), ({"erased": DAMAGED_SET}, DAMAGED)])
 def test_what_an_erasure_removed_may_be_any_offset_below_its_ends_until_a_reload(store, said, state):
-    of_letters, of_rows = [load(0, 10)], [load(0, 10), erasure(**said)]
-    assert states(store, of_rows) == states(store, of_letters, [erasure(**said)]) == [state] * 8 + [KNOWN] * 2
+    of_dead_letters, of_rows = [load(0, 10)], [load(0, 10), erasure(**said)]
+    assert states(store, of_rows) == states(store, of_dead_letters, [erasure(**said)]) == [state] * 8 + [KNOWN] * 2
     again = reload(2, 5, erased=kept(store))
     assert states(store, [*of_rows, again]) == [state] * 2 + [KNOWN] * 3 + [state] * 3 + [KNOWN] * 2
-    assert states(store, [*of_letters, again], [erasure(**said)])[2:5] == [KNOWN] * 3
+    assert states(store, [*of_dead_letters, again], [erasure(**said)])[2:5] == [KNOWN] * 3
 
 
 @pytest.mark.parametrize(("said", "state"), [({}, OLD), ({"erased": DAMAGED_SET}, DAMAGED)])

@@ -17,7 +17,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ErasedKeys
 from millrace_pipelines.warehouse.keys.replace import replace_ranges
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
-from millrace_pipelines.warehouse.upkeep.compact import compact
+from millrace_pipelines.warehouse.maintenance.compact import compact
 from millrace_support.loads import FS, Loads
 
 VALUES = {"value": [b"value-%d" % n * 20 for n in range(500)], "key": [b"%d" % n for n in range(500)]}

@@ -13,19 +13,18 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.table_metadata import preview
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER
-from millrace_pipelines.warehouse.dead_letters.summary import count_reasons
+from millrace_pipelines.warehouse.dead_letters import EVERY_DEAD_LETTER, count_reasons
 from millrace_pipelines.warehouse.delta.data_file import RemovedFile
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
+from millrace_pipelines.warehouse.maintenance.compact import compact
+from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, checkpoint, maintain
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 from millrace_pipelines.warehouse.tables.find import describe_table
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_pipelines.warehouse.tables.query import query
-from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 from millrace_support.deletion_vectors import delete_rows, inline_vector, largest_file, stored_vector
 from millrace_support.loads import Loads
 
@@ -92,7 +91,7 @@ def test_rows_are_added_beside_them(loads):
 
 REWRITES = {
     "compact": (lambda one: compact(one, FS, SystemClock()), LEFT),
-    "upkeep": (lambda one: upkeep(one, FS, SystemClock(), UpkeepPolicy(min_small_files=2)), LEFT),
+    "upkeep": (lambda one: maintain(one, FS, SystemClock(), MaintenancePolicy(min_small_files=2)), LEFT),
     "erase a row that is left": (lambda one: erase(one, [b"key-1"], FS), LEFT - {1}),
     "erase a deleted row": (lambda one: erase(one, [b"key-3"], FS), LEFT),
     "erase all rows": (lambda one: erase(one, [b"key-%d" % offset for offset in range(40)], FS), LEFT - {*range(40)}),
@@ -188,7 +187,7 @@ def test_deleted_letters_are_not_read(tmp_path, stored):
     loads.load((0, 40), [], dead=range(40))
     beside = dead_letters_dir(loads.directory)
     delete_rows(beside, largest_file(beside), stored(beside, DELETED))
-    assert [count.letters for count in count_reasons(loads.directory, EVERY_LETTER)] == [40 - len(DELETED)]
+    assert [count.letters for count in count_reasons(loads.directory, EVERY_DEAD_LETTER)] == [40 - len(DELETED)]
     [finding, not_there] = audit(loads.directory)
     assert f"reload events --table {loads.directory} --partition 0" in finding
     assert "6 offsets are not there: 3, 4, 7, 11, 18, …" in not_there

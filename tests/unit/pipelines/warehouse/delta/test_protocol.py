@@ -18,11 +18,11 @@ from millrace_pipelines.warehouse.delta.protocol import FEATURES, PROPERTIES, Ac
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.keys.erase import erase
+from millrace_pipelines.warehouse.maintenance.compact import compact
+from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, checkpoint, maintain
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_pipelines.warehouse.tables.query import query
-from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 from millrace_support.loads import Loads
 
 PAGE = Path(__file__).parents[5] / "docs" / "formats" / "delta-protocol.md"
@@ -84,7 +84,8 @@ DOORS = [
     ("compact", Access.REARRANGE, lambda location: compact(location, FS, SystemClock())),
     ("vacuum", Access.REARRANGE, lambda location: vacuum(location, FS, retention_hours=0)),
     ("checkpoint", Access.REARRANGE, lambda location: checkpoint(location, FS)),
-    ("upkeep", Access.REARRANGE, lambda location: upkeep(location, FS, SystemClock(), UpkeepPolicy(min_small_files=2))),
+    ("upkeep", Access.REARRANGE,
+     lambda location: maintain(location, FS, SystemClock(), MaintenancePolicy(min_small_files=2))),
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.dead_letters.marks import REPLAY_APP_ID, REPLAY_KIND
+from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
@@ -16,10 +16,10 @@ from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.replace import count_rows
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.tables.open import open_tables
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 from millrace_support.unchanged import unchanged
 
 FS = OsFileSystem()

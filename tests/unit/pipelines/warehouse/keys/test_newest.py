@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.keys.newest import PLACE_SCHEMA, contest, newest_of_each_key
+from millrace_pipelines.warehouse.keys.newest import PLACE_SCHEMA, key_conflicts, newest_of_each_key
 
 
 def places(*rows):
@@ -25,5 +25,5 @@ def test_between_partitions_the_later_timestamp_is_newer_then_the_higher_partiti
 def test_rows_of_a_table_are_held_against_places():
     table = places((b"a", 0, 5, 1), (b"b", 0, 6, 1), (b"c", 0, 7, 9), (b"d", 0, 8, 1))
     load = places((b"c", 1, 1, 8), (b"b", 0, 4, 99), (b"a", 0, 6, 0), (b"e", 0, 9, 0))
-    beaten_rows, beating_places, beaten_places = (numbers.tolist() for numbers in contest(table, load))
-    assert (beaten_rows, beating_places, sorted(beaten_places)) == ([0], [2], [0, 1])
+    replaced_rows, newer_places, older_places = (numbers.tolist() for numbers in key_conflicts(table, load))
+    assert (replaced_rows, newer_places, sorted(older_places)) == ([0], [2], [0, 1])

@@ -1,4 +1,4 @@
-"""The rows of skipped ranges, beside upkeep of their table."""
+"""The rows of skipped ranges, beside maintenance of their table."""
 
 import pyarrow.dataset as ds
 import pytest
@@ -10,8 +10,8 @@ from millrace_pipelines.warehouse.delta.leases import held_leases
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.skipped import APP_ID, publish_skipped, skipped_location
-from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance.compact import compact
+from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
 
 FS = OsFileSystem()
 
@@ -62,12 +62,12 @@ def test_vacuum_and_compaction_leave_the_rows_that_are_being_written(table):
         skip(table, number)
         publish_skipped(table, FS)
 
-    def upkeep():
+    def maintain():
         compact(location, FS, SystemClock())
         left.append(vacuum(location, FS, retention_hours=0).running)
 
     skip(table, 3)
-    assert publish_skipped(table, WithFirstSync(upkeep)) == 1
+    assert publish_skipped(table, WithFirstSync(maintain)) == 1
     assert left == [1]
     assert published(table) == [10, 20, 30]
     assert held_leases(location, FS) == set()

@@ -15,7 +15,7 @@ from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, former_ledgers, ledger_of, swap
 from millrace_pipelines.warehouse.load.loader import RangeLoader
-from millrace_pipelines.warehouse.load.look import Found
+from millrace_pipelines.warehouse.load.look import LoadInputs
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
@@ -33,7 +33,7 @@ def look(location, *columns, topic_id="id"):
     fields = [{"name": name, "type": "long"} for name in columns]
     schema = parse_payload_schema(json.dumps({"fields": fields})) if fields else None
     tables = look_at_tables(location, "events", topic_id, schema, FS)
-    return Found(TopicDescription(topic_id, (0,)), {0: LogOffsets(0, 9)}, tables)
+    return LoadInputs(TopicDescription(topic_id, (0,)), {0: LogOffsets(0, 9)}, tables)
 
 
 def open_for_load(location, found, change=None):

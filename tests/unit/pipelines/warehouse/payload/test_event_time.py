@@ -92,7 +92,7 @@ def test_files_of_many_partitions_stay_few_and_small_in_memory(tmp_path, monkeyp
     splitter = Splitter(payload, np.zeros(0, np.int64), "load", "ledger")
     values = [b'{"at": "2013-06-%02dT00:00:00Z"}' % (number % 20 + 1) for number in range(2000)] + [None, b"bad"]
     split = splitter.split(envelope(values))
-    assert (split.rows.num_rows, split.dead_letters, split.letters.column("reason").to_pylist()) == (
+    assert (split.rows.num_rows, split.dead_letter_count, split.dead_letters.column("reason").to_pylist()) == (
         2001,
         1,
         ["malformed"],
@@ -137,5 +137,5 @@ def test_known_letters_stay_letters():
     splitter = Splitter(Payload(schema, schema.arrow), np.array([0, 2]), "load", "ledger")
     split = splitter.split(envelope([b"{}", b"{}", b"bad", b"bad"]))
     assert split.rows.column("offset").to_pylist() == [1]
-    assert split.letters.column("offset").to_pylist() == [3]
-    assert split.dead_letters == 3
+    assert split.dead_letters.column("offset").to_pylist() == [3]
+    assert split.dead_letter_count == 3

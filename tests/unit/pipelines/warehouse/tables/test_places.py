@@ -18,7 +18,7 @@ from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.errors import QueryError
 from millrace_pipelines.warehouse.tables.find import describe_all, find_tables, table_locations
-from millrace_pipelines.warehouse.tables.places import State, places_below
+from millrace_pipelines.warehouse.tables.places import State, tables_below
 from millrace_support.command_runner import CommandRunner
 from millrace_support.small_tables import make_table
 
@@ -164,7 +164,7 @@ def test_a_folder_that_can_not_be_listed_is_named():
         if not as_user:
             os.seteuid(NOBODY)
         try:
-            found = {place.location: (place.state, place.reason) for place in places_below(str(root))}
+            found = {place.location: (place.state, place.reason) for place in tables_below(str(root))}
         finally:
             os.seteuid(as_user)
     finally:

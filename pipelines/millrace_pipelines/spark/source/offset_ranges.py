@@ -1,4 +1,4 @@
-"""The spans of offsets that tasks read, and how many offsets a micro-batch takes."""
+"""The ranges of offsets that tasks read, and how many offsets a micro-batch takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 TopicPartition = tuple[str, int]
 
 
-class Span(NamedTuple):
+class TopicRange(NamedTuple):
     """Offsets of one partition: from_offset up to, not including, until_offset."""
 
     topic: str
@@ -20,21 +20,21 @@ class Span(NamedTuple):
     until_offset: int
 
 
-class SpanPartition(InputPartition):
-    """A span as Spark hands it to a task."""
+class RangePartition(InputPartition):
+    """A range as Spark hands it to a task."""
 
-    def __init__(self, span: Span) -> None:
-        super().__init__(tuple(span))
+    def __init__(self, part: TopicRange) -> None:
+        super().__init__(tuple(part))
 
 
-def split(span: Span, max_records_per_task: int | None) -> list[Span]:
-    """Splits a span into equal pieces of at most `max_records_per_task` offsets; none where it is empty."""
-    offsets = span.until_offset - span.from_offset
+def split(part: TopicRange, max_records_per_task: int | None) -> list[TopicRange]:
+    """Splits a range into equal pieces of at most `max_records_per_task` offsets; none where it is empty."""
+    offsets = part.until_offset - part.from_offset
     if offsets <= 0:
         return []
     pieces = 1 if max_records_per_task is None else -(-offsets // max_records_per_task)
-    bounds = [span.from_offset + offsets * piece // pieces for piece in range(pieces + 1)]
-    return [Span(span.topic, span.partition, low, high) for low, high in pairwise(bounds)]
+    bounds = [part.from_offset + offsets * piece // pieces for piece in range(pieces + 1)]
+    return [TopicRange(part.topic, part.partition, low, high) for low, high in pairwise(bounds)]
 
 
 def admit(backlog: Mapping[TopicPartition, int], max_records: int) -> dict[TopicPartition, int]:

@@ -1,11 +1,11 @@
-"""Upkeep by policy: a table gets what it needs.
+"""Maintenance by policy: a table gets what it needs.
 
     compaction     where there are at least `min_small_files` small files
     checkpoint     at least `min_commits` commits after the last one
     vacuum         always, of files that are older than the retention
 
 A table's dead letters get the same. Each step is safe beside a running load and complete in itself; what a crash leaves
-undone, the next upkeep does.
+undone, the next run does.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import current_files
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.tables.companions import companions
-from millrace_pipelines.warehouse.upkeep.compact import (
+from millrace_pipelines.warehouse.maintenance.compact import (
     DEFAULT_TARGET_BYTES,
     CompactionReport,
     compact,
     plan_compaction,
 )
-from millrace_pipelines.warehouse.upkeep.vacuum import DEFAULT_RETENTION_HOURS, VacuumReport, vacuum
+from millrace_pipelines.warehouse.maintenance.vacuum import DEFAULT_RETENTION_HOURS, VacuumReport, vacuum
+from millrace_pipelines.warehouse.tables.companions import companions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepPolicy:
+class MaintenancePolicy:
     """When something is done.
 
     Attributes:
@@ -45,7 +45,7 @@ class UpkeepPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepReport:
+class MaintenanceReport:
     """What was done for one table; None for a step that it did not need."""
 
     table: str
@@ -54,7 +54,7 @@ class UpkeepReport:
     vacuum: VacuumReport
 
 
-def upkeep(location: str, fs: FileSystem, clock: Clock, policy: UpkeepPolicy) -> list[UpkeepReport]:
+def maintain(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> list[MaintenanceReport]:
     """Does what a table and its dead letters need.
 
     Raises:
@@ -76,12 +76,12 @@ def checkpoint(location: str, fs: FileSystem) -> int:
     return table.version
 
 
-def _keep(location: str, fs: FileSystem, clock: Clock, policy: UpkeepPolicy) -> UpkeepReport:
+def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> MaintenanceReport:
     small = sum(len(files) for files in plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes))
     done = compact(location, fs, clock, target_bytes=policy.target_bytes) if small >= policy.min_small_files else None
     table = Table.load(location, fs)
     is_due = table.version - (table.checkpoint_version() or 0) >= policy.min_commits
-    return UpkeepReport(
+    return MaintenanceReport(
         table=location,
         compaction=done,
         checkpoint_version=checkpoint(location, fs) if is_due else None,

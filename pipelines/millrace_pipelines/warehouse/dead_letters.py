@@ -1,0 +1,334 @@
+"""Dead letters: records that don't fit the declared payload, kept in `<table>__dead_letters`, each exactly once.
+
+The dead letters are another table (the envelope, then `error`, `reason`, `schema_id`, `load_id`, `ledger`, `replay`)
+with its own ledger under the same application ids; the first load with a declared schema creates it. A load with dead
+letters commits them first, then the rows; each commit is a compare-and-swap on its own ledger:
+
+    crash before both        neither ledger has moved, and the next load does everything again
+    crash between the two    the dead letters' ledger is ahead, and the next load reads the range again: a record that
+                             is a dead letter already stays one, whatever the schema has become since; one that is not
+                             becomes one if it doesn't fit now
+
+So a crash neither loses nor doubles a record. A load without dead letters leaves this ledger behind the table's: there
+are none at the offsets between. Those that decode later are appended to the rows by a replay.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millrace.errors import WarehouseError
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.arrow import Booleans, Column, Columns, Flags, filled, nulls_of, numbered, texts_of
+from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile, row_blocks
+from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.lineage import Ranges
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.python_rows import python_rows
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA, DeadLetter
+
+Offsets = npt.NDArray[np.int64]
+BATCH_ROWS = 10_000
+NO_REASON = "unclassified"  # of dead letters that are older than reasons
+REPLAY_APP_ID = "millrace/replay"
+REPLAY_KIND = "replay"
+MARK_KIND = "replay marks"
+MARKED_COLUMNS = ("partition", "offset", "ledger", "replay")
+ATTEMPTS = 5
+
+
+class Selection(NamedTuple):
+    """Selects dead letters; a field that is None excludes none."""
+
+    reason: str | None = None
+    partition: int | None = None
+    from_offset: int | None = None
+    until_offset: int | None = None
+
+
+EVERY_DEAD_LETTER = Selection()
+
+
+def dead_letters_in(table: Table, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yields the dead letters of one data file under the current columns, at most BATCH_ROWS at a time.
+
+    A dead letter that is older than a column has null in it, but in the column `ledger` the table's first ledger.
+    """
+    wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
+    with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
+        file = pq.ParquetFile(source, page_checksum_verification=True)
+        there = [one for one in wanted if one in file.schema_arrow.names]
+        kept, place = table.kept_rows().get(name), 0
+        for batch in row_blocks(file, BATCH_ROWS, there):
+            dead_letters = pa.table(batch)
+            if kept is not None:
+                dead_letters = dead_letters.filter(pa.array(kept[place : place + batch.num_rows]))
+            place += batch.num_rows
+            yield completed(table, dead_letters, wanted)
+
+
+def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Returns dead letters under the current columns, where their file may be older than some of these."""
+    first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
+    wanted = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
+    columns: list[Column | Columns] = []
+    for field in wanted:
+        if field.name in dead_letters.column_names:
+            columns.append(dead_letters.column(field.name).cast(field.type))
+        else:
+            columns.append(nulls_of(field.type, dead_letters.num_rows))
+        if field.name == "ledger":
+            columns[-1] = filled(columns[-1], first_ledger)
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def dead_letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yields all dead letters, file by file."""
+    for name in table.file_names():
+        yield from dead_letters_in(table, name, columns)
+
+
+def chosen(dead_letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Booleans:
+    """Returns a mask of the selected dead letters; with `replayed`, of those that are, or are not, replayed."""
+    mask: Booleans = pa.array(np.ones(dead_letters.num_rows, np.bool_))
+    if selection.reason is not None:
+        mask = pc.and_(mask, pc.equal(filled(dead_letters.column("reason"), NO_REASON), pa.scalar(selection.reason)))
+    if selection.partition is not None:
+        mask = pc.and_(mask, pc.equal(dead_letters.column("partition"), pa.scalar(selection.partition)))
+    if selection.from_offset is not None:
+        mask = pc.and_(mask, pc.greater_equal(dead_letters.column("offset"), pa.scalar(selection.from_offset)))
+    if selection.until_offset is not None:
+        mask = pc.and_(mask, pc.less(dead_letters.column("offset"), pa.scalar(selection.until_offset)))
+    if replayed is not None:
+        is_replayed = dead_letters.column("replay").is_valid()
+        mask = pc.and_(mask, is_replayed if replayed else pc.invert(is_replayed))
+    return mask
+
+
+def is_reached(dead_letters: pa.Table, rows: Ledger) -> Flags:
+    """Returns whether the rows' ledger has reached each dead letter; others are of a load that has not ended."""
+    partitions, offsets = (dead_letters.column(name).to_numpy() for name in ("partition", "offset"))
+    reached: Flags = dead_letters.column("ledger").to_numpy(zero_copy_only=False) != rows.name
+    for partition, entry in rows.partitions.items():
+        inside = (offsets >= entry.start_offset) & (offsets < entry.next_offset)
+        reached |= (partitions == partition) & inside
+    return reached
+
+
+def known_dead_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offsets]:
+    """Returns, by partition, the offsets that are dead letters already though the rows' ledger has not reached them."""
+    ahead = {
+        partition: rows.next_offset(partition) or 0
+        for partition, entry in ledger_of(dead_letters).partitions.items()
+        if entry.next_offset > (rows.next_offset(partition) or 0)
+    }
+    if not ahead or ledger_of(dead_letters).name != rows.name:
+        return {}
+    found: dict[int, list[Offsets]] = {}
+    for some in dead_letters_of(dead_letters, ["partition", "offset", "ledger"]):
+        own = some.filter(pc.equal(some.column("ledger"), pa.scalar(rows.name)))
+        partitions, offsets = own.column("partition").to_numpy(), own.column("offset").to_numpy()
+        for partition, next_offset in ahead.items():
+            mine = offsets[(partitions == partition) & (offsets >= next_offset)]
+            if len(mine):
+                found.setdefault(partition, []).append(mine)
+    return {partition: np.sort(np.concatenate(parts)) for partition, parts in found.items()}
+
+
+class Pending(NamedTuple):
+    """A replay whose rows are committed, and whose dead letters are not marked yet."""
+
+    number: int
+    dead_letters: Ranges
+
+    def mask(self, dead_letters: pa.Table) -> Flags:
+        """Returns which dead letters it has replayed and not marked yet."""
+        found: Flags = np.zeros(dead_letters.num_rows, np.bool_)
+        ledgers = dead_letters.column("ledger").to_numpy()
+        partitions, offsets = (dead_letters.column(name).to_numpy() for name in ("partition", "offset"))
+        for ledger, by_partition in self.dead_letters.items():
+            for partition, ranges in by_partition.items():
+                mine = np.flatnonzero((ledgers == ledger) & (partitions == int(partition)))
+                bounds = np.array(ranges, np.int64)
+                place = np.searchsorted(bounds[:, 0], offsets[mine], side="right") - 1
+                found[mine] = (place >= 0) & (offsets[mine] < bounds[np.maximum(place, 0), 1])
+        is_marked: Flags = dead_letters.column("replay").is_valid().to_numpy()
+        return found & ~is_marked
+
+
+def replay_number(table: Table) -> int:
+    """Returns the number of the last replay in a table; 0 before the first."""
+    return table.transaction_version(REPLAY_APP_ID) or 0
+
+
+def expected_number(number: int) -> dict[str, int | None]:
+    """Returns what a commit expects that follows a replay of this number."""
+    return {REPLAY_APP_ID: number or None}
+
+
+def ranges_of(dead_letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
+    """Returns the dead letters' offsets as ranges, by ledger and partition."""
+    found: dict[str, dict[str, list[list[int]]]] = {}
+    for ledger in texts_of(dead_letters.column("ledger").unique()):
+        of_ledger = dead_letters.filter(pc.equal(dead_letters.column("ledger"), pa.scalar(ledger)))
+        partitions, offsets = (of_ledger.column(name).to_numpy() for name in ("partition", "offset"))
+        found[ledger] = {
+            str(partition): _ranges(np.sort(offsets[partitions == partition])) for partition in np.unique(partitions)
+        }
+    return found
+
+
+def _ranges(offsets: Offsets) -> list[list[int]]:
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    firsts, lasts = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(offsets) - 1]])
+    return [[int(offsets[first]), int(offsets[last]) + 1] for first, last in zip(firsts, lasts, strict=True)]
+
+
+def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
+    """Returns the replay that stopped before its marks; None where there is none.
+
+    Raises:
+        WarehouseError: The rows' history no longer says which dead letters it replayed.
+    """
+    number = replay_number(rows)
+    if number == replay_number(dead_letters):
+        return None
+    for lineage in reversed(rows.lineage()):
+        if lineage.get("kind") == REPLAY_KIND and lineage["number"] == number:
+            return Pending(number, lineage["letters"])
+    raise WarehouseError(f"{rows.location}: replay {number} is in the table, but not in its history")
+
+
+def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
+    """Marks the dead letters of a replay that stopped before it did so; returns its number, or None.
+
+    Raises:
+        StaleLedgerError: Others rewrote their table at every attempt.
+    """
+    for _ in range(ATTEMPTS):
+        pending = pending_replay(rows, dead_letters)
+        if pending is None:
+            return None
+        try:
+            _mark(dead_letters, pending, fs)
+        except StaleLedgerError:
+            dead_letters.refresh()
+        else:
+            return pending.number
+    raise StaleLedgerError(f"{dead_letters.location}: others rewrote it at every attempt; run again")
+
+
+def _mark(table: Table, pending: Pending, fs: FileSystem) -> None:
+    load_id = uuid.uuid4().hex
+    with lease(table.location, load_id, fs):
+        _write_and_commit(table, pending, load_id, fs)
+
+
+def _write_and_commit(table: Table, pending: Pending, load_id: str, fs: FileSystem) -> None:
+    added: list[DataFile] = []
+    removed: list[RemovedFile] = []
+    marked = 0
+    try:
+        for number, name in enumerate(table.file_names()):
+            if not any(
+                pending.mask(dead_letters).any() for dead_letters in dead_letters_in(table, name, MARKED_COLUMNS)
+            ):
+                continue
+            with DataFileWriter(table.location, load_id, number, DEAD_LETTER_SCHEMA, fs) as writer:
+                for dead_letters in _marked(table, name, pending):
+                    writer.write(dead_letters)
+                file = writer.finish()
+            if file is not None:
+                added.append(file)
+                removed.append(RemovedFile(name=name))
+                marked += file.rows
+        table.commit(
+            added,
+            expected=expected_number(pending.number - 1),
+            transactions={REPLAY_APP_ID: pending.number},
+            lineage={"kind": MARK_KIND, "number": pending.number, "rewritten": marked},
+            removed=removed,
+        )
+    except StaleLedgerError:
+        remove_files_of_load(table.location, load_id, fs)
+        raise
+
+
+def _marked(table: Table, name: str, pending: Pending) -> Iterator[pa.Table]:
+    place = DEAD_LETTER_SCHEMA.get_field_index("replay")
+    for dead_letters in dead_letters_in(table, name):
+        marked = numbered(pending.mask(dead_letters), pending.number, dead_letters.column("replay"))
+        yield dead_letters.set_column(place, DEAD_LETTER_SCHEMA.field("replay"), marked)
+
+
+@dataclass(slots=True)
+class ReasonCount:
+    """Counts the dead letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
+
+    reason: str
+    letters: int = 0
+    replayed: int = 0
+    partition: int = -1
+    offset: int = -1
+    example: str = ""
+
+    @property
+    def waiting(self) -> int:
+        """The number of dead letters that are not replayed."""
+        return self.letters - self.replayed
+
+
+def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
+    """Counts the selected dead letters by reason, most frequent first.
+
+    Raises TableNotFoundError where there is no table.
+    """
+    counts: dict[str, ReasonCount] = {}
+    for found in _dead_letters(table_dir, selection):
+        reasons = found.column("reason")
+        for reason in reasons.unique().to_pylist():
+            some = found.filter(pc.equal(reasons, pa.scalar(reason)) if reason else pc.is_null(reasons))
+            count = counts.setdefault(reason or NO_REASON, ReasonCount(reason or NO_REASON))
+            if count.letters == 0:
+                [first] = some.slice(0, 1).select(["partition", "offset", "error"]).to_pylist()
+                count.partition, count.offset, count.example = first["partition"], first["offset"], first["error"]
+            count.letters += some.num_rows
+            count.replayed += some.num_rows - some.column("replay").null_count
+    return sorted(counts.values(), key=lambda count: -count.letters)
+
+
+def each_dead_letter(table_dir: str, selection: Selection) -> Iterator[DeadLetter]:
+    """Yields the selected dead letters, one after the other, under their columns' names."""
+    for found in _dead_letters(table_dir, selection):
+        yield from cast("list[DeadLetter]", python_rows(found))
+
+
+def _dead_letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:
+    """Yields the selected dead letters; those that are replayed but not marked yet have the number of their replay."""
+    fs = OsFileSystem()
+    location = store_at(table_dir, fs).location
+    rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)
+    pending = pending_replay(rows, dead_letters)
+    for found in dead_letters_of(dead_letters):
+        selected = found.filter(chosen(found, selection))
+        if selected.num_rows:
+            yield selected if pending is None else _with_pending(selected, pending)
+
+
+def _with_pending(found: pa.Table, pending: Pending) -> pa.Table:
+    replay = numbered(pending.mask(found), pending.number, found.column("replay"))
+    return found.set_column(found.column_names.index("replay"), "replay", replay)
