@@ -18,7 +18,7 @@ from millrace_benchmarks.dagster_loads import bare_load, send
 from millrace_benchmarks.harness import Figure, alternate
 from millrace_benchmarks.load_topics import KEPT
 from millrace_benchmarks.subjects import Subject, millrace
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, CheckedTable, evaluate
 
 GOAL = 1.5

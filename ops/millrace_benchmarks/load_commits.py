@@ -12,6 +12,7 @@ import pyarrow as pa
 from millrace.fs import OsFileSystem
 from millrace.times import SECOND_MS
 from millrace_benchmarks.harness import Samples
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -21,7 +22,6 @@ from millrace_pipelines.warehouse.ledger.ledger import (
     ledger_of,
     swap,
 )
-from millrace_pipelines.warehouse.payload.schema import table_schema
 
 COMMITS_BEFORE = 1_000
 MEASURED = 21  # more than lie between two checkpoints
@@ -31,7 +31,7 @@ PROPERTIES = {TOPIC_PROPERTY: "bench", TOPIC_ID_PROPERTY: "bench"}
 def commit_after(commits: int = COMMITS_BEFORE) -> Samples:
     """Returns the median milliseconds of a commit, and of loading table and ledger, in a table of `commits` commits."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        schema, fs = table_schema(None), OsFileSystem()
+        schema, fs = ENVELOPE_SCHEMA, OsFileSystem()
         table = Table.load_or_create(directory, fs, schema=schema, name="bench", configuration=PROPERTIES)
         offsets = count()
         for _ in range(commits):

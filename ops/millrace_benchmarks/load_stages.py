@@ -25,12 +25,12 @@ from millrace_benchmarks.harness import Samples
 from millrace_benchmarks.load_topics import PARTITIONS, Topic
 from millrace_pipelines.arrow import Column
 from millrace_pipelines.spark.brokers import FETCH_MAX_BYTES, TopicSource
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
-from millrace_pipelines.warehouse.payload.schema import table_schema
 
 STAGED_RECORDS = {100: 500_000, 1024: 50_000}
 MEBIBYTE = 1 << 20
@@ -104,7 +104,7 @@ def _write(topic: str, blocks: list[pa.RecordBatch]) -> float:
     tables = [_envelope(topic, block) for block in blocks]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         started = time.perf_counter()
-        with DataFileWriter(directory, "bench", 0, table_schema(None), OsFileSystem()) as writer:
+        with DataFileWriter(directory, "bench", 0, ENVELOPE_SCHEMA, OsFileSystem()) as writer:
             for table in tables:
                 writer.write(table)
             writer.finish()
@@ -116,4 +116,4 @@ def _envelope(topic: str, records: pa.RecordBatch) -> pa.Table:
         pa.repeat(pa.scalar(topic, pa.string()), records.num_rows),
         pa.repeat(pa.scalar(0, pa.int32()), records.num_rows),
     ]
-    return pa.Table.from_arrays([*constants, *records.columns], schema=table_schema(None))
+    return pa.Table.from_arrays([*constants, *records.columns], schema=ENVELOPE_SCHEMA)

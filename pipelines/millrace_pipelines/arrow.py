@@ -138,3 +138,28 @@ def map_column(
 def offsets_array(lengths: npt.NDArray[np.integer] | Sequence[int]) -> pa.Int32Array:
     """Returns the offsets of lists that have these lengths."""
     return pa.array(np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]), pa.int32())
+
+
+def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:
+    """Returns the rows of a table or a batch as Python's values, under their columns' names.
+
+    A producer may give a record any timestamp, and Arrow and Delta hold years up to 294,000: a time that lies beyond
+    Python's calendar (years 1 to 9999) is a text.
+    """
+    try:
+        found: list[dict[str, object]] = rows.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [[_value(one) for one in column] for column in rows.columns]
+        found = [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+    return found
+
+
+def _value(scalar: pa.Scalar[pa.DataType]) -> object:
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(scalar[name]) for name in scalar}
+        if isinstance(scalar, pa.ListScalar):  # a map is one, too
+            return [_value(one) for one in scalar.values or []]
+        return scalar.cast(pa.string()).as_py()

@@ -14,7 +14,7 @@ import dagster as dg
 
 from millrace.errors import MillraceError, SetupError
 from millrace_pipelines.component import MillraceComponent
-from millrace_pipelines.declaration.errors import declaration_errors
+from millrace_pipelines.declaration.attributes import declaration_errors
 from millrace_pipelines.defs.instance import instance_definitions
 
 PROJECT_DIR = "MILLRACE_PROJECT_DIR"

@@ -12,7 +12,7 @@ from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic

@@ -21,8 +21,7 @@ from millrace_pipelines.warehouse.delta.rewrite import Rewrite, commit_rewrite, 
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
-from millrace_pipelines.warehouse.maintenance.compact import compact
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance import compact, vacuum
 
 FS = OsFileSystem()
 SCRIPT = str(Path(__file__).with_name("modes_and_die.py"))

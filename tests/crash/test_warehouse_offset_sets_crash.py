@@ -25,7 +25,7 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_support.admin_requests import change_request
 from millrace_support.command_runner import CommandRunner
 from millrace_support.findings import told

@@ -16,7 +16,7 @@ from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.tables.open import open_tables
+from millrace_support.small_tables import open_tables
 
 FS = OsFileSystem()
 CALL = re.compile(r"^(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)")

@@ -5,7 +5,7 @@ import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.alert_sensor import alerts_sensor
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.tables.query import query

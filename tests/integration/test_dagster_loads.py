@@ -14,7 +14,7 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.clock import SystemClock
 from millrace.records.record import NewRecord
 from millrace_benchmarks.kafka_broker import await_markers
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.load_automation import new_records_sensor, table_history_sensor, table_lag_sensor
 from millrace_pipelines.defs.load_due import FAILED_TABLES, RETRY_AFTER_MS, load_runs
 from millrace_pipelines.defs.resources import MillraceResource

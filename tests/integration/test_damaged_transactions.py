@@ -10,9 +10,8 @@ from millrace.client.fetched import IsolationLevel
 from millrace.records.batch import HEADER_BYTES, walk
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.spark.source.offset_ranges import TopicRange
 from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.spark.source.rows import read_offsets
+from millrace_pipelines.spark.source.rows import TopicRange, read_offsets
 
 pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ")
 

@@ -13,9 +13,8 @@ from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.monitoring.grafana import DASHBOARDS
 from millrace_pipelines.warehouse.load.history import TableCommit
-from millrace_pipelines.warehouse.load.metrics import LoadMetrics
+from millrace_pipelines.warehouse.load.metrics import LoadMetrics, TableCollector, ToldTable
 from millrace_pipelines.warehouse.load.report import LoadReport
-from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable
 from millrace_pipelines.warehouse.tables.find import TableFacts
 from millrace_support.prometheus import PATIENCE_S, find_prometheus, prometheus
 

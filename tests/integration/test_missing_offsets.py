@@ -20,9 +20,8 @@ from millrace_ops.cli.verify_broker import check_topics
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.spark.source.offset_ranges import TopicRange
 from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.spark.source.rows import read_offsets
+from millrace_pipelines.spark.source.rows import TopicRange, read_offsets
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.selection import Selection

@@ -17,15 +17,15 @@ from millrace.testing.broker import BrokerProcess
 from millrace.times import epoch_ms
 from millrace_pipelines.spark.errors import OffsetsLostError, TopicRecreatedError
 from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.errors import ModeError, SchemaChangedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.tables.choices import Mode

@@ -21,7 +21,7 @@ from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LoadFailedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger

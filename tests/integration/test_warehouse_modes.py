@@ -15,7 +15,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import KeylessRecordsError, ModeError, StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -26,9 +26,7 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.progress import Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
-from millrace_pipelines.warehouse.maintenance.compact import compact
-from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, checkpoint, maintain
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, checkpoint, compact, maintain, vacuum
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner

@@ -21,7 +21,7 @@ from millrace_ops.cli.dead_letters import app
 from millrace_ops.demo.flights import events, read_flights
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import SchemaChangedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
@@ -35,12 +35,12 @@ from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
-from millrace_pipelines.warehouse.tables import evolve as evolve_module
-from millrace_pipelines.warehouse.tables.open import open_tables
+from millrace_pipelines.warehouse.tables import open as open_module
 from millrace_pipelines.warehouse.tables.query import spark_table
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.schema_registry import SchemaRegistryServer
+from millrace_support.small_tables import open_tables
 
 KINDS = {pa.int64(): "long", pa.string(): "string"}
 run = CommandRunner().invoke
@@ -245,8 +245,8 @@ def test_columns_are_added_widened_and_dropped_whatever_crashes(flow, monkeypatc
     if step is not None:
         with monkeypatch.context() as patch:
             if step == "declared":
-                patch.setattr(evolve_module, "_rewrite", Crash(step).reached)
-                patch.setattr(evolve_module, "_rewrite", lambda *_: Crash(step).reached(step))
+                patch.setattr(open_module, "_rewrite", Crash(step).reached)
+                patch.setattr(open_module, "_rewrite", lambda *_: Crash(step).reached(step))
             if step == "columns":
                 patch.setattr("millrace_pipelines.warehouse.load.load._loaded", lambda *_: Crash(step).reached(step))
             with pytest.raises(KeyboardInterrupt):

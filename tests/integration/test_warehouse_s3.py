@@ -24,6 +24,7 @@ from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import TopicRecreatedError
+from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, store_at
@@ -33,11 +34,10 @@ from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
-from millrace_pipelines.warehouse.tables.find import find_tables
+from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_support.command_runner import CommandRunner
+from millrace_support.small_tables import find_tables
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}

@@ -25,7 +25,7 @@ from millrace_ops.cli.dead_letters import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import load_topic

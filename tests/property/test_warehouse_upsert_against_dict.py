@@ -16,8 +16,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.maintenance.compact import compact
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance import compact, vacuum
 
 FS = OsFileSystem()
 PARTITIONS = 2

@@ -198,8 +198,7 @@ def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
 
 def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: bool) -> None:
     from millrace.tracing import tracing_of
-    from millrace_pipelines.warehouse.load.load import load_topic
-    from millrace_pipelines.warehouse.load.traces import SERVICE
+    from millrace_pipelines.warehouse.load.load import SERVICE, load_topic
 
     if dry_run:
         show_load(options, as_json=as_json)
@@ -219,7 +218,7 @@ def _noted(options: LoadOptions, textfile: str | None) -> Iterator[None]:
     if textfile is None:
         yield
         return
-    from millrace_pipelines.warehouse.load.attempts import LoadAttempts
+    from millrace_pipelines.warehouse.load.metrics import LoadAttempts
 
     attempts = LoadAttempts(options.table, options.topic)
     try:

@@ -21,7 +21,7 @@ RANGE_COLUMNS = ("partition", "from offset", "until offset", "offsets")
 
 def show_load(options: LoadOptions, *, as_json: bool) -> None:
     """Prints what a load would do."""
-    from millrace_pipelines.warehouse.load.preview import preview_load
+    from millrace_pipelines.warehouse.load.load import preview_load
 
     preview = preview_load(options)
     if as_json:
@@ -33,7 +33,7 @@ def show_load(options: LoadOptions, *, as_json: bool) -> None:
 
 def show_reload(options: LoadOptions, selection: Selection, *, as_json: bool) -> None:
     """Prints what a reload, or a backfill, would do."""
-    from millrace_pipelines.warehouse.load.preview import preview_reload
+    from millrace_pipelines.warehouse.load.reload import preview_reload
 
     preview = preview_reload(options, selection)
     if as_json:

@@ -47,7 +47,7 @@ def tables(
     """
     from millrace_pipelines.warehouse.delta.table import Table
     from millrace_pipelines.warehouse.load.history import newest_load
-    from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable, write_textfile
+    from millrace_pipelines.warehouse.load.metrics import TableCollector, ToldTable, write_textfile
     from millrace_pipelines.warehouse.tables.find import describe_all
 
     found, others = describe_all(directory, topics.bootstrap, topics.client_config)
@@ -133,7 +133,7 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Run SQL over a table, or all tables below a folder, by DuckDB; with --json a line for each row."""
-    from millrace_pipelines.warehouse.delta.python_rows import python_rows
+    from millrace_pipelines.arrow import python_rows
     from millrace_pipelines.warehouse.tables.query import query as run
 
     with run(directory, sql) as result:

@@ -12,8 +12,7 @@ from millrace_ops.cli.options import CLOCK, FS, DryRun, Json, TableDirectory
 from millrace_ops.cli.output import print_json
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.maintenance.compact import CompactionReport
-    from millrace_pipelines.warehouse.maintenance.vacuum import VacuumReport
+    from millrace_pipelines.warehouse.maintenance import CompactionReport, VacuumReport
 
 TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large compacted files become.")]
 RetainHours = Annotated[
@@ -32,7 +31,7 @@ DEFAULT_RETAIN_HOURS = 7 * 24
 
 def compact(directory: TableDirectory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
     """Make few large files of many small ones; rows and ledger stay as they are, and so do files of about that size."""
-    from millrace_pipelines.warehouse.maintenance.compact import compact as run
+    from millrace_pipelines.warehouse.maintenance import compact as run
 
     report = run(directory, FS, CLOCK, target_bytes=target_mib << 20)
     print_json(asdict(report)) if as_json else print(_compaction_line(report))
@@ -40,7 +39,7 @@ def compact(directory: TableDirectory, target_mib: TargetMiB = DEFAULT_TARGET_MI
 
 def checkpoint(directory: TableDirectory, as_json: Json = False) -> None:
     """Write the newest version into one file of the table's log, from which readers start."""
-    from millrace_pipelines.warehouse.maintenance.policy import checkpoint as run
+    from millrace_pipelines.warehouse.maintenance import checkpoint as run
 
     version = run(directory, FS)
     print_json({"table": directory, "version": version}) if as_json else print(f"{directory}: checkpoint of {version}")
@@ -57,8 +56,8 @@ def vacuum(
 
     The table's dead letters are treated alike. Older versions can't be read any more without their files.
     """
-    from millrace_pipelines.warehouse.maintenance.vacuum import vacuum as run
-    from millrace_pipelines.warehouse.tables.companions import companions
+    from millrace_pipelines.warehouse.dead_letters import companions
+    from millrace_pipelines.warehouse.maintenance import vacuum as run
 
     locations = [directory, *companions(directory, FS)]
     reports = [run(location, FS, retention_hours=retain_hours, dry_run=dry_run) for location in locations]
@@ -83,8 +82,8 @@ def upkeep(
     as_json: Json = False,
 ) -> None:
     """Compact, checkpoint and vacuum a table and its dead letters, where they need it."""
-    from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy
-    from millrace_pipelines.warehouse.maintenance.policy import maintain as run
+    from millrace_pipelines.warehouse.maintenance import MaintenancePolicy
+    from millrace_pipelines.warehouse.maintenance import maintain as run
 
     policy = MaintenancePolicy(
         target_bytes=target_mib << 20,

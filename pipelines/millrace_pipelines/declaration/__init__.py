@@ -1,9 +1,7 @@
 """What a `defs.yaml` declares: a cluster, and the tables that its topics become (docs/dagster.md).
 
 attributes   the fields of the file, and what they may hold
-checks       the names of a table's checks
 state        the topics that the cluster had when it was last asked
 keys         the asset keys of topics, tables and dead letters
 cluster      which table each topic becomes, by the fields and those topics
-errors       what is wrong with a file, in a line for each field
 """

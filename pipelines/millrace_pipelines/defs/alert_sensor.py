@@ -38,8 +38,7 @@ from dagster_shared.error import SerializableErrorInfo
 
 from millrace.errors import PlatformError
 from millrace.json_values import Json
-from millrace_pipelines.declaration.attributes import webhook_url
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check, webhook_url
 from millrace_pipelines.declaration.cluster import CLUSTER_TAG, DeclaredCluster
 from millrace_pipelines.declaration.state import WEBHOOK
 from millrace_pipelines.defs.resources import resource_of

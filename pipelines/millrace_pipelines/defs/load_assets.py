@@ -27,7 +27,7 @@ from millrace_pipelines.defs.resources import FS, MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import report_checks
 from millrace_pipelines.runs.failures import Failed
 from millrace_pipelines.runs.jobs import LoadJob
-from millrace_pipelines.warehouse.load.attempts import LoadAttempts
+from millrace_pipelines.warehouse.load.metrics import LoadAttempts
 from millrace_pipelines.warehouse.load.options import LoadOptions
 
 SPARK_POOL = "spark"  # the instance limits it to one run: a Spark session takes all cores that it is given

@@ -18,7 +18,7 @@ import dagster as dg
 
 from millrace.client.fetched import IsolationLevel
 from millrace.errors import MillraceError
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.defs.load_due import (
     LagStatus,
@@ -39,7 +39,7 @@ from millrace_pipelines.defs.ticks import failing_in_words
 from millrace_pipelines.defs.topic_checks import checked_topics, topics_as_declared
 from millrace_pipelines.defs.topic_sensor import Look, TopicOffsets, left_out, log_failed, read_topic_offsets
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 
 RUNNING = dg.DefaultScheduleStatus.RUNNING
 BOUNDS = (Check.FRESHNESS, Check.LAG)

@@ -165,7 +165,7 @@ def load_previews(
 
 
 def _preview(job: LoadJob | ReloadJob, fs: FileSystem) -> dict[str, dg.RawMetadataValue]:
-    from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload  # noqa: PLC0415  with PySpark
+    from millrace_pipelines.warehouse import preview_load, preview_reload  # noqa: PLC0415  with PySpark
 
     if isinstance(job, LoadJob):
         return _of_load(preview_load(job.options, fs=fs))

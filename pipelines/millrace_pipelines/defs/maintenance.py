@@ -32,9 +32,8 @@ from millrace_pipelines.defs.admin_endpoint import (
 from millrace_pipelines.defs.resources import CLOCK, FS, resource_of
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
-from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, MaintenanceReport, maintain
-from millrace_pipelines.warehouse.tables.find import table_locations
-from millrace_pipelines.warehouse.tables.places import State, unreadable
+from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, MaintenanceReport, maintain
+from millrace_pipelines.warehouse.tables.find import State, table_locations, unreadable
 
 Cell: TypeAlias = str | int | float | bool | None
 Metadata: TypeAlias = "dict[str, dg.RawMetadataValue]"

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from millrace.errors import InvalidConfigError, MillraceError
 from millrace.times import epoch_ms, parse_time
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.declaration.keys import step_key, under_own_keys
 from millrace_pipelines.defs.load_assets import SPARK_POOL, table_options
@@ -44,7 +44,7 @@ from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, ReplayReport, replay
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance import vacuum
 
 PARTITIONS = Field(default=None, description="Only these partitions; by default all.")
 FROM_OFFSET = Field(default=None, ge=0, description="The first offset; by default as far back as there are records.")

@@ -15,19 +15,18 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.table_metadata import ESCAPED, MARKUP, rows_of, waiting_letters
 from millrace_pipelines.warehouse.completeness.newest_load import LoadAudit
 from millrace_pipelines.warehouse.completeness.stored_files import Stored
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.ledger.skipped import skipped_location
 from millrace_pipelines.warehouse.load.history import newest_load
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
-from millrace_pipelines.warehouse.tables.evolve import payload_columns
-from millrace_pipelines.warehouse.tables.open import wanted_columns
+from millrace_pipelines.warehouse.tables.open import payload_columns, wanted_columns
 
 DESCRIPTIONS: Mapping[Check, str] = {
     Check.LOAD_COMPLETENESS: "The newest load made a row or a dead letter of each record of its offsets, once.",

@@ -26,8 +26,7 @@ from millrace_pipelines.warehouse.delta.commits import is_newest
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.keys.erased import ERASE
-from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, RELOAD, TableCommit, commits_since
-from millrace_pipelines.warehouse.load.lineage import LOAD
+from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, LOAD, RELOAD, TableCommit, commits_since
 
 REPORTED_KINDS = frozenset({LOAD, RELOAD, REPLAY_KIND, ERASE})  # others leave the rows as they are
 EVENTS_AT_ONCE = 500

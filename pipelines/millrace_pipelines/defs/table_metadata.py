@@ -19,12 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Field
+from millrace_pipelines.arrow import Field, python_rows
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.delta.commits import read_commit
-from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
-from millrace_pipelines.warehouse.delta.python_rows import python_rows
 from millrace_pipelines.warehouse.delta.rewrite import as_schema, file_schema, open_file
+from millrace_pipelines.warehouse.delta.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.load.history import TableCommit, described, newest_load
 from millrace_pipelines.warehouse.payload.event_time import EventTime

@@ -4,7 +4,6 @@
     __main__     one of these processes
     assignment   what such a process is given, and what it reports
     consume      one member of the group: takes records, has the output commit them, lets the group's offsets follow
-    limits       what the log says of the output's offsets: which were deleted, and where no record is left to process
     output       the Delta table: what a batch changes, and the offsets, in one commit
     pending      the records that wait for the next commit, and when it is due
     job          what a job is: its function, its topic, its columns, its bounds

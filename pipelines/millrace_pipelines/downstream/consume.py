@@ -9,6 +9,8 @@ A crash at any point leaves the output's offsets, at which the next owner begins
 it has taken, if it comes first: whoever owns a partition, the output takes each record once. The worker ends when the
 output has, of all partitions, what the topic had when the run began: as long as one worker lives, it takes over what
 the others leave.
+
+Before, the log tells of the output's offsets whether records are lost; and at the end, where nothing is left of it.
 """
 
 from __future__ import annotations
@@ -16,17 +18,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from millrace.client.consumer import ConsumerConnector, ConsumerStream, ConsumerTimeoutError, Partition
+from millrace.client.damaged_batches import is_damage
 from millrace.clock import Clock, SystemClock
 from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace.fs import FileSystem, OsFileSystem
+from millrace.records.damage import Rules
+from millrace.records.intervals import Interval
+from millrace.records.record import read_records
 from millrace.security.client_config import SecuritySource, read_client_security
 from millrace_pipelines.downstream.job import MicroBatchJob
-from millrace_pipelines.downstream.limits import check_log, is_without_records
-from millrace_pipelines.downstream.output import Committed, Output, ProcessedRange, again_when_stale
+from millrace_pipelines.downstream.output import RETENTION, Committed, Output, ProcessedRange, again_when_stale
 from millrace_pipelines.downstream.pending import Pending
-from millrace_pipelines.spark.brokers import TopicSource, brokers_of, check_ends, describe_topic, log_offsets
+from millrace_pipelines.spark.brokers import (
+    Brokers,
+    LogOffsets,
+    TopicSource,
+    brokers_of,
+    check_ends,
+    describe_topic,
+    log_offsets,
+)
+from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 
 logger = logging.getLogger(__name__)
@@ -35,6 +50,74 @@ IDLE_MS = 200
 BACKOFF_MS = 500
 DEFAULT_SESSION_TIMEOUT_MS = 6_000
 CONNECTION_TIMEOUT_MS = 30_000
+
+
+def check_log(
+    job: MicroBatchJob, next_offsets: Mapping[int, int], log: Mapping[int, LogOffsets], *, accept_lost_offsets: bool
+) -> list[ProcessedRange]:
+    """Returns the offsets that retention deleted before the output had them, if that is accepted.
+
+    Raises:
+        OffsetsLostError: There are such offsets, and that is not accepted.
+        LogTruncatedError: A log ends below what the output has.
+    """
+    for partition, offset in next_offsets.items():
+        if offset > log[partition].log_end:
+            raise LogTruncatedError(
+                f"topic {job.topic}: partition {partition} ends at offset {log[partition].log_end}, and {job.name} has "
+                f"processed offsets up to {offset - 1}; give the job another folder, and it processes the topic again"
+            )
+    lost = [
+        ProcessedRange(partition, offset, log[partition].start_offset, reason=RETENTION)
+        for partition, offset in sorted(next_offsets.items())
+        if log[partition].start_offset > offset
+    ]
+    if lost and not accept_lost_offsets:
+        ranges = ", ".join(f"partition {part.partition}: {part.from_offset}-{part.until_offset - 1}" for part in lost)
+        raise OffsetsLostError(
+            f"topic {job.topic}: retention deleted offsets that {job.name} had not processed ({ranges}); "
+            "accept_lost_offsets goes on without them and says so in the output's history"
+        )
+    return lost
+
+
+def is_without_records(
+    brokers: Brokers, topic: str, partition: int, from_offset: int, until_offset: int, *, accept_lost_offsets: bool
+) -> bool:
+    """Returns whether the log has no record in a range, only transaction markers and what is aborted or compacted.
+
+    What is lost in damaged batches is no record, either, where that is accepted.
+
+    Raises:
+        RecordError: Batches can't be read, or a log that is not compacted has lost some of the offsets, and that is not
+            accepted.
+    """
+    offset = from_offset
+    while offset < until_offset:
+        part = Interval(offset, until_offset)
+        try:
+            has_records, offset = _first_answer(brokers, topic, partition, part, accept_lost_offsets)
+        except MillraceError as error:
+            if not (accept_lost_offsets and is_damage(error)):
+                raise
+            rules = Rules(read_records, partial(brokers.check_gap, topic, partition))
+            records, offset = brokers.damaged_batches(topic, partition, rules).read_on(part, error)
+            has_records = bool(records)
+        if has_records or offset == part.from_offset:
+            return False
+    return True
+
+
+def _first_answer(
+    brokers: Brokers, topic: str, partition: int, part: Interval, accept_lost_offsets: bool
+) -> tuple[bool, int]:
+    """Returns whether an answer has records of a range, and how far the answer goes."""
+    next_offset = part.from_offset
+    for batch in brokers.batches(topic, partition, next_offset, accept_missing_offsets=accept_lost_offsets):
+        if any(record.offset in range(*part) for record in batch.records()):
+            return True, next_offset
+        next_offset = batch.header.next_offset
+    return False, next_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,7 @@ from millrace_pipelines.downstream.job import PARTITION, Form, MicroBatchJob, co
 from millrace_pipelines.downstream.pending import from_offset
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import TopicRecreatedError
-from millrace_pipelines.warehouse.delta.data_file import DataFile
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import (
     CurrentFile,

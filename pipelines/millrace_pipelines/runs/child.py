@@ -22,10 +22,9 @@ from millrace_pipelines.runs.failures import Failed, failure_of, jvm_ended
 from millrace_pipelines.runs.jobs import MESSAGE, WORK, Job, LoadJob, Message, Report, Work, write_report
 from millrace_pipelines.spark.session import SharedSession, end_jvm, jvm_status
 from millrace_pipelines.warehouse.errors import LoadFailedError
-from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.load import SERVICE, load_topic
 from millrace_pipelines.warehouse.load.progress import LoadListener, Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
-from millrace_pipelines.warehouse.load.traces import SERVICE
 
 KILLED_JVM_TIMEOUT_S = 1.0
 STOPPED_JVM_TIMEOUT_S = 4.0

@@ -28,15 +28,18 @@ import pyarrow.parquet as pq
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, OsFileSystem
-from millrace_pipelines.arrow import Booleans, Column, Columns, Flags, filled, nulls_of, numbered, texts_of
-from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile, row_blocks
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.arrow import Booleans, Column, Columns, Flags, filled, nulls_of, numbered, python_rows, texts_of
+from millrace_pipelines.warehouse.delta.files import (
+    DataFile,
+    DataFileWriter,
+    RemovedFile,
+    remove_files_of_load,
+    row_blocks,
+)
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import Ranges
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
-from millrace_pipelines.warehouse.delta.python_rows import python_rows
-from millrace_pipelines.warehouse.delta.store import store_at
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA, DeadLetter
@@ -49,6 +52,12 @@ REPLAY_KIND = "replay"
 MARK_KIND = "replay marks"
 MARKED_COLUMNS = ("partition", "offset", "ledger", "replay")
 ATTEMPTS = 5
+
+
+def companions(location: str, fs: FileSystem) -> list[str]:
+    """Returns the locations of the tables beside a table of rows: that of its dead letters, if it has one."""
+    dead_letters = dead_letters_dir(location)
+    return [] if load_if_there(dead_letters, fs) is None else [dead_letters]
 
 
 class Selection(NamedTuple):

@@ -44,7 +44,7 @@ def write_records(records: list[PlacedRecord], /) -> bytes: ...
 # CRC-32C, taken on from that of what came before. Only where the processor has VPCLMULQDQ and AVX-512.
 def crc32c(data: Octets, value: int = 0, /) -> int: ...
 
-# A declared field of JSON objects: name, type (`payload.json.plain` has their letters), whether it may not lack.
+# A declared field of JSON objects: name, type (`payload.json.decoder` has their letters), whether it may not lack.
 JsonField: TypeAlias = tuple[bytes, str, bool]
 JsonColumn: TypeAlias = tuple[int, Validity, Memory | None, Memory]  # nulls, validity, offsets of texts, data
 

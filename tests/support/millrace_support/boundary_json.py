@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from millrace.times import EPOCH
-from millrace_pipelines.warehouse.payload.calendar import FIRST_MICROSECOND, LAST_MICROSECOND
+from millrace_pipelines.warehouse.payload.types import FIRST_MICROSECOND, LAST_MICROSECOND
 from millrace_support.boundary_values import (
     DECIMALS,
     LETTER,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from millrace.times import EPOCH
-from millrace_pipelines.warehouse.payload.calendar import (
+from millrace_pipelines.warehouse.payload.types import (
     FIRST_DAY,
     FIRST_MICROSECOND,
     LAST_DAY,

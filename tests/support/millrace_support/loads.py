@@ -12,12 +12,10 @@ from millrace.fs import OsFileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Column, nulls_of
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, RemovedFile
 from millrace_pipelines.warehouse.delta.lineage import LineageRange
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets, packed
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
@@ -26,11 +24,10 @@ from millrace_pipelines.warehouse.ledger.ledger import (
     ledger_of,
     swap,
 )
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
-from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan
-from millrace_pipelines.warehouse.load.lineage import lineage_of_reload
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange, ReloadPlan
+from millrace_pipelines.warehouse.load.commit import Replacement
+from millrace_pipelines.warehouse.load.history import lineage_of_reload
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.replacement import Replacement
 from millrace_pipelines.warehouse.load.report import ReloadReport
 from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.load.verify import Written, verify_results

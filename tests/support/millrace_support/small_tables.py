@@ -4,10 +4,15 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.delta.files import write_file
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.tables.open import open_tables
+from millrace_pipelines.warehouse.payload.schema import PayloadSchema
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.find import State, tables_below
+from millrace_pipelines.warehouse.tables.open import LoadTables, look_at_tables, make_tables
 
 LATE = datetime(2024, 1, 1, 23, 30, tzinfo=UTC)
 
@@ -27,3 +32,25 @@ def make_table(location: str, topic: str) -> str:
     expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, 1)})
     table.commit([file], expected=expected, transactions=transactions, lineage={})
     return location
+
+
+def open_tables(
+    location: str,
+    topic: str,
+    topic_id: str,
+    payload: PayloadSchema | None,
+    fs: FileSystem,
+    *,
+    mode: Mode | None = None,
+    compression: Compression | None = None,
+) -> LoadTables:
+    """Looks at the tables and makes what is missing; raises what `look_at_tables` and `make_tables` raise."""
+    found = look_at_tables(
+        location, topic, topic_id, payload, fs, mode=mode, compression=compression, load=Table.load_to_write
+    )
+    return make_tables(found, fs)
+
+
+def find_tables(directory: str) -> list[str]:
+    """Returns the locations of all tables of topics in or below a folder or a bucket, without those of dead letters."""
+    return [place.location for place in tables_below(directory) if place.state is State.LOADED]

@@ -1,23 +1,68 @@
-"""What a task of the data source does: it reads its range as rows of the raw envelope.
+"""The ranges of offsets that tasks of the data source read, and how a task reads its range as rows of the raw envelope.
 
 A repeated task reads the same offsets again, and Spark takes the rows of one attempt only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from millrace.errors import OffsetOutOfRangeError, RecordError
 from millrace.records.absent import Intervals
 from millrace_pipelines.arrow import Column
 from millrace_pipelines.spark.brokers import is_topic_compacted, log_offsets
 from millrace_pipelines.spark.errors import OffsetsLostError
-from millrace_pipelines.spark.read import read_range
-from millrace_pipelines.spark.read_on import read_range_on
-from millrace_pipelines.spark.source.offset_ranges import TopicRange
+from millrace_pipelines.spark.read import read_range, read_range_on
 from millrace_pipelines.spark.source.options import SourceOptions
+
+TopicPartition = tuple[str, int]
+
+
+class TopicRange(NamedTuple):
+    """Offsets of one partition: from_offset up to, not including, until_offset."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+
+
+class RangePartition(InputPartition):
+    """A range as Spark hands it to a task."""
+
+    def __init__(self, part: TopicRange) -> None:
+        super().__init__(tuple(part))
+
+
+def split(part: TopicRange, max_records_per_task: int | None) -> list[TopicRange]:
+    """Splits a range into equal pieces of at most `max_records_per_task` offsets; none where it is empty."""
+    offsets = part.until_offset - part.from_offset
+    if offsets <= 0:
+        return []
+    pieces = 1 if max_records_per_task is None else -(-offsets // max_records_per_task)
+    bounds = [part.from_offset + offsets * piece // pieces for piece in range(pieces + 1)]
+    return [TopicRange(part.topic, part.partition, low, high) for low, high in pairwise(bounds)]
+
+
+def admit(backlog: Mapping[TopicPartition, int], max_records: int) -> dict[TopicPartition, int]:
+    """Returns how many offsets each partition gives, in proportion to its backlog, at most `max_records` together.
+
+    The offsets that rounding leaves go to the partitions with the largest remainders, so a limit of 1 makes progress.
+    """
+    total = sum(backlog.values())
+    if total <= max_records:
+        return dict(backlog)
+    shares = {place: waiting * max_records // total for place, waiting in backlog.items()}
+    left = max_records - sum(shares.values())
+    by_remainder = sorted(backlog, key=lambda place: (-(backlog[place] * max_records % total), place))
+    for place in by_remainder[:left]:
+        shares[place] += 1
+    return shares
 
 
 def read_offsets(part: TopicRange, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -13,14 +13,22 @@ It compares the table's history with its files:
                 inserted less those deleted and erased. Which offsets are missing is not known there: a row stays only
                 until a newer record has its key, and which of the offsets are rows is known to the topic alone
 
-With the address of a cluster it also compares the ledger with the topic. Memory is bounded, whatever the table's size.
+With the address of a cluster it also compares the ledger with the topic. Memory is bounded, whatever the table's
+size: keys are held as 64-bit hashes, at most about KEYS_PER_PASS in each pass, and only keys whose hash is there twice
+are compared themselves.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
+
 from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.arrow import values_of
 from millrace_pipelines.warehouse.completeness.claims import (
     ClaimedInterval,
     absent_since,
@@ -31,22 +39,57 @@ from millrace_pipelines.warehouse.completeness.claims import (
 )
 from millrace_pipelines.warehouse.completeness.contents import Contents, DeadLetterContents, shown, way_on
 from millrace_pipelines.warehouse.completeness.expected import Expected
-from millrace_pipelines.warehouse.completeness.findings import coverage_findings, miscount, not_there, stray_findings
-from millrace_pipelines.warehouse.completeness.keys import repeated_keys
+from millrace_pipelines.warehouse.completeness.findings import (
+    coverage_findings,
+    miscount,
+    not_there,
+    stray_findings,
+    topic_findings,
+)
 from millrace_pipelines.warehouse.completeness.tally import (
     WINDOW_OFFSETS,
     Coverage,
     strays,
     tally,
 )
-from millrace_pipelines.warehouse.completeness.topic import topic_findings
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.load.claims import Claim, claims_of
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
+
+KEYS_PER_PASS = 8 << 20
+KEY = "key"
+
+
+def repeated_keys(contents: Contents, keys_per_pass: int = KEYS_PER_PASS) -> list[bytes]:
+    """Returns the keys that more than one row of the table has, as far as they can be read."""
+    passes = max(1, -(-contents.rows // keys_per_pass))
+    repeated: list[bytes] = []
+    for number in range(passes):
+        suspects = _repeated_hashes(contents, number, passes)
+        if len(suspects):
+            wanted = set(suspects.tolist())
+            counts = Counter(key for keys in _keys(contents) for key in keys if xxh3_64_intdigest(key) in wanted)
+            repeated += [key for key, count in counts.items() if count > 1]
+    return sorted(repeated)
+
+
+def _repeated_hashes(contents: Contents, number: int, passes: int) -> npt.NDArray[np.uint64]:
+    parts = [np.zeros(0, np.uint64)]
+    for keys in _keys(contents):
+        hashes = np.fromiter(map(xxh3_64_intdigest, keys), np.uint64, len(keys))
+        parts.append(hashes[hashes % np.uint64(passes) == number])
+    hashes = np.sort(np.concatenate(parts))
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+def _keys(contents: Contents) -> Iterator[list[bytes]]:
+    for group in contents.row_groups:
+        rows = contents.columns_of(group, [KEY])
+        if rows is not None:
+            yield values_of(rows.column(KEY).drop_null())
 
 
 def audit(

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.load.claims import Claim, History
-from millrace_pipelines.warehouse.load.lineage import loads_of
+from millrace_pipelines.warehouse.load.history import loads_of
 
 Kind: TypeAlias = Literal["rows", "dead_letters", "control", "aborted", "compacted", "missing", "absent"]
 KINDS: tuple[Kind, ...] = get_args(Kind)  # the last in older tables

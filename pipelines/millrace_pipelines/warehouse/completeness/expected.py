@@ -29,7 +29,7 @@ from millrace_pipelines.warehouse.delta.lineage import KeptOffsets, Lineage, Lin
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, kept_offsets, packed
 from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.keys.erased import ERASE
-from millrace_pipelines.warehouse.load.lineage import LOAD
+from millrace_pipelines.warehouse.load.history import LOAD
 
 KNOWN, OLD, DAMAGED = range(3)
 FILES_AT_ONCE = 4

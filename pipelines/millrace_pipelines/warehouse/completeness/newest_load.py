@@ -29,13 +29,11 @@ from millrace_pipelines.warehouse.completeness.claims import (
 )
 from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, Contents, DeadLetterContents, shown
 from millrace_pipelines.warehouse.completeness.expected import Expected
-from millrace_pipelines.warehouse.completeness.findings import coverage_findings, miscount
+from millrace_pipelines.warehouse.completeness.findings import coverage_findings, miscount, topic_findings
 from millrace_pipelines.warehouse.completeness.tally import strays, tally
-from millrace_pipelines.warehouse.completeness.topic import topic_findings
 from millrace_pipelines.warehouse.delta.commits import read_commit
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of, next_app_id
 from millrace_pipelines.warehouse.load.claims import Claim, claims_of

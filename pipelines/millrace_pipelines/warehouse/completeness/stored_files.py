@@ -1,6 +1,6 @@
 """The deep audit: do the data files have the bytes that were written?
 
-The whole file is read and its digest compared with the commit's (`delta.digest`). Where they differ, the pages that can
+The whole file is read and its digest compared with the commit's (`delta.files`). Where they differ, the pages that can
 be read are told from those whose checksum does not match, and the rows of the latter from the columns that are left:
 
     row group   offset   value             finding: partition 0, offsets 240-479, column value
@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown, way_on
-from millrace_pipelines.warehouse.delta.adds import digests_of
-from millrace_pipelines.warehouse.delta.digest import digest_of
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.files import digest_of
+from millrace_pipelines.warehouse.delta.log_actions import digests_of
 from millrace_pipelines.warehouse.delta.rewrite import open_file
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 
 ALL_COLUMNS = "all columns"

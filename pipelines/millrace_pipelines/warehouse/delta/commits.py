@@ -1,28 +1,53 @@
-"""The commits in a table's log, read one by one, so that the newest cost the same however long the history is.
+"""The commits in a table's log: read one by one, written where delta-rs can't, and removed where a power cut tore them.
 
     _delta_log/<20-digit version>.json    JSON lines with an action each: commitInfo, add, remove, txn, …
 
-Source: the Delta transaction log protocol, "Delta Log Entries".
+Read one by one, the newest cost the same however long the history is.
+
+A commit is written here where files with deletion vectors are removed: delta-rs's removals have none, and to Delta a
+file is its path and its vector together, so that a removal which lacks the vector removes nothing. The commit's file
+gets its name only where no other has it, as delta-rs does it, too: a commit is made of exactly the version before it,
+or not at all. A bucket has no such door for Millrace; a table there is refused (`delta.protocol`).
+
+delta-rs writes a commit under another name and links it into its place without a sync; the sync comes after. A power
+cut between the two may leave the newest commit, or a checkpoint, with its name and without its bytes:
+
+    empty                    reads as a commit of nothing: the load is not in the table, the next one goes on
+    torn, or full of zeros   the table can't be read; no load has been told that it was committed: it is removed
+    torn checkpoint          the table can't be read from it; every commit is still there: it is removed
+
+Nothing was built on such a commit, for every process that loads a table to write to it syncs its newest commit first.
+Source: the Delta transaction log protocol, "Delta Log Entries", "Add File and Remove File".
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties
+from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.errors import WarehouseError
-from millrace.fs import FileSystem
+from millrace.fs import FileSystem, read_file
+from millrace.version import __version__
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
+from millrace_pipelines.warehouse.delta.log_actions import LoggedFile
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, store_at
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles, store_at
+from millrace_pipelines.warehouse.errors import StaleLedgerError
 
 COMMIT_SUFFIX = ".json"
 RESTORE = "RESTORE"
+LAST_CHECKPOINT = "_last_checkpoint"
+CHECKPOINT_SUFFIX = ".checkpoint.parquet"
 
 
 class Commit(NamedTuple):
@@ -126,3 +151,111 @@ def _path(table: Snapshot, version: int) -> str:
 
 def _name(version: int) -> str:
     return f"{LOG_DIRECTORY}/{version:020d}{COMMIT_SUFFIX}"
+
+
+def put_commit(
+    store: TableFiles,
+    version: int,
+    actions: Iterable[AddAction | RemoveAction],
+    *,
+    logged: Mapping[str, LoggedFile],
+    partition_by: Sequence[str],
+    properties: CommitProperties,
+    time_ms: int,
+) -> None:
+    """Makes a version of a table in a folder; what it takes is what delta-rs takes for such a commit.
+
+    Args:
+        store: The table's files.
+        version: The version to make.
+        actions: The files to add and remove.
+        logged: How the log names the files to remove.
+        partition_by: The table's partition columns.
+        properties: What the commit says of itself, and its application transactions.
+        time_ms: The time.
+
+    Raises:
+        StaleLedgerError: Another commit made this version.
+    """
+    info = {
+        "timestamp": time_ms,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(partition_by))},
+        "engineInfo": f"millrace:{__version__}",
+        **(properties.custom_metadata or {}),
+    }
+    lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
+    lines += (
+        {"txn": {"appId": txn.app_id, "version": txn.version, "lastUpdated": txn.last_updated}}
+        for txn in properties.app_transactions or ()
+    )
+    lines += (
+        {"add": _add(action)} if isinstance(action, AddAction) else {"remove": _remove(action, logged[action.path])}
+        for action in actions
+    )
+    try:
+        store.create(_name(version), "".join(json.dumps(line) + "\n" for line in lines).encode())
+    except FileExistsError:
+        raise StaleLedgerError(f"{store.location}: another load committed first: version {version} is there") from None
+
+
+def _add(action: AddAction) -> Mapping[str, Any]:
+    return {
+        "path": quote(action.path, safe="/="),
+        "partitionValues": dict(action.partition_values),
+        "size": action.size,
+        "modificationTime": action.modification_time,
+        "dataChange": action.data_change,
+        "stats": action.stats,
+    }
+
+
+def _remove(action: RemoveAction, logged: LoggedFile) -> Mapping[str, Any]:
+    said = {
+        "path": logged.path,
+        "deletionTimestamp": action.deletion_timestamp,
+        "dataChange": action.data_change,
+        "extendedFileMetadata": action.size is not None,
+        "partitionValues": action.partition_values,
+        "size": action.size,
+        "deletionVector": logged.vector,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def remove_torn_end(directory: str, fs: FileSystem) -> list[str]:
+    """Removes the newest commit and the newest checkpoint of a local table if they are torn; returns their names."""
+    log = os.path.join(directory, LOG_DIRECTORY)
+    names = fs.listdir(log) if fs.exists(log) else []
+    commits = [name for name in names if name.endswith(COMMIT_SUFFIX)]
+    checkpoints = [name for name in names if name.endswith(CHECKPOINT_SUFFIX)]
+    torn = [name for name in commits[-1:] if _is_torn_commit(read_file(fs, os.path.join(log, name)))]
+    if checkpoints and _is_torn_checkpoint(os.path.join(log, checkpoints[-1])):
+        torn += [checkpoints[-1], *(name for name in names if name == LAST_CHECKPOINT)]
+    elif LAST_CHECKPOINT in names and not _is_json(read_file(fs, os.path.join(log, LAST_CHECKPOINT))):
+        torn.append(LAST_CHECKPOINT)
+    for name in torn:
+        fs.unlink(os.path.join(log, name))
+    if torn:
+        fs.fsync_dir(log)
+    return torn
+
+
+def _is_torn_commit(content: bytes) -> bool:
+    return not all(_is_json(line) for line in content.splitlines() if line)
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_torn_checkpoint(path: str) -> bool:
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError):
+        return True
+    return False

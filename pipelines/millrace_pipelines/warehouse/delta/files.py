@@ -1,8 +1,12 @@
 """Data files of a table: Parquet, written by a task next to the log that may one day name them.
 
     [<column>=<value>/]part-<load id>-<task>-<unique>.parquet
+    task:   bytes ──► CRC ──► file          commit:   add.stats = {"numRecords": …, "crc32c": "0x1f2e3d4c"}
 
-Each page has a checksum, and the whole file a digest, which the commit keeps (`delta.digest`).
+Each page has a checksum, and the whole file a digest: the CRC-32C of all its bytes, made while they are written. The
+commit keeps it in the statistics of the add action, of which Delta's readers take the fields that they know, and which
+checkpoints keep. Whoever reads the file later and gets another CRC has other bytes than the task had. A file that
+another engine wrote has none, nor has one of an older version.
 
 A file counts only once a commit names it; one that a crash, a failed attempt or a lost race leaves behind is garbage
 that no reader sees. A finished file, and its name, are on the disk before the task answers, so a commit never names
@@ -11,22 +15,27 @@ bytes that a power cut can take away.
 
 from __future__ import annotations
 
+import io
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self, TypeAlias, TypedDict, cast
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Columns
+from millrace.records.checksum import crc32c
+from millrace.times import EPOCH
+from millrace_pipelines.arrow import Columns, Field
 from millrace_pipelines.warehouse.delta.compression import LEVELS, LOADED, Compression
-from millrace_pipelines.warehouse.delta.data_file import DataFile, statistics_of
-from millrace_pipelines.warehouse.delta.digest import DigestingSink
 from millrace_pipelines.warehouse.delta.store import store_at
 
 ROW_GROUP_BYTES = 64 << 20
@@ -36,6 +45,10 @@ COLUMNS_WITHOUT_STATISTICS = frozenset({"key", "value", "headers", "error", "rea
 FILE_PREFIX = "part-"
 OFFSET = "offset"
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+CHUNK_BYTES = 8 << 20
+Bound: TypeAlias = int | str
+
+DIGEST = "crc32c"
 
 
 def file_prefix(load_id: str) -> str:
@@ -206,3 +219,164 @@ def _open_writer(
         metadata_collector=footers,
         write_page_checksum=True,
     )
+
+
+class DigestingSink(io.RawIOBase):
+    """Passes on what is written, and keeps the CRC-32C of it."""
+
+    def __init__(self, sink: pa.NativeFile) -> None:
+        self._sink = sink
+        self._crc = 0
+
+    @property
+    def digest(self) -> str:
+        """The digest of what has been written so far."""
+        return digest_text(self._crc)
+
+    def writable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Writes all of it and returns its length."""
+        self._crc = crc32c(data, self._crc)
+        self._sink.write(data)
+        return len(memoryview(data).cast("B"))
+
+    def tell(self) -> int:
+        """Returns how many bytes have been written."""
+        return int(self._sink.tell())
+
+
+def digest_text(crc: int) -> str:
+    """Returns a digest as statistics have it."""
+    return f"{crc:#010x}"
+
+
+def digest_of(file: pa.NativeFile) -> str:
+    """Returns the digest of a file's bytes from its position on."""
+    crc = 0
+    while chunk := file.read(CHUNK_BYTES):
+        crc = crc32c(chunk, crc)
+    return digest_text(crc)
+
+
+class Statistics(TypedDict, total=False):
+    """Delta's statistics of a file's columns, by their names."""
+
+    minValues: dict[str, Bound]
+    maxValues: dict[str, Bound]
+    nullCount: dict[str, int]
+
+
+class GroupStatistics(Protocol):
+    """What Parquet's footer says of a column in one row group, as far as it is asked; bounds of numbers and times."""
+
+    has_null_count: bool
+    null_count: int
+    has_min_max: bool
+    num_values: int
+    min_raw: int
+    max_raw: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file of rows; offsets are inclusive, and `digest` is that of its bytes (`delta.files`)."""
+
+    name: str
+    size_bytes: int
+    rows: int
+    min_offset: int
+    max_offset: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    statistics: Statistics = field(default_factory=Statistics)
+    digest: str | None = None
+
+    def add_action(self, modified_ms: int, *, data_change: bool = True) -> AddAction:
+        """Returns the action that adds the file; without `data_change` its rows are those of removed files."""
+        statistics: dict[str, object] = {"numRecords": self.rows, **self.statistics}
+        if self.digest is not None:
+            statistics[DIGEST] = self.digest
+        stats = json.dumps(statistics)
+        return AddAction(self.name, self.size_bytes, self.partition_values, modified_ms, data_change, stats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedFile:
+    """A file that a commit removes from the table; it stays on the disk until vacuum."""
+
+    name: str
+    size_bytes: int | None = None
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+
+    def remove_action(self, now_ms: int, *, data_change: bool = True) -> RemoveAction:
+        """Returns the action that removes the file."""
+        return RemoveAction(self.name, data_change, now_ms, self.size_bytes, dict(self.partition_values))
+
+
+def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yields a file's rows in blocks of at most `most_rows`, each within a row group, whose memory bounds a block's."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(most_rows, row_groups=[group], columns=None if columns is None else list(columns))
+
+
+def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> Statistics:
+    """Returns Delta's statistics from those in the file's footer, of integers, dates and timestamps.
+
+    Texts have none: the log keeps its statistics for ever, and a bound may be an erased key. Floating-point numbers
+    have none: Parquet leaves NaN out of its bounds, readers of Delta hold it largest.
+    """
+    statistics = Statistics(minValues={}, maxValues={}, nullCount={})
+    columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    for column in schema:
+        if column.name in columns and _has_bounds(column.type):
+            groups = [metadata.row_group(group).column(columns[column.name]).statistics
+                      for group in range(metadata.num_row_groups)]  # fmt: skip
+            _add(statistics, column, cast("Sequence[GroupStatistics | None]", groups))
+    return statistics
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_temporal(kind)
+
+
+def _add(statistics: Statistics, column: Field, found: Sequence[GroupStatistics | None]) -> None:
+    groups = [group for group in found if group is not None and group.has_null_count]
+    if not groups or len(groups) < len(found):
+        return
+    statistics["nullCount"][column.name] = sum(group.null_count for group in groups)
+    bounded = [group for group in groups if group.has_min_max]
+    if not bounded or any(not group.has_min_max and group.num_values for group in groups):
+        return
+    low = _shown(min(group.min_raw for group in bounded), column.type, is_upper=False)
+    high = _shown(max(group.max_raw for group in bounded), column.type, is_upper=True)
+    if low is not None and high is not None:
+        statistics["minValues"][column.name] = low
+        statistics["maxValues"][column.name] = high
+
+
+def _shown(raw: int, kind: pa.DataType, *, is_upper: bool) -> Bound | None:
+    """Returns a bound as Delta writes it; None where it can't be written."""
+    if pa.types.is_timestamp(kind):
+        return _moment(raw, is_upper=is_upper)
+    if pa.types.is_date(kind):
+        return _day(raw)
+    return int(raw) if pa.types.is_integer(kind) else None
+
+
+def _moment(microseconds: int, *, is_upper: bool) -> str | None:
+    """Returns a bound in the milliseconds that Delta writes: a lower one rounded down, an upper one rounded up."""
+    milliseconds = -(-microseconds // 1000) if is_upper else microseconds // 1000
+    try:
+        moment = EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _day(days: int) -> str | None:
+    try:
+        return (EPOCH + timedelta(days=days)).date().isoformat()
+    except OverflowError:
+        return None

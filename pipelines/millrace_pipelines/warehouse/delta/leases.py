@@ -24,8 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from millrace.fs import TEMPORARY_SUFFIX, FileSystem
-from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
-from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
+from millrace_pipelines.warehouse.delta.store import DEAD_LETTERS_SUFFIX, TableFiles, store_at
 
 LEASES_DIRECTORY = "_running"
 LEASE_SUFFIX = ".lease"

@@ -14,18 +14,17 @@ none, and one is made from the log where there is none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
-from zlib import crc32
 
 from millrace_pipelines.warehouse.delta.commits import RESTORE, Commit, read_commit
 from millrace_pipelines.warehouse.delta.log_actions import actions_of
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import FileIdentity, TableFiles
+from millrace_pipelines.warehouse.delta.store import FileIdentity, TableFiles, checked_json, said_in
 from millrace_pipelines.warehouse.errors import LedgerError
 
 LEDGER_FILE = "_ledger.json"
+SAID = "ledger"
 OWN_APP_IDS = "millrace/"
 
 
@@ -40,19 +39,15 @@ class LedgerCopy(NamedTuple):
     def content(self, place: FileIdentity) -> bytes:
         """Returns the content of the file where it lies in the folder `place`."""
         said = [self.table_id, self.version, dict(self.transactions), *place]
-        return json.dumps({"ledger": said, "crc32": _checksum(said)}, indent=1).encode()
+        return checked_json(SAID, said, indent=1)
 
 
 def read_copy(store: TableFiles) -> LedgerCopy | None:
     """Returns the copy in a table's folder; None where there is none, or a damaged one."""
-    content = store.read(LEDGER_FILE)
-    try:
-        found = json.loads(content or b"")
-        table_id, version, transactions, path, inode = found["ledger"]
-        is_whole = found["crc32"] == _checksum(found["ledger"])
-    except (ValueError, KeyError, TypeError):
-        return None
-    return LedgerCopy(table_id, version, transactions, FileIdentity(path, inode)) if is_whole else None
+    match said_in(store.read(LEDGER_FILE), SAID):
+        case [table_id, version, transactions, path, inode]:
+            return LedgerCopy(table_id, version, transactions, FileIdentity(path, inode))
+    return None
 
 
 def keep_copy(table: Snapshot, store: TableFiles) -> None:
@@ -153,7 +148,3 @@ def _transactions_in_log(table: Snapshot) -> dict[str, int]:
 
 def _own(transactions: Mapping[str, int]) -> dict[str, int]:
     return {app_id: version for app_id, version in transactions.items() if app_id.startswith(OWN_APP_IDS)}
-
-
-def _checksum(said: object) -> int:
-    return crc32(json.dumps(said).encode())

@@ -1,8 +1,15 @@
-"""What a commit says of itself: JSON in the table's log, under `millrace.lineage`.
+"""What a commit says of itself: JSON in the table's log, under `millrace.lineage`, and in files that outlive the log.
 
 Each operation writes what it did (`WrittenLineage`), and gives it a `kind`. A table's history returns these objects
 (`Lineage`); their fields here are those that something reads again. An object has those of its kind, and what older
 versions wrote may lack some of them.
+
+    DIR/_lineage/<first version>-<last version>.json    {"lineage": [table's id, {version: lineage, …}], "crc32": …}
+
+The log's commits have it first, and what they say counts. But an engine may remove commits that are older than
+`delta.logRetentionDuration` and stand in a checkpoint, and the audit, the history and the erased keys need all of them.
+So each commit is followed by a file, of all commits since the one that the ledger's copy knows: a crash between leaves
+the file of the next commit to say it. Where there are many files, one takes their place. A damaged file counts as none.
 """
 
 from __future__ import annotations
@@ -11,7 +18,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Required, TypeAlias, TypedDict, cast
 
+import pyarrow.fs as pafs
+
 from millrace.errors import WarehouseError
+from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, TableFiles, checked_json, said_in
 
 LINEAGE_KEY = "millrace.lineage"
 
@@ -20,6 +30,8 @@ WrittenLineage: TypeAlias = Mapping[str, object]
 
 Ranges: TypeAlias = Mapping[str, Mapping[str, Sequence[Sequence[int]]]]
 """By ledger and partition, ranges of offsets as [from, until]."""
+MANY_FILES = 100
+SAID = "lineage"
 
 
 class LineageRange(TypedDict, total=False):
@@ -103,3 +115,46 @@ def parse_lineage(text: str, place: str) -> Lineage:
     if not isinstance(lineage, dict):
         raise WarehouseError(f"{place} is no JSON object")
     return cast("Lineage", lineage)
+
+
+def keep_lineage(store: TableFiles, table_id: str, commits: Mapping[int, Lineage]) -> None:
+    """Writes the lineage of some commits durably, by their versions; raises OSError where that fails."""
+    if not commits:
+        return
+    store.replace(_name(commits), lambda _: _content(table_id, commits))
+    names = _names(store)
+    if len(names) > MANY_FILES:
+        everything = kept_lineage(store, table_id)
+        whole = _name(everything)
+        store.replace(whole, lambda _: _content(table_id, everything))
+        store.remove_durably(name for name in names if name != whole)
+
+
+def kept_lineage(store: TableFiles, table_id: str) -> dict[int, Lineage]:
+    """Returns the lineage of a table's commits, by their versions, as far as files have it."""
+    found: dict[int, Lineage] = {}
+    for name in _names(store):
+        found |= _commits_in(store.read(name), table_id)
+    return found
+
+
+def _commits_in(content: bytes | None, table_id: str) -> dict[int, Lineage]:
+    match said_in(content, SAID):
+        case [of_table, dict(commits)] if of_table == table_id:
+            return {int(version): cast("Lineage", lineage) for version, lineage in commits.items()}
+    return {}
+
+
+def _content(table_id: str, commits: Mapping[int, Lineage]) -> bytes:
+    said = [table_id, {str(version): lineage for version, lineage in commits.items()}]
+    return checked_json(SAID, said)
+
+
+def _name(commits: Mapping[int, Lineage]) -> str:
+    return f"{LINEAGE_FOLDER}/{min(commits):020d}-{max(commits):020d}.json"
+
+
+def _names(store: TableFiles) -> list[str]:
+    selector = pafs.FileSelector(store.path(LINEAGE_FOLDER), allow_not_found=True)
+    listed = store.filesystem.get_file_info(selector)
+    return sorted(f"{LINEAGE_FOLDER}/{one.base_name}" for one in listed if one.base_name.endswith(".json"))

@@ -1,24 +1,41 @@
-"""The actions of a table's log, read without delta-rs, which shows no statistic of its own and no deletion vector.
+"""What a table's log says of its files and its protocol, read without delta-rs, which does not show it.
 
     newest whole checkpoint      one file, parts that are all there, or one of the second kind with its sidecars
     commits after it             <version>.json
 
-Source: the Delta transaction log protocol, "Delta Log Entries", "Checkpoints", "Sidecar Files".
+From its actions come the digests of data files, a statistic that delta-rs does not know; the descriptors of deletion
+vectors, by which another engine says which rows of a data file are deleted; and the protocol of a table that delta-rs
+refuses to open.
+
+    storageType    pathOrInlineDv
+    u              [prefix]<UUID in Z85>     [prefix/]deletion_vector_<UUID>.bin, below the table's folder
+    p              a whole address           that file
+    i              the bytes in Z85          no file
+
+Source: the Delta transaction log protocol, "Delta Log Entries", "Checkpoints", "Sidecar Files", "Deletion Vectors".
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import string
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY
+from millrace.errors import WarehouseError
+from millrace_pipelines.warehouse.delta.files import DIGEST
+from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
+from millrace_pipelines.warehouse.delta.snapshot import DELETION_VECTORS, Snapshot
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
 
 LOG_FILE = re.compile(
     r"(?P<version>\d{20})\.(?:(?P<commit>json)|checkpoint(?P<label>\.\d{10}\.(?P<parts>\d{10})|\.[0-9a-f-]{36})?"
@@ -28,6 +45,15 @@ SIDECARS = "_sidecars"
 OF_FILES = frozenset({"add", "remove"})
 
 Action: TypeAlias = Mapping[str, Any]
+Descriptor: TypeAlias = Mapping[str, Any]
+"""As an action has it, without the fields that are null."""
+
+RELATIVE = "u"
+ABSOLUTE = "p"
+ENCODED_UUID = 20
+Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
+BASE85 = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
+TO_BASE85 = str.maketrans(Z85, BASE85)
 
 
 class _LogFiles(NamedTuple):
@@ -48,12 +74,12 @@ def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Ac
     wanted = [f"{kind}.{field}" for field in fields]
     log = _log_files(table)
     for path in log.checkpoint:
-        yield from _in_file(table, path, kind, wanted)
+        yield from _in_file(table.filesystem, path, kind, wanted)
         if kind in OF_FILES:
-            for sidecar in _in_file(table, path, "sidecar", ["sidecar.path"]):
-                yield from _in_file(table, _sidecar(table, sidecar["path"]), kind, wanted)
+            for sidecar in _in_file(table.filesystem, path, "sidecar", ["sidecar.path"]):
+                yield from _in_file(table.filesystem, _sidecar(table, sidecar["path"]), kind, wanted)
     for path in log.commits:
-        yield from _in_file(table, path, kind, wanted)
+        yield from _in_file(table.filesystem, path, kind, wanted)
 
 
 def _log_files(table: Snapshot) -> _LogFiles:
@@ -76,12 +102,12 @@ def _log_files(table: Snapshot) -> _LogFiles:
     return _LogFiles(sorted(checkpoints.get(whole, ())), after)
 
 
-def _in_file(table: Snapshot, path: str, kind: str, columns: list[str]) -> Iterator[Action]:
+def _in_file(filesystem: pafs.FileSystem, path: str, kind: str, columns: list[str]) -> Iterator[Action]:
     if path.endswith(".json"):
-        with table.filesystem.open_input_file(path) as file:
+        with filesystem.open_input_file(path) as file:
             actions = [json.loads(line).get(kind) for line in file.read().splitlines() if line.strip()]
     else:
-        with pq.ParquetFile(path, filesystem=table.filesystem) as file:
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
             rows = file.read(columns=columns)
         actions = rows.column(kind).to_pylist() if kind in rows.column_names else []
     yield from (action for action in actions if action and any(value is not None for value in action.values()))
@@ -90,3 +116,118 @@ def _in_file(table: Snapshot, path: str, kind: str, columns: list[str]) -> Itera
 def _sidecar(table: Snapshot, path: str) -> str:
     """Returns where a sidecar is, whether its checkpoint has its name alone or a path before that."""
     return f"{table.root}/{LOG_DIRECTORY}/{SIDECARS}/{unquote(path).rpartition('/')[2]}"
+
+
+def descriptor_of(action: Mapping[str, Any]) -> Descriptor | None:
+    """Returns the descriptor in an add or remove action; None where the file has no vector."""
+    fields = action.get("deletionVector") or {}
+    return {name: value for name, value in fields.items() if value is not None} or None
+
+
+def vector_file(descriptor: Descriptor, location: str) -> str | None:
+    """Returns the name of the file below a table's location that has a vector; None where it is in no such file."""
+    place = str(descriptor["pathOrInlineDv"])
+    if descriptor["storageType"] == RELATIVE:
+        prefix, encoded = place[:-ENCODED_UUID], place[-ENCODED_UUID:]
+        name = f"deletion_vector_{uuid.UUID(bytes=base64.b85decode(encoded.translate(TO_BASE85)))}.bin"
+        return f"{prefix}/{name}" if prefix else name
+    if descriptor["storageType"] == ABSOLUTE:
+        return unquote(place).partition(f"{location}/")[2] or None
+    return None
+
+
+class LoggedFile(NamedTuple):
+    """A data file as the log names it: the path, encoded, and the deletion vector, None where no row is deleted."""
+
+    path: str
+    vector: Descriptor | None
+
+
+def digests_of(table: Snapshot) -> dict[str, str]:
+    """Returns the digests of the version's files by their names, of those that have one."""
+    names = set(table.file_names())
+    adds = actions_of(table, "add", ("path", "stats"))
+    added = {unquote(str(add["path"])): json.loads(add.get("stats") or "{}").get(DIGEST) for add in adds}
+    return {name: digest for name, digest in added.items() if name in names and isinstance(digest, str)}
+
+
+def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, LoggedFile]:
+    """Returns how the log names some of the version's files, by their names.
+
+    A path may be added again with another vector: the newest add action is the one that counts.
+
+    Raises:
+        WarehouseError: The log has no add action of one of them, or none with the vector by which delta-rs reads it.
+    """
+    found: dict[str, LoggedFile] = {}
+    for add in actions_of(table, "add", ("path", "deletionVector")):
+        path = str(add["path"])
+        if (name := unquote(path)) in names:
+            found[name] = LoggedFile(path, descriptor_of(add))
+    kept = table.kept_rows()
+    for name in sorted(names):
+        deleted = int((~kept[name]).sum()) if name in kept else 0
+        logged = found.get(name)
+        if logged is None or (logged.vector or {}).get("cardinality", 0) != deleted:
+            raise WarehouseError(f"{table.location}: the log does not say which rows of {name} are deleted")
+    return found
+
+
+def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
+    """Returns the names of files that the versions since a time need, but for the data files of the newest one.
+
+    Args:
+        table: The newest version.
+        since_ms: The time from which on readers may still have a version.
+    """
+    if DELETION_VECTORS not in table.facts().reader_features:
+        return set()
+    return {*_of_this_version(table), *_of_removed(table, since_ms)}
+
+
+def _of_this_version(table: Snapshot) -> Iterator[str]:
+    for file in logged_files(table, table.kept_rows().keys()).values():
+        yield from _vector_file_name(file.vector, table)
+
+
+def _of_removed(table: Snapshot, since_ms: int) -> Iterator[str]:
+    for remove in actions_of(table, "remove", ("path", "deletionTimestamp", "deletionVector")):
+        if (remove.get("deletionTimestamp") or 0) > since_ms:
+            yield unquote(str(remove["path"]))
+            yield from _vector_file_name(descriptor_of(remove), table)
+
+
+def _vector_file_name(vector: Descriptor | None, table: Snapshot) -> Iterator[str]:
+    name = None if vector is None else vector_file(vector, table.location)
+    if name is not None:
+        yield name
+
+
+def refused_by_log(store: TableFiles) -> str | None:
+    """Returns why a table that can't be opened is refused; None where its protocol is not the reason."""
+    try:
+        action = next(_protocol_actions(store), None)
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+    refused = None if action is None else refusal(_facts(action), Access.READ)
+    return None if refused is None else refused.message(store.location, Access.READ)
+
+
+def _facts(action: Action) -> TableFacts:
+    return TableFacts(
+        reader_version=int(action["minReaderVersion"]),
+        writer_version=int(action["minWriterVersion"]),
+        reader_features=frozenset(action.get("readerFeatures") or ()),
+        writer_features=frozenset(action.get("writerFeatures") or ()),
+        properties={},
+        schema="",
+    )
+
+
+def _protocol_actions(store: TableFiles) -> Iterator[Action]:
+    """Yields the protocol actions of the log, the newest first; a checkpoint stands for commits that are gone."""
+    listed = store.filesystem.get_file_info(pafs.FileSelector(store.path(LOG_DIRECTORY)))
+    names = sorted((info.base_name for info in listed if info.base_name[:20].isdecimal()), reverse=True)
+    for name in names:
+        if name.endswith((".json", ".parquet")):
+            yield from _in_file(store.filesystem, store.path(f"{LOG_DIRECTORY}/{name}"), "protocol", ["protocol"])

@@ -30,8 +30,13 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column, Columns, nulls_of
 from millrace_pipelines.warehouse.delta.compression import Compression, settled_compression
-from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile, row_blocks
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.delta.files import (
+    DataFile,
+    DataFileWriter,
+    RemovedFile,
+    remove_files_of_load,
+    row_blocks,
+)
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access

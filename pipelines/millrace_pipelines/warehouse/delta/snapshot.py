@@ -7,7 +7,7 @@ transaction log protocol for a version with all that it holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -20,9 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from millrace.errors import WarehouseError
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.dataset import dataset_of
-from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
-from millrace_pipelines.warehouse.delta.lineage_files import kept_lineage
+from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, kept_lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
 from millrace_pipelines.warehouse.errors import TableRefusedError
@@ -247,3 +245,50 @@ def _partition_text(value: object) -> str | None:
     if isinstance(value, date):
         return value.isoformat()
     return None if value is None else str(value)
+
+
+def dataset_of(
+    actions: pa.Table,
+    schema: pa.Schema,
+    filesystem: pafs.FileSystem,
+    path: Callable[[str], str],
+    kept: Mapping[str, Flags],
+) -> ds.Dataset:
+    """Returns the rows of the files that add actions name.
+
+    Args:
+        actions: The add actions, as delta-rs flattens them.
+        schema: The table's columns.
+        filesystem: Where the files are.
+        path: Gives the path of a file's name there.
+        kept: By file name, the rows that deletion vectors leave of a file; such a file's rows are in memory.
+    """
+    import pyarrow.dataset as ds  # noqa: PLC0415
+
+    form = ds.ParquetFileFormat()
+    folders = [name for name in actions.column_names if name.startswith("partition.")]
+    whole: list[ds.Fragment] = []
+    left: list[pa.Table] = []
+    for action in actions.select(["path", *folders]).to_pylist():
+        name = unquote(str(action["path"]))
+        file = form.make_fragment(path(name), filesystem=filesystem, partition_expression=_values(action, schema))
+        if name in kept:
+            left.append(file.to_table(schema=schema, use_threads=False).filter(pa.array(kept[name])))
+        else:
+            whole.append(file)
+    files = ds.FileSystemDataset(whole, schema, form, filesystem)
+    return ds.dataset([files, ds.dataset(pa.concat_tables(left))]) if left else files
+
+
+def _values(action: Mapping[str, object], schema: pa.Schema) -> ds.Expression:
+    """Returns what is true of all rows of a file: the values of its folders."""
+    import pyarrow.dataset as ds  # noqa: PLC0415
+
+    true = ds.scalar(True)
+    for folder, value in action.items():
+        name = folder.removeprefix("partition.")
+        if name != folder:
+            column = ds.field(name)
+            kind = schema.field(name).type
+            true &= column.is_null() if value is None else column == pa.scalar(value, kind)
+    return true

@@ -10,13 +10,15 @@ AWS_REGION, AWS_ENDPOINT_URL.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -24,11 +26,17 @@ import pyarrow.fs as pafs
 from millrace.errors import WarehouseError
 from millrace.fs import TEMPORARY_SUFFIX, FileSystem
 
+DEAD_LETTERS_SUFFIX = "__dead_letters"
 LOG_DIRECTORY = "_delta_log"
 LINEAGE_FOLDER = "_lineage"
 S3 = "s3"
 STAGED = "#"
 """Stands in the temporary names under which delta-rs writes its log's files."""
+
+
+def dead_letters_dir(table_dir: str) -> str:
+    """Returns the folder of a table's dead letters."""
+    return table_dir.rstrip("/") + DEAD_LETTERS_SUFFIX
 
 
 class FileIdentity(NamedTuple):
@@ -192,6 +200,25 @@ class TableFiles:
         found = [info.path for info in self.filesystem.get_file_info(selector) if info.type is pafs.FileType.File]
         names = [path.removeprefix(f"{self.root}/") for path in found]
         return sorted(name for name in names if not name.startswith(f"{LOG_DIRECTORY}/"))
+
+
+def checked_json(name: str, said: object, indent: int | None = None) -> bytes:
+    """Returns a small file's content: what it says under a name, and the checksum of that."""
+    return json.dumps({name: said, "crc32": _checksum(said)}, indent=indent).encode()
+
+
+def said_in(content: bytes | None, name: str) -> list[Any]:
+    """Returns what `checked_json` was given; nothing of a file that is damaged, or not there."""
+    try:
+        found = json.loads(content or b"")
+        said: list[Any] = found[name]
+        return said if found["crc32"] == _checksum(said) else []
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _checksum(said: object) -> int:
+    return crc32(json.dumps(said).encode())
 
 
 def store_at(location: str, disk: FileSystem) -> TableFiles:

@@ -32,9 +32,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.delta.adds import LoggedFile, logged_files
-from millrace_pipelines.warehouse.delta.commits import read_commit
-from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
+from millrace_pipelines.warehouse.delta.commits import put_commit, read_commit, remove_torn_end
+from millrace_pipelines.warehouse.delta.files import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.ledger_copy import (
     LEDGER_FILE,
     LedgerCopy,
@@ -43,12 +42,9 @@ from millrace_pipelines.warehouse.delta.ledger_copy import (
     read_copy,
     transactions_at,
 )
-from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage
-from millrace_pipelines.warehouse.delta.lineage_files import keep_lineage
-from millrace_pipelines.warehouse.delta.own_commit import put_commit
+from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
+from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, logged_files, refused_by_log
 from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.protocol_action import refused_by_log
-from millrace_pipelines.warehouse.delta.repair import remove_torn_end
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.dead_letters import finish_replay, is_reached, pending_replay
+from millrace_pipelines.warehouse.dead_letters import companions, finish_replay, is_reached, pending_replay
 from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
 from millrace_pipelines.warehouse.delta.protocol import Access
@@ -42,7 +42,6 @@ from millrace_pipelines.warehouse.keys.removal import (
     write_remainders,
 )
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
-from millrace_pipelines.warehouse.tables.companions import companions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

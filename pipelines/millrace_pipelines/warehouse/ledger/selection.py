@@ -28,7 +28,7 @@ from millrace.times import epoch_ms
 from millrace_pipelines.spark.brokers import LogOffsets, TopicSource, offsets_for_time
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
-from millrace_pipelines.warehouse.ledger.plan_reload import RequestedRange
+from millrace_pipelines.warehouse.ledger.plan import RequestedRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

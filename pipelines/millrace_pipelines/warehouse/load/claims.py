@@ -11,17 +11,28 @@ records it has at least and at most:
     an erasure                              less none to all of the offsets that it says are absent
 
 The number of records that are there lies between the two, unless something other than Millrace removed or added some.
+
+The commit that replaces the rows of some ranges is prepared with the number that the history claims of them. If a
+replay, or another rewrite, commits rows after the version that is replaced and before the dead letters are read, that
+commit fails, and is prepared again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from millrace.fs import FileSystem
 from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.warehouse.dead_letters import pending_replay, replay_number
 from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.keys.removal import count_rows, every_row
+from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
-from millrace_pipelines.warehouse.load.lineage import loads_of
+from millrace_pipelines.warehouse.load.history import loads_of
 
 History: TypeAlias = Sequence[Lineage]
 
@@ -100,3 +111,32 @@ def _reloaded(commit: Lineage) -> Sequence[LineageRange]:
 
 def _common_offsets(from_offset: int, until_offset: int, part: OffsetRange) -> int:
     return max(0, min(until_offset, part.until_offset) - max(from_offset, part.from_offset))
+
+
+def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int, int], fs: FileSystem) -> Counter[int]:
+    """Returns, by partition, how many rows the history claims.
+
+    Args:
+        table: One version of the table of rows.
+        ranges: At most one range of each partition, of the table's ledger.
+        found: By partition, how many rows of the ranges this version has.
+        fs: The disk, which has the dead letters.
+    """
+    dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+    waiting = Counter[int]() if dead_letters is None else _waiting_dead_letters(table, dead_letters, ranges)
+    history, of_dead_letters = table.lineage(), [] if dead_letters is None else dead_letters.lineage()
+    ledger = ledger_of(table).name
+    claimed: Counter[int] = Counter()
+    for part in ranges:
+        records = found.get(part.partition, 0) + waiting[part.partition]
+        claimed[part.partition] = (
+            claimed_records(history, of_dead_letters, ledger, part, records) - waiting[part.partition]
+        )
+    return claimed
+
+
+def _waiting_dead_letters(rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange]) -> Counter[int]:
+    """Returns, by partition, how many dead letters no replay has made rows of."""
+    is_behind = replay_number(dead_letters) < replay_number(rows)
+    pending = pending_replay(rows, dead_letters) if is_behind else None
+    return count_rows(dead_letters, ranges, every_row if pending is None else lambda some: ~pending.mask(some))

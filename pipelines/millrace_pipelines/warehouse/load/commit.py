@@ -3,19 +3,46 @@
     dead letters    first, so that a crash between the two leaves no row without the letters of its range
     rows            with the ledger, and with the lineage that says what was read
 
-A load appends (`append.Append`), a reload replaces (`replacement.Replacement`); where a table has one row for each key,
-both give the rows to an upsert.
+A load appends, and the ledger moves behind what was read. A reload puts what was read in the place of what the tables
+have of the same offsets. Where a table has one row for each key, both give the rows to an upsert.
+
+A reload leaves the ledger's ends where they are, so that a load beside it is not disturbed; its starts move to where
+earlier offsets begin. A partition that the ledger doesn't know is begun. Its commit of rows says by how much the
+records of the ranges are fewer than the history claims (`absent`), so that an audit finds there what was read, whatever
+something else has removed or added before: the number that is claimed comes from the history, as far as that tells
+(`load.claims`), and else from what is there.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.delta.files import remove_files_of_load
+from millrace_pipelines.warehouse.dead_letters import finish_replay
+from millrace_pipelines.warehouse.delta.files import DataFile, remove_files_of_load
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
+from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
+from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.keys.counts import UpsertCounts
-from millrace_pipelines.warehouse.keys.upsert import Upsert
+from millrace_pipelines.warehouse.keys.erased import ErasedKeys
+from millrace_pipelines.warehouse.keys.removal import absent_offsets, replace_ranges
+from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of, start_app_id, swap
+from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
+from millrace_pipelines.warehouse.ledger.skipped import count_skips
+from millrace_pipelines.warehouse.load.claims import claimed_rows
+from millrace_pipelines.warehouse.load.verify import LoadedRange, Written, with_epochs
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
+
+Plan = TypeVar("Plan", bound=RangePlan)
+Versions = tuple[dict[str, int | None], dict[str, int]]
+"""The application ids with the versions that a commit builds on, and with those that it sets."""
 
 
 class Committed(NamedTuple):
@@ -26,26 +53,182 @@ class Committed(NamedTuple):
     removed_rows: int = 0
 
 
-class Commit(Protocol):
-    """Brings what the tasks wrote into the tables."""
+@dataclass(frozen=True, slots=True)
+class _Commit(Generic[Plan]):
+    """What the tasks of a load, or of a reload, wrote, to be brought into the tables.
 
-    @property
-    def has_dead_letters(self) -> bool:
-        """Whether the tasks wrote dead letters."""
-        ...
+    Attributes:
+        rows: The table of rows, in the version that the plan was made from.
+        plan: What was read.
+        written: What the tasks wrote.
+        lineage: What the commit of rows says of itself.
+        load_id: Names the files.
+        fs: The disk.
+        accept_keyless: Whether an upsert leaves records without a key out.
+    """
+
+    rows: Table
+    plan: Plan
+    written: Written
+    lineage: WrittenLineage
+    load_id: str
+    fs: FileSystem
+    accept_keyless: bool
+
+    def _upserted(self, versions: Versions, lineage: WrittenLineage) -> Committed:
+        """Merges the rows, which writes files of its own; those of the load, which it has read, go in any case."""
+        expected, transactions = versions
+        upsert = Upsert(
+            self.written.files, self.fs, expected=expected, transactions=transactions, lineage=lineage,
+            accept_keyless=self.accept_keyless,
+        )  # fmt: skip
+        try:
+            return Committed(*upsert.commit(self.rows.location))
+        finally:
+            remove_files_of_load(self.rows.location, self.load_id, self.fs)
+
+
+class Append(_Commit[LoadPlan]):
+    """Appends what a load's tasks wrote; each commit is a compare-and-swap on the table's own ledger."""
 
     def commit_dead_letters(self, dead_letters: Table) -> None:
-        """Commits the dead letters, if there are any; raises StaleLedgerError where another operation was first."""
-        ...
+        """Appends the dead letters and moves their ledger; does nothing where there are none.
+
+        A ledger that is further already, by a load that stopped before its rows, stays there: dead letters below it are
+        known.
+        """
+        files = self.written.dead_letter_files
+        if not files:
+            return
+        present, following = ledger_of(dead_letters), with_epochs(self.plan.following, self.written.results)
+        ahead = {
+            partition: replace(entry, next_offset=max(entry.next_offset, present.next_offset(partition) or 0))
+            for partition, entry in following.items()
+        }
+        expected, transactions = swap(present, ahead)
+        dead_letters.commit(files, expected=expected, transactions=transactions, lineage=self.lineage)
 
     def commit_rows(self) -> Committed:
-        """Commits the rows; raises StaleLedgerError where another operation was first."""
-        ...
+        """Appends the rows, or upserts them, and moves the ledger."""
+        rows = self.rows
+        expected, transactions = swap(ledger_of(rows), with_epochs(self.plan.following, self.written.results))
+        if self.plan.lost or self.written.missing:
+            counted, counts = count_skips(rows)
+            expected, transactions = expected | counted, transactions | counts
+        if mode_of(rows) is Mode.UPSERT:
+            return self._upserted((expected, transactions), self.lineage)
+        files = self.written.files
+        return Committed(rows.commit(files, expected=expected, transactions=transactions, lineage=self.lineage))
 
 
-def commit_upsert(upsert: Upsert, table: Table, load_id: str, fs: FileSystem) -> Committed:
-    """Commits an upsert, which writes its own files, and removes the files of the load that it read in any case."""
-    try:
-        return Committed(*upsert.commit(table.location))
-    finally:
-        remove_files_of_load(table.location, load_id, fs)
+class Replacement(_Commit[ReloadPlan]):
+    """Puts what a reload's tasks wrote in the place of the same offsets' rows and dead letters."""
+
+    def commit_dead_letters(self, dead_letters: Table) -> None:
+        """Replaces the dead letters; commits nothing where there were none and are none.
+
+        Which keys are erased is asked of the rows' table: a key may have been erased when it had no dead letter.
+        """
+        finish_replay(self.rows, dead_letters, self.fs)
+        written = {span.partition: span.dead_letters for span in self._replaced}
+        replacing = _TableReplacement(self.plan, self.written.dead_letter_files, written, self.fs)
+
+        lineage = {
+            "kind": "reload",
+            "isolation": self.lineage["isolation"],
+            "replaced": [span._asdict() for span in self.plan.ranges],
+        }
+
+        def make(table: Table, operation_id: str) -> Rewrite | None:
+            erased = ErasedKeys.of(Table.load(self.rows.location, self.fs).lineage())
+            made = replacing.make(table, operation_id, lineage, erased)
+            return made if made.added or made.removed or replacing.left_out else None
+
+        replacing.commit(dead_letters, make)
+
+    def commit_rows(self) -> Committed:
+        """Replaces the rows, or upserts them, and sets what the plan changes in the ledger."""
+        ledger = ledger_of(self.rows)
+        lineage = {**self.lineage, "ledger": ledger.name, "topic_id": ledger.topic_id}
+        if mode_of(self.rows) is Mode.UPSERT:
+            # Refused where a load moves the ledger, for what that deleted would come back.
+            moved, set_now = self._moved_entries(ledger)
+            unmoved, ends = swap(ledger, ledger.partitions)
+            return self._upserted((moved | unmoved, set_now | ends), lineage)
+        expected, transactions = self._moved_entries(ledger)
+        written = {span.partition: span.rows for span in self._replaced}
+        replacing = _TableReplacement(self.plan, self.written.files, written, self.fs)
+
+        def make(table: Table, operation_id: str) -> Rewrite:
+            claimed = partial(claimed_rows, table, self.plan.replaced, fs=self.fs)
+            made = replacing.make(table, operation_id, lineage, ErasedKeys.of(table.lineage()), claimed)
+            return replace(made, expected=expected, transactions=transactions)
+
+        return Committed(replacing.commit(self.rows, make), removed_rows=replacing.removed_rows)
+
+    @property
+    def _replaced(self) -> list[LoadedRange]:
+        return [part for part in self.written.ranges if part.range in self.plan.replaced]
+
+    def _moved_entries(self, ledger: Ledger) -> Versions:
+        """Returns what to expect and to set: new partitions begin, and earlier offsets move a start."""
+        following = self.plan.following
+        begun = {partition: entry for partition, entry in following.items() if partition not in ledger.partitions}
+        expected, transactions = swap(ledger, with_epochs(begun, self.written.results))
+        for partition, entry in following.items():
+            if partition in ledger.partitions:
+                app_id = start_app_id(ledger.name, partition)
+                expected[app_id] = ledger.partitions[partition].start_offset
+                transactions[app_id] = entry.start_offset
+        return expected, transactions
+
+
+class _TableReplacement:
+    """The replacement of one table, which is made again on a newer version where another rewrite comes first.
+
+    `written` counts, by partition, what was written of the replaced ranges; `removed_rows` is how many rows of them
+    the last attempt took away, `left_out` how many that were read are of erased keys.
+    """
+
+    def __init__(
+        self, plan: ReloadPlan, staged: Sequence[DataFile], written: Mapping[int, int], fs: FileSystem
+    ) -> None:
+        self._plan = plan
+        self._staged = staged
+        self._written = written
+        self._fs = fs
+        self._added: set[str] = set()
+        self.removed_rows = self.left_out = 0
+
+    def make(
+        self,
+        table: Table,
+        operation_id: str,
+        lineage: WrittenLineage,
+        erased: ErasedKeys,
+        claimed: Callable[[Counter[int]], Counter[int]] = lambda found: found,
+    ) -> Rewrite:
+        """Writes the files of one attempt; `claimed` says, of the rows found, how many the history claims."""
+        done = replace_ranges(
+            table, operation_id, self._fs, ranges=self._plan.ranges, claimed=self._plan.replaced,
+            staged=self._staged, erased=erased,
+        )  # fmt: skip
+        self.removed_rows = done.removed_rows.total()
+        self.left_out = done.erased_rows.total()
+        self._added.update(file.name for file in done.added)
+        before = claimed(done.removed_rows)
+        absent = {
+            partition: before[partition] + done.erased_rows[partition] - self._written.get(partition, 0)
+            for partition in {span.partition for span in self._plan.ranges}
+        }
+        said: dict[str, object] = {**lineage, "absent": list(absent_offsets(absent))}
+        if erased.below:
+            said["erased"] = keep_offsets(store_at(table.location, self._fs), operation_id, done.erased)
+        return Rewrite(added=done.added, removed=done.removed, lineage=said)
+
+    def commit(self, table: Table, make: MakeRewrite) -> int:
+        """Commits the rewrite; staged files that were added in another form, without erased keys, are removed."""
+        version = rewrite(table.location, self._fs, make)
+        unused = [file.name for file in self._staged if file.name not in self._added]
+        store_at(table.location, self._fs).remove_durably(unused)
+        return version or 0

@@ -7,10 +7,24 @@
 Where the topic was deleted and created again, or a log was cut, the load stops, or begins another ledger if that is
 accepted. A load that is refused has changed nothing: it plans before its first write. That it failed is noted beside
 the table's files (`tables.failed_loads`), until a load succeeds.
+
+A dry run looks and plans as the load does, and stops before the first write: no table is created or evolved, no ledger
+begins, no lease is held, no group's offsets are committed, and no Spark session starts. It raises what the load raises
+before that. Only a log whose end a power cut has torn, which a load repairs, is an error then (`delta.commits`).
+
+A load is a span of the traces that its records bring (docs/tracing.md):
+
+    process TOPIC      from the load's first task to the end of its commit
+    └ commit TOPIC     the commit of rows and offsets
+
+Each task collects the headers `traceparent` of the records that it loads: at most MAX_CONTEXTS different ones whose
+trace is sampled. The driver records the spans; it records none where no task found such a header.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,24 +32,70 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
-from millrace.tracing import Tracing
+from millrace.tracing import Attributes, Span, Tracing, sampled_contexts
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.dead_letters import known_dead_letters
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, plan_load
-from millrace_pipelines.warehouse.load.append import Append
-from millrace_pipelines.warehouse.load.lineage import lineage_of_load
-from millrace_pipelines.warehouse.load.loader import Opened, RangeLoader
-from millrace_pipelines.warehouse.load.look import LoadInputs
+from millrace_pipelines.warehouse.load.commit import Append
+from millrace_pipelines.warehouse.load.history import lineage_of_load
+from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, look
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
-from millrace_pipelines.warehouse.load.report import LoadReport
+from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport
 from millrace_pipelines.warehouse.load.same_log import ledger_change
-from millrace_pipelines.warehouse.load.traces import LoadTrace
 from millrace_pipelines.warehouse.load.verify import Written
 from millrace_pipelines.warehouse.tables.failed_loads import failures_noted
+
+SERVICE = "millrace-load"
+
+
+class LoadTrace:
+    """Records the spans of one load, if it is traced at all."""
+
+    def __init__(self, tracing: Tracing | None, clock: Clock) -> None:
+        self._tracing = tracing
+        self._clock = clock
+        self._began_ns = clock.now_ns()
+
+    @contextmanager
+    def committing(self, report: LoadReport, traces: Sequence[str]) -> Iterator[None]:
+        """Measures a commit, and records both spans when it has ended, whether it succeeded or failed.
+
+        Args:
+            report: What the load has read and written.
+            traces: The headers that its tasks found.
+        """
+        contexts = sampled_contexts(trace.encode() for trace in traces)
+        if self._tracing is None or not contexts:
+            yield
+            return
+        committing_ns, error = self._clock.now_ns(), None
+        try:
+            yield
+        except Exception as failure:
+            error = type(failure).__name__
+            raise
+        finally:
+            ended_ns, attributes = self._clock.now_ns(), _attributes(report)
+            load = Span(f"process {report.topic}", self._began_ns, ended_ns, attributes, is_consumer=True, error=error)
+            own = self._tracing.record(load, contexts)
+            commit: Attributes = {"messaging.destination.name": report.topic, "millrace.table": report.table}
+            self._tracing.record(Span(f"commit {report.topic}", committing_ns, ended_ns, commit, error=error), [own])
+
+
+def _attributes(report: LoadReport) -> Attributes:
+    return {
+        "messaging.operation.name": "load",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": report.topic,
+        "messaging.batch.message_count": report.rows + report.dead_letters,
+        "millrace.table": report.table,
+        "millrace.load.id": report.load_id or "",
+        "millrace.load.dead_letters": report.dead_letters,
+    }
 
 
 class PlannedLoad(NamedTuple):
@@ -73,6 +133,23 @@ def load_topic(
     loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock(), tracing)
     with failures_noted(options.table, loader.fs, loader.clock):
         return _load(loader, spark)
+
+
+def preview_load(options: LoadOptions, *, fs: FileSystem | None = None) -> LoadPreview:
+    """Returns what `load_topic` would do now; raises what it raises before its first write."""
+    found = look(options, fs or OsFileSystem())
+    change, plan = planned_load(options, found)
+    return LoadPreview(
+        topic=options.topic,
+        table=options.table,
+        version=found.tables.version,
+        changes=found.tables.changes(),
+        new_ledger=None if change is None else change.ledger.name,
+        given_up=() if change is None else change.given_up,
+        ranges=plan.ranges,
+        lost=plan.lost,
+        lag=plan.lag,
+    )
 
 
 def planned_load(options: LoadOptions, found: LoadInputs) -> PlannedLoad:

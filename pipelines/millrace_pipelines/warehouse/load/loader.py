@@ -3,16 +3,21 @@
     look ─ the caller's plan ─► open ─► Spark tasks: fetch, decode, write Parquet ─► verify ─► the caller's commit
                                                                                      publish ◄─┘
 
-Looking and planning change nothing (`load.look`); opening creates the tables that are missing, and changes others.
+Looking and planning change nothing; opening creates the tables that are missing, and changes others. What is found
+before is the topic, its tables, and with them the ledger, and then the ends of the logs: so if a log ends below the
+ledger, no load has moved the ledger meanwhile, but the log was truncated, or a former leader has answered. All plans
+are made from this alone, those of loads and reloads and those of their dry runs.
 
 A crash at any point leaves each table as it was, or with the whole commit; files that no commit names are garbage. Of
 two operations that exclude each other one commits, and the other raises StaleLedgerError, its files removed. What is
 published after the commit (the rows of skipped ranges, the group's offsets) follows from the table, so the next load
-publishes what this one could not.
+publishes what this one could not. The table holds the truth: a group's offsets are never read back, and an error of
+their commit is reported instead of raised.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,42 +28,128 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from millrace.client import Cluster, Groups
+from millrace.client.groups import GroupOffset
 from millrace.clock import Clock
+from millrace.errors import MillraceError
 from millrace.fs import FileSystem
 from millrace.tracing import Tracing
-from millrace_pipelines.spark.brokers import TopicDescription, TopicSource, brokers_of, is_topic_compacted
+from millrace_pipelines.spark.brokers import (
+    LogOffsets,
+    TopicDescription,
+    TopicSource,
+    brokers_of,
+    describe_topic,
+    is_topic_compacted,
+    log_offsets,
+)
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.errors import Accept, OffsetsLostError
-from millrace_pipelines.spark.read import ReadBlock, read_range
-from millrace_pipelines.spark.read_on import read_range_on
+from millrace_pipelines.spark.read import ReadBlock, read_range, read_range_on
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
 from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.leases import Lease, Progress, lease
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
-from millrace_pipelines.warehouse.delta.store import store_at
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger
-from millrace_pipelines.warehouse.ledger.ledger import check_ledger, ledger_of
-from millrace_pipelines.warehouse.ledger.plan import LostRange, RangePlan, records_per_task, shown, split_ranges
-from millrace_pipelines.warehouse.ledger.skipped import publish_skipped
-from millrace_pipelines.warehouse.load.commit import Commit, Committed
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, check_ledger, ledger_of
+from millrace_pipelines.warehouse.ledger.plan import (
+    LostRange,
+    RangePlan,
+    records_per_task,
+    shown,
+    split_ranges,
+)
+from millrace_pipelines.warehouse.ledger.skipped import publish_skipped, skipped_location
+from millrace_pipelines.warehouse.load.commit import Append, Committed, Replacement
 from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.kafka_reader import run_kafka_tasks
-from millrace_pipelines.warehouse.load.look import LoadInputs, look
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, Step
-from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.load.verify import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
-from millrace_pipelines.warehouse.tables.open import LoadTables, made_dead_letters, make_tables
+from millrace_pipelines.warehouse.payload.schema import declared_schema
+from millrace_pipelines.warehouse.tables.open import (
+    FoundTables,
+    LoadTable,
+    LoadTables,
+    look_at_tables,
+    made_dead_letters,
+    make_tables,
+)
 
+ID_LETTERS = 8
 ReadFrom = Callable[[TopicSource, int, int, int], Iterator[ReadBlock]]
 NO_DEAD_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
+
+
+class LoadInputs(NamedTuple):
+    """What a plan is made from: the topic, where its logs start and end, and the tables.
+
+    The description has the epochs of the leaders that gave the offsets.
+    """
+
+    description: TopicDescription
+    log: Mapping[int, LogOffsets]
+    tables: FoundTables
+
+
+def look(
+    options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load, access: Access = Access.APPEND
+) -> LoadInputs:
+    """Looks at what a load reads and writes.
+
+    Args:
+        options: What is to be loaded where.
+        fs: The disk.
+        load: How an existing table is loaded; by default nothing is changed by it.
+        access: What is to be done with the tables.
+
+    Raises:
+        UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
+        WarehouseError: The tables can't be used (`look_at_tables` names the errors).
+    """
+    location = store_at(options.table, fs).location
+    schema = declared_schema(options.schema, options.columns)
+    description = describe_topic(options.source)
+    tables = look_at_tables(
+        location, options.topic, description.topic_id, schema, fs,
+        mode=options.mode, compression=options.compression, load=load, access=access,
+    )  # fmt: skip
+    if (skipped := load_if_there(skipped_location(location), fs)) is not None:
+        skipped.check_access(Access.APPEND)
+    log = log_offsets(options.source, description.partitions)
+    return LoadInputs(description._replace(leader_epochs=_planned_epochs(log, tables.ledger)), log, tables)
+
+
+def _planned_epochs(log: Mapping[int, LogOffsets], ledger: Ledger) -> dict[int, int]:
+    """Returns the epochs of the leaders that gave the offsets; none where the leader lacks what the table has."""
+    return {
+        partition: offsets.leader_epoch
+        for partition, offsets in log.items()
+        if (ledger.next_offset(partition) or 0) <= offsets.log_end
+    }
+
+
+def group_name(table: Table) -> str:
+    """Returns a name that people recognize, with a part of the table's id so that no two tables share it."""
+    return f"millrace-{os.path.basename(table.location.rstrip('/'))}-{table.id[:ID_LETTERS]}"
+
+
+def commit_group(source: TopicSource, group: str, entries: Mapping[int, LedgerEntry]) -> str | None:
+    """Commits the next offsets under the group's name; returns why that failed, or None."""
+    offsets = {(source.topic, partition): GroupOffset(entry.next_offset, "") for partition, entry in entries.items()}
+    try:
+        with Cluster(source.bootstrap, security=source.security.read()) as cluster:
+            Groups(cluster).commit(group, offsets)
+    except MillraceError as error:
+        return str(error)
+    return None
 
 
 class Opened(NamedTuple):
@@ -201,10 +292,10 @@ class RangeLoader:
             )
         return Written(tuple(results), tuple(ranges), (*missing, *damaged_ranges(results)))
 
-    def commit(self, tables: LoadTables, commit: Commit) -> Committed:
+    def commit(self, tables: LoadTables, commit: Append | Replacement) -> Committed:
         """Commits the dead letters, then the rows; raises what the commit raises."""
         dead_letters = tables.dead_letters
-        if dead_letters is None and commit.has_dead_letters:
+        if dead_letters is None and commit.written.dead_letter_files:
             dead_letters = made_dead_letters(tables.rows, self.fs)
         if dead_letters is not None:
             with self._files_removed_on(NOT_COMMITTED, tables):

@@ -1,6 +1,6 @@
 """Reload: offset ranges of a topic are read again, and their rows replaced; or earlier offsets than the table has.
 
-    selection ─ plan (`ledger.plan_reload`) ─► the loader of ranges writes and verifies ─► rows replaced, starts moved
+    selection ─ plan (`ledger.plan`) ─► the loader of ranges writes and verifies ─► rows replaced, starts moved
 
 In a table that is not there yet, the ranges are all that it has, and the next load goes on behind them. In a table that
 has them, the rows of these offsets are removed and written again in one commit, so that no reader sees them missing or
@@ -25,16 +25,16 @@ from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.errors import ModeError
+from millrace_pipelines.warehouse.keys.removal import count_rows
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers
-from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan, plan_reload
+from millrace_pipelines.warehouse.ledger.plan import ReloadPlan, plan_reload
 from millrace_pipelines.warehouse.ledger.selection import Selection, requested_ranges
-from millrace_pipelines.warehouse.load.lineage import lineage_of_reload
-from millrace_pipelines.warehouse.load.loader import Opened, RangeLoader
-from millrace_pipelines.warehouse.load.look import LoadInputs
+from millrace_pipelines.warehouse.load.commit import Replacement
+from millrace_pipelines.warehouse.load.history import lineage_of_reload
+from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, look
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
-from millrace_pipelines.warehouse.load.replacement import Replacement
-from millrace_pipelines.warehouse.load.report import ReloadReport
+from millrace_pipelines.warehouse.load.report import ReloadPreview, ReloadReport
 from millrace_pipelines.warehouse.load.same_log import ledger_change
 from millrace_pipelines.warehouse.tables.open import FoundTables
 
@@ -82,6 +82,23 @@ def reload_topic(
         with loader.working(spark, "reload") as session:
             report = _reloaded(loader, session, opened, plan, report)
     return replace(report, **loader.publish()._asdict())
+
+
+def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem | None = None) -> ReloadPreview:
+    """Returns what `reload_topic` would do now; raises what it raises before its first write."""
+    check_options(options)
+    found = look(options, fs or OsFileSystem(), access=Access.REMOVE)
+    plan, rows = planned_reload(options, selection, found), found.tables.rows
+    return ReloadPreview(
+        topic=options.topic,
+        table=options.table,
+        version=found.tables.version,
+        changes=found.tables.changes(),
+        replaced=plan.replaced,
+        backfilled=plan.earlier,
+        lost=plan.lost,
+        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced).total(),
+    )
 
 
 def check_options(options: LoadOptions) -> None:

@@ -50,12 +50,11 @@ from millrace_pipelines.warehouse.dead_letters import (
     replay_number,
 )
 from millrace_pipelines.warehouse.delta.compression import LOADED, loaded_compression
-from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.files import DataFile
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import of_run
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
@@ -245,7 +244,7 @@ class _Replay:
         """Replays the dead letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []
-        with rows_writer(self._location, self._id, 0, payload, self._fs, compression=self._compression) as writer:
+        with rows_writer(self._location, self._id, 0, splitter, self._fs, compression=self._compression) as writer:
             for some in dead_letters:
                 split = splitter.split(some.select(ENVELOPE_COLUMNS))
                 self._selected += some.num_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millrace_pipelines.warehouse.keys.counts import UpsertCounts
+from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
 from millrace_pipelines.warehouse.ledger.generation import GivenUp
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.verify import LoadedRange

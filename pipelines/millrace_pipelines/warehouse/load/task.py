@@ -2,6 +2,11 @@
 
 A task is repeated safely: each attempt writes its own files, and the driver commits those of the attempt whose answer
 it got.
+
+Its rows are one file, or for a table with event time at least one for each partition. Rows wait in memory until their
+partition has a row group's worth. Memory and open files are bounded: where the rows of all partitions take more than
+MAX_PENDING_BYTES, the largest partition is written and its file closed, and no more than MAX_OPEN_FILES are open at
+once. A partition whose file was closed gets another one.
 """
 
 from __future__ import annotations
@@ -9,7 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,24 +26,90 @@ from millrace.records.absent import Intervals, as_intervals, coarse, count_of, i
 from millrace.records.arrow import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.tracing import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
-from millrace_pipelines.arrow import Column, binaries
+from millrace_pipelines.arrow import Column, Places, binaries
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
-from millrace_pipelines.warehouse.delta.data_file import DataFile
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.offset_sets import merged, packed
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload
-from millrace_pipelines.warehouse.payload.rows_writer import RowsWriter
 from millrace_pipelines.warehouse.payload.split import Splitter
 
+MAX_PENDING_BYTES = 128 << 20
+MAX_OPEN_FILES = 16
+
+OpenFile = Callable[[int | None], DataFileWriter]
 MAX_GAPS = 1000
 
 ReadRange = Callable[[int, int, int], Iterator[ReadBlock]]
 """Takes partition, from_offset and until_offset; yields the records in the order of their offsets."""
+
+
+class RowsWriter:
+    """Writes rows to the files of their partitions.
+
+    As a context manager, it removes unfinished files where an error is raised inside.
+
+    Args:
+        open_file: Makes the writer of a partition, given in spans of event time; None is the table without event time.
+    """
+
+    def __init__(self, open_file: OpenFile) -> None:
+        self._open_file = open_file
+        self._writers: dict[int | None, DataFileWriter] = {}
+        self._finished: list[DataFileWriter] = []
+        self._files: list[DataFile] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in (*self._finished, *self._writers.values()):
+            writer.__exit__(kind, error, trace)
+
+    def write(self, rows: pa.Table, spans: Places | None) -> None:
+        """Adds rows, with their partitions where the table has any."""
+        if spans is None or rows.num_rows == 0:
+            self._write(None, rows)
+            return
+        order = np.argsort(spans, kind="stable")
+        ordered, sorted_spans = rows.take(pa.array(order, pa.int64())), spans[order]
+        found, firsts = np.unique(sorted_spans, return_index=True)
+        for span, first, after in zip(found.tolist(), firsts, [*firsts[1:], len(order)], strict=True):
+            self._write(span, ordered.slice(first, after - first))
+
+    def _write(self, span: int | None, rows: pa.Table) -> None:
+        if rows.num_rows == 0:
+            return
+        if span not in self._writers:
+            self._writers[span] = self._open_file(span)
+        self._writers[span].write(rows)
+        while self._pending_bytes > MAX_PENDING_BYTES and len(self._writers) > 1:
+            self._finish(max(self._writers, key=lambda one: self._writers[one].pending_bytes))
+        open_files = [one for one, writer in self._writers.items() if writer.is_open]
+        for one in open_files[:-MAX_OPEN_FILES]:
+            self._finish(one)
+
+    @property
+    def _pending_bytes(self) -> int:
+        return sum(writer.pending_bytes for writer in self._writers.values())
+
+    def _finish(self, span: int | None) -> None:
+        writer = self._writers.pop(span)
+        self._finished.append(writer)
+        if (file := writer.finish()) is not None:
+            self._files.append(file)
+
+    def finish(self) -> tuple[DataFile, ...]:
+        """Closes and syncs all files, and returns them."""
+        for span in list(self._writers):
+            self._finish(span)
+        return tuple(self._files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +197,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
     contexts: tuple[TraceContext, ...] = ()
     splitter = Splitter(spec.payload, known, spec.load_id, spec.ledger)
     with (
-        rows_writer(spec.table, spec.load_id, task, spec.payload, fs, compression=spec.compression) as rows_files,
+        rows_writer(spec.table, spec.load_id, task, splitter, fs, compression=spec.compression) as rows_files,
         DataFileWriter(spec.dead_letters_table, spec.load_id, task, DEAD_LETTER_SCHEMA, fs) as dead_writer,
     ):
         for block in read(*span):
@@ -171,21 +243,13 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
 
 
 def rows_writer(
-    location: str,
-    load_id: str,
-    task: int,
-    payload: Payload | None,
-    fs: FileSystem,
-    *,
-    compression: Compression = LOADED,
+    location: str, load_id: str, task: int, splitter: Splitter, fs: FileSystem, *, compression: Compression = LOADED
 ) -> RowsWriter:
-    """Returns a writer of rows with a payload's columns, or with those of the raw envelope."""
-    schema = ENVELOPE_SCHEMA if payload is None else payload.table_schema
+    """Returns a writer of the rows that a splitter gives."""
 
     def open_file(span: int | None) -> DataFileWriter:
-        event_time = None if payload is None else payload.schema.event_time
-        values = None if event_time is None or span is None else event_time.partition_values(span)
-        return DataFileWriter(location, load_id, task, schema, fs, partition_values=values, compression=compression)
+        values, columns = splitter.partition_values(span), splitter.columns
+        return DataFileWriter(location, load_id, task, columns, fs, partition_values=values, compression=compression)
 
     return RowsWriter(open_file)
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.files import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets
 from millrace_pipelines.warehouse.delta.store import TableFiles

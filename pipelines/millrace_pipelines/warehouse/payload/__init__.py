@@ -3,8 +3,8 @@
     declaration ──┐
     registry ─────┼─► columns of the schema ──evolution──► columns of the table ──► Payload, which goes to the tasks
     table ────────┘
-    values ─framing─► groups of one schema ─json | avro | protobuf─► its columns ─conform─► the table's columns
-                                                     └──────── what does not fit ────────► refusals, dead letters
+    records ─split─► values ─framing─► groups of one schema ─json | avro | protobuf─► its columns ─conform─► rows
+                                                     └──────── what does not fit ────────► refusals ─► dead letters
 
 Whether a value passes never depends on the values beside it.
 """

@@ -3,28 +3,43 @@
 Values without a frame are all of the declared schema. Framed ones are grouped by their schema's id: the schemas that
 the driver found under the subject travel with the payload, any other one is looked up by the task. A registry that
 can't be asked fails the task, which is tried again; an id that it does not know makes dead letters.
+
+Confluent's wire format names the registered schema that a value was written with:
+
+    │ 0 │ schema id, 4 bytes, big-endian │ payload │                          Avro, JSON Schema
+    │ 0 │ schema id, 4 bytes, big-endian │ message indexes │ payload │        Protobuf
+
+Message indexes lead to the message's type: its place in the file, then inside that type, and so on; a zig-zag count
+and as many zig-zag numbers, or the single byte 0 for the first type. Source: Confluent, "Wire Format".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.errors import RecordError
+from millrace.records.varint import decode_varint
 from millrace_pipelines.arrow import (
     Field,
+    Flags,
     Places,
+    data_of,
     flags_of,
     nulls,
+    octets_of,
+    offsets_of,
     places_array,
+    slices,
     values_of,
 )
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.conform import conform
-from millrace_pipelines.warehouse.payload.framing import read_frames, split_message_indexes, unframed
 from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
 from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema, UnknownSchemaError
@@ -38,8 +53,49 @@ from millrace_pipelines.warehouse.payload.sources import (
 )
 from millrace_pipelines.warehouse.payload.types import children
 
+FRAME_BYTES = 5
+MAGIC = 0
+MAX_MESSAGE_DEPTH = 32
 Outcome = Part | Refusal
 Decode = Callable[[pa.BinaryArray], Decoded]
+
+
+class Frames(NamedTuple):
+    """The frames of values: whether each has one, and its schema's id, 0 where it has none."""
+
+    framed: Flags
+    schema_ids: Places
+
+
+def read_frames(values: pa.BinaryArray) -> Frames:
+    """Reads the frames of a binary array without nulls."""
+    bounds, data = offsets_of(values), octets_of(data_of(values))
+    begins = bounds[:-1].astype(np.int64)
+    octets = data[np.minimum(begins[:, None] + np.arange(FRAME_BYTES), data.size - 1)]
+    framed = (np.diff(bounds) >= FRAME_BYTES) & (octets[:, 0] == MAGIC)
+    ids = np.ascontiguousarray(octets[:, 1:]).view(">u4")[:, 0].astype(np.int64)
+    return Frames(framed, np.where(framed, ids, 0))
+
+
+def unframed(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Returns the payloads of framed values, over the same bytes."""
+    bounds = offsets_of(values)
+    return slices(data_of(values), bounds[:-1] + FRAME_BYTES, bounds[1:])
+
+
+def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
+    """Returns the path to a message's type, and the message; None where the indexes are not valid."""
+    try:
+        count, position = decode_varint(payload, 0)
+        if not 0 <= count <= MAX_MESSAGE_DEPTH:
+            return None
+        path: list[int] = []
+        for _ in range(count):
+            index, position = decode_varint(payload, position)
+            path.append(index)
+    except (RecordError, IndexError):
+        return None
+    return tuple(path) or (0,), payload[position:]
 
 
 @dataclass(frozen=True)

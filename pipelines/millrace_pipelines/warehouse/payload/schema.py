@@ -8,6 +8,17 @@
 
 `nullable` (default true) says whether a record may lack the field. A column is nullable in any case, for a tombstone
 (a null value) has no fields at all. A table keeps its declaration, with the schema's text in it.
+
+The names of columns are those of the payload's fields, unless the declaration gives others:
+
+    {"columns": {"timestamp": "sent_at", "address/zip code": "zip_code", "legs/[]/from": "origin"}}
+
+A field is named by its path, as messages name it: the fields around it, `[]` for the elements of a list, `value` and
+`key` for those of a map. Its column has another name and is elsewhere the same. Decoders know only fields; what they
+return is renamed without a copy.
+
+Every name, at the top and inside of types, has to be one that Delta Lake takes and that Spark and DuckDB, to which case
+makes no difference, can tell from its neighbours.
 """
 
 from __future__ import annotations
@@ -15,7 +26,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -23,16 +35,22 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from millrace_pipelines.arrow import Field
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import Field, combined
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.column_names import ColumnNames, named_columns
 from millrace_pipelines.warehouse.payload.event_time import EventTime, parse_event_time
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
-from millrace_pipelines.warehouse.payload.registry.files import read_text
-from millrace_pipelines.warehouse.payload.registry.registry import Format
-from millrace_pipelines.warehouse.payload.types import column_of, declare_fields, parse_fields
+from millrace_pipelines.warehouse.payload.registry.registry import Format, read_text
+from millrace_pipelines.warehouse.payload.types import (
+    children,
+    column_of,
+    declare_fields,
+    list_of,
+    map_of,
+    parse_fields,
+)
 
+FORBIDDEN_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 KEYS = {
     "format",
     "fields",
@@ -48,6 +66,120 @@ KEYS = {
 PROTO_SUFFIX = ".proto"
 PARTITION_COLUMNS = ("event_date", "event_hour")
 Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class ColumnNames:
+    """The names that a declaration gives to the columns of some fields, by their paths."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = dict(given)
+        self._paths = {(path.rpartition("/")[0], name): path for path, name in self._given.items()}
+
+    def columns(self, fields: Iterable[Field]) -> list[Field]:
+        """Returns fields under the names of their columns."""
+        return [self._column(field, "") for field in fields]
+
+    def fields(self, columns: Iterable[Field]) -> list[Field]:
+        """Returns columns under the names of the fields that they are made of."""
+        return [self._field(column, "") for column in columns]
+
+    def renamed(self, table: pa.Table) -> pa.Table:
+        """Returns the columns of decoded fields under their own names."""
+        if not self._given:
+            return table
+        columns = self.columns(table.schema)
+        arrays = [combined(column).view(field.type) for column, field in zip(table.columns, columns, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(columns))
+
+    def without_field(self, fields: Iterable[Field]) -> list[str]:
+        """Returns those of the named paths that lead to none of these fields, nor to one inside of them."""
+        there = {path for path, _ in _inside(fields, "")}
+        return [path for path in self._given if path not in there]
+
+    def _column(self, field: Field, within: str) -> Field:
+        path = _below(within, field.name)
+        return pa.field(self._given.get(path, field.name), _named(field.type, path, self._column), field.nullable)
+
+    def _field(self, column: Field, within: str) -> Field:
+        path = self._paths.get((within, column.name)) or _below(within, column.name)
+        name = path[len(within) + 1 :] if within else path
+        return pa.field(name, _named(column.type, path, self._field), column.nullable)
+
+
+def _below(within: str, name: str) -> str:
+    return f"{within}/{name}" if within else name
+
+
+def _named(data_type: pa.DataType, path: str, named: Callable[[Field, str], Field]) -> pa.DataType:
+    """Returns a type with other names for the fields in it; `named` takes a field, and the path around it."""
+    if pa.types.is_struct(data_type):
+        return pa.struct([named(field, path) for field in children(data_type)])
+    if pa.types.is_list(data_type):
+        element = data_type.value_field
+        return list_of(_named(element.type, f"{path}/[]", named), nullable=element.nullable)
+    if pa.types.is_map(data_type):
+        key, value = data_type.key_field, data_type.item_field
+        keys, values = (_named(one.type, f"{path}/{one.name}", named) for one in (key, value))
+        return map_of(keys, values, nullable=value.nullable)
+    return data_type
+
+
+def named_columns(fields: Sequence[Field], names: ColumnNames, taken: Mapping[str, str]) -> list[Field]:
+    """Returns fields under the names of their columns.
+
+    Args:
+        fields: A schema's fields.
+        names: The names that are given to some of them.
+        taken: Names that are not free at the top, in lower case, with what has them.
+
+    Raises:
+        SchemaError: A name can't be that of a column; the sentence has the field's path, and what to do.
+    """
+    columns = names.columns(fields)
+    _check_names(fields, columns, taken, "")
+    return columns
+
+
+def _check_names(fields: Iterable[Field], columns: Iterable[Field], taken: Mapping[str, str], within: str) -> None:
+    """Raises SchemaError for names of columns that stand side by side, and for those inside of them."""
+    seen = dict(taken)
+    for field, column in zip(fields, columns, strict=True):
+        path, name = f"{within}{field.name}", column.name
+        if not name:
+            raise SchemaError(f"field {path!r} has no name; {_way_on(path, 'name')}")
+        if FORBIDDEN_IN_NAMES.search(name):
+            free = FORBIDDEN_IN_NAMES.sub("_", name)
+            raise SchemaError(
+                f"field {path!r}: a column's name has no space and none of ,;{{}}()=; {_way_on(path, free)}"
+            )
+        if (other := seen.get(name.casefold())) is not None:
+            raise SchemaError(f"field {path} has the name of {other}; {_way_on(path, f'{name}_2')}")
+        seen[name.casefold()] = f"field {path}"
+        for (inside, one), (_, other_one) in zip(_structs(field.type, path), _structs(column.type, path), strict=True):
+            _check_names(children(one), children(other_one), {}, f"{inside}/")
+
+
+def _way_on(path: str, name: str) -> str:
+    return f'"columns": {{"{path}": "{name}"}} in the schema file gives its column another name'
+
+
+def _structs(data_type: pa.DataType, path: str) -> Iterator[tuple[str, pa.StructType]]:
+    """Yields the structs in a type that no other struct in it holds, with their paths."""
+    if pa.types.is_struct(data_type):
+        yield path, data_type
+    elif pa.types.is_list(data_type):
+        yield from _structs(data_type.value_type, f"{path}/[]")
+    elif pa.types.is_map(data_type):
+        yield from _structs(data_type.key_type, f"{path}/key")
+        yield from _structs(data_type.item_type, f"{path}/value")
+
+
+def _inside(fields: Iterable[Field], within: str) -> Iterator[tuple[str, Field]]:
+    for field in fields:
+        path = f"{within}{field.name}"
+        yield path, field
+        for inside, struct in _structs(field.type, path):
+            yield from _inside(children(struct), f"{inside}/")
 
 
 class ChangedTypes(StrEnum):
@@ -127,11 +259,6 @@ class PayloadSchema:
             "event_time": self.event_time and self.event_time.to_json(),
         }
         return json.dumps({name: value for name, value in declared.items() if value is not None})
-
-
-def table_schema(payload: PayloadSchema | None) -> pa.Schema:
-    """Returns the columns of a table: the envelope, then the declared ones."""
-    return pa.schema([*ENVELOPE_FIELDS, *payload.arrow]) if payload else ENVELOPE_SCHEMA
 
 
 def declared_schema(path: str | None, columns: Mapping[str, str]) -> PayloadSchema | None:

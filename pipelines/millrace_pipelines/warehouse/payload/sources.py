@@ -12,14 +12,17 @@ import pyarrow as pa
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
-from millrace_pipelines.warehouse.payload.evolution import merged
+from millrace_pipelines.warehouse.payload.conform import merged
 from millrace_pipelines.warehouse.payload.json.schema import json_schema_fields
 from millrace_pipelines.warehouse.payload.outcome import Decoded
 from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
-from millrace_pipelines.warehouse.payload.registry.files import FileRegistry
 from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry
-from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema, SchemaRegistry
+from millrace_pipelines.warehouse.payload.registry.registry import (
+    FileRegistry,
+    Format,
+    RegisteredSchema,
+)
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema, check_event_column
 
 MAX_CACHED = 256
@@ -38,7 +41,7 @@ class Decoder(Protocol):
 
 
 @lru_cache(maxsize=16)
-def registry_at(address: str) -> SchemaRegistry:
+def registry_at(address: str) -> HttpRegistry | FileRegistry:
     """Returns the registry at an address, or in a directory."""
     return HttpRegistry(address) if "://" in address else FileRegistry(address)
 

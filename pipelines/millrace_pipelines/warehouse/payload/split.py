@@ -16,7 +16,7 @@ import pyarrow as pa
 from millrace.client.damaged_batches import Damage
 from millrace.records.arrow import UNSHOWN_FIELDS
 from millrace_pipelines.arrow import Column, Columns, Field, Places, binaries, combined, flags_of, nulls_of
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.event_time import Placed
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, passed, refused_where
@@ -53,6 +53,16 @@ class Splitter:
         self._known = known
         self._load_id, self._ledger = load_id, ledger
         self._taken: set[int] = set()
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a file of rows."""
+        return ENVELOPE_SCHEMA if self._payload is None else self._payload.table_schema
+
+    def partition_values(self, span: int | None) -> dict[str, str | None] | None:
+        """Returns a partition's value as Delta writes it, by its column; None for a table without event time."""
+        event_time = None if self._payload is None else self._payload.schema.event_time
+        return None if event_time is None or span is None else event_time.partition_values(span)
 
     def split(self, envelope: pa.Table) -> Split:
         """Splits some records; raises RegistryError where their schema can't be asked for."""

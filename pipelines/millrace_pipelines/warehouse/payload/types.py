@@ -6,6 +6,10 @@
     {"type": "map", "keyType": "string", "valueType": …, "valueContainsNull": true}
 
 Source: the Delta transaction log protocol, "Schema Serialization Format".
+
+Dates and timestamps are those that all readers of a table show: of the years 1 to 9999, in UTC. Parquet, Delta and
+Spark hold many more. But Python has no others, so pyarrow, polars and Spark's own Python raise an error for them, and
+DuckDB shows the farthest as infinity.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.records.arrow import TIMESTAMP_TYPE
-from millrace_pipelines.arrow import Field
+from millrace_pipelines.arrow import Column, Columns, Field
 from millrace_pipelines.warehouse.errors import SchemaError
 
 PRIMITIVES: Mapping[str, pa.DataType] = {
@@ -35,6 +40,10 @@ DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
 MAX_DECIMAL_PRECISION = 38
 FIELD_KEYS = {"name", "type", "nullable"}
 MAX_DEPTH = 32
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
+DAY_US = 86_400_000_000
+FIRST_MICROSECOND, LAST_MICROSECOND = FIRST_DAY * DAY_US, (LAST_DAY + 1) * DAY_US - 1
+BEYOND = "a time beyond the years 1 to 9999"
 
 
 def parse_fields(declared: object, *, depth: int = 0) -> list[Field]:
@@ -175,3 +184,12 @@ def loosened(data_type: pa.DataType) -> pa.DataType:
 def column_of(field: Field) -> Field:
     """Returns the column that holds a declared field: nullable, for a tombstone has no fields at all."""
     return pa.field(field.name, loosened(field.type), nullable=True)
+
+
+def is_in_calendar(column: Column | Columns) -> bool:
+    """Returns whether all dates, or all timestamps, of a column are of the years 1 to 9999."""
+    is_date = pa.types.is_date(column.type)
+    first, last = (FIRST_DAY, LAST_DAY) if is_date else (FIRST_MICROSECOND, LAST_MICROSECOND)
+    numbers = column.cast(pa.int32() if is_date else pa.int64())
+    low, high = (pc.min_max(numbers)[name].as_py() for name in ("min", "max"))
+    return low is None or first <= low <= high <= last

@@ -1,26 +1,195 @@
-"""The tables below a folder: what each of Millrace's holds, and how far it is behind its topic; and all others."""
+"""What lies below a folder or in a bucket: tables that Millrace loads, those of other programs, and what can't be read.
+
+    loaded        a Delta table with a ledger
+    foreign       another program's table: Delta without a ledger, Iceberg, Hudi, a folder of Parquet files
+    unreadable    a folder that can't be listed, or a Delta table whose log can't be read
+
+A place that is foreign or unreadable stops nothing: it is named with its reason, beside the others.
+
+Of each of Millrace's tables it is said what it holds, and how far it is behind its topic.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
-from millrace.errors import UnknownTopicError
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from millrace.errors import UnknownTopicError, WarehouseError
 from millrace.fs import OsFileSystem
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import (
+    DEAD_LETTERS_SUFFIX,
+    LOG_DIRECTORY,
+    bucket_at,
+    dead_letters_dir,
+    store_at,
+)
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY, Ledger, ledger_of
 from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads, read_failed_loads
-from millrace_pipelines.warehouse.tables.places import (
-    CANT_BE_READ,
-    ListedTable,
-    State,
-    listed_tables,
-    tables_below,
-    unreadable,
-)
+
+FIRST_COMMIT = f"{LOG_DIRECTORY}/{0:020d}.json"
+CANT_BE_READ = (WarehouseError, OSError, ValueError, pa.ArrowException)
+MAX_REASON = 300
+
+
+class State(StrEnum):
+    """Whose table a place is."""
+
+    LOADED = "loaded"
+    FOREIGN = "foreign"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTable:
+    """Where a table lies; `reason` says why Millrace can't read it."""
+
+    location: str
+    state: State
+    reason: str = ""
+
+
+class _Folder(NamedTuple):
+    files: list[str]
+    folders: list[str]
+
+
+_List = Callable[[str], _Folder]
+
+
+def tables_below(directory: str) -> list[ListedTable]:
+    """Returns all places in or below a folder or a bucket, by their locations, without those of dead letters.
+
+    Raises OSError where the folder itself can't be listed.
+    """
+    return [look_at(place.location) if place.state is State.LOADED else place for place in listed_tables(directory)]
+
+
+def listed_tables(directory: str) -> list[ListedTable]:
+    """Returns what `tables_below` does, and reads no table: each that has a log counts as loaded."""
+    bucket = bucket_at(directory)
+    if bucket is None:
+        root = os.path.abspath(directory)
+        found = list(_below(root, _list_disk, _list_disk(root)))
+    else:
+        filesystem, root = bucket
+        listing: _List = lambda path: _list_bucket(filesystem, path)  # noqa: E731  # bound to this file system
+        found = [_in_bucket(place) for place in _below(root, listing, listing(root))]
+    tables = {place.location for place in found if place.state is State.LOADED}
+    shown = (place for place in found if not _is_of_dead_letters(place.location, tables))
+    return sorted(shown, key=lambda place: place.location)
+
+
+def look_at(location: str) -> ListedTable:
+    """Returns what a folder with a Delta log is."""
+    try:
+        table = Table.load(location, OsFileSystem())
+    except TableNotFoundError:
+        return ListedTable(location=location, state=State.UNREADABLE, reason="a Delta log without a commit")
+    except CANT_BE_READ as error:
+        return unreadable(location, error)
+    try:
+        ledger_of(table)
+    except TableNotFoundError:
+        return ListedTable(location=location, state=State.FOREIGN, reason="a Delta table that Millrace does not load")
+    except CANT_BE_READ as error:
+        return unreadable(location, error)
+    return ListedTable(location=location, state=State.LOADED)
+
+
+def unreadable(location: str, error: Exception) -> ListedTable:
+    """Returns the place of a Delta table that can't be read: foreign where its first commit names no topic."""
+    first = str(error).removeprefix(f"{location}: ").partition("\n")[0]
+    line = " ".join("".join(one if one.isprintable() else " " for one in first).split())
+    state = State.FOREIGN if _is_made_by_others(location) else State.UNREADABLE
+    return ListedTable(
+        location=location, state=state, reason=line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}…"
+    )
+
+
+def _is_made_by_others(location: str) -> bool:
+    """Returns whether the table's first commit is there, and names no topic."""
+    try:
+        store = store_at(location, OsFileSystem())
+        with store.filesystem.open_input_file(store.path(FIRST_COMMIT)) as file:
+            commit = file.read()
+    except CANT_BE_READ:
+        return False
+    return b'"metaData"' in commit and TOPIC_PROPERTY.encode() not in commit
+
+
+def _is_of_dead_letters(location: str, tables: set[str]) -> bool:
+    """Returns whether it is a table beside that of its topic; a topic may have such a name, too."""
+    return location.endswith(DEAD_LETTERS_SUFFIX) and location.removesuffix(DEAD_LETTERS_SUFFIX) in tables
+
+
+def _in_bucket(place: ListedTable) -> ListedTable:
+    return ListedTable(location=f"s3://{place.location}", state=place.state, reason=place.reason)
+
+
+def _below(path: str, listing: _List, folder: _Folder) -> Iterator[ListedTable]:
+    if LOG_DIRECTORY in folder.folders:
+        yield ListedTable(location=path, state=State.LOADED)
+    elif reason := _made_by_others(path, listing, folder):
+        yield ListedTable(location=path, state=State.FOREIGN, reason=reason)
+    else:
+        for name in folder.folders:
+            inside = f"{path}/{name}"
+            try:
+                listed = listing(inside)
+            except FileNotFoundError:  # it went meanwhile, or is a link
+                continue
+            except OSError as error:
+                reason = f"the folder can't be listed: {error.strerror or error}"
+                yield ListedTable(location=inside, state=State.UNREADABLE, reason=reason)
+                continue
+            yield from _below(inside, listing, listed)
+
+
+def _made_by_others(path: str, listing: _List, folder: _Folder) -> str:
+    """Returns whose table a folder is, in a word; nothing where it is no table."""
+    if ".hoodie" in folder.folders:
+        return "a Hudi table"
+    if "metadata" in folder.folders and _has_iceberg_metadata(f"{path}/metadata", listing):
+        return "an Iceberg table"
+    has_parquet = any(name.endswith(".parquet") for name in folder.files)
+    return "Parquet files without a Delta log" if has_parquet or any("=" in name for name in folder.folders) else ""
+
+
+def _has_iceberg_metadata(path: str, listing: _List) -> bool:
+    try:
+        return any(name.endswith(".metadata.json") for name in listing(path).files)
+    except OSError:  # said of the folder itself, where it is looked into
+        return False
+
+
+def _list_disk(path: str) -> _Folder:
+    folder = _Folder([], [])
+    with os.scandir(path) as entries:
+        for entry in entries:
+            (folder.folders if _is_folder(entry) else folder.files).append(entry.name)
+    return folder
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Returns whether it is a folder; of links, which may lead in circles, only a table's log counts."""
+    return entry.is_dir(follow_symlinks=entry.name == LOG_DIRECTORY)
+
+
+def _list_bucket(filesystem: pafs.FileSystem, path: str) -> _Folder:
+    folder = _Folder([], [])
+    for info in filesystem.get_file_info(pafs.FileSelector(path)):
+        (folder.folders if info.type is pafs.FileType.Directory else folder.files).append(info.base_name)
+    return folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +209,6 @@ class TableFacts:
     version: int
     lag: int | None = None
     failed_loads: FailedLoads | None = None
-
-
-def find_tables(directory: str) -> list[str]:
-    """Returns the locations of all tables of topics in or below a folder or a bucket, without those of dead letters."""
-    return [place.location for place in tables_below(directory) if place.state is State.LOADED]
 
 
 def table_locations(directory: str) -> list[str]:

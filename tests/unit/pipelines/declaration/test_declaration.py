@@ -11,8 +11,12 @@ from pydantic import ValidationError
 
 from millrace.errors import PlatformError
 from millrace_pipelines.component import MillraceComponent
-from millrace_pipelines.declaration.attributes import ClusterDeclaration, TableDeclaration, Undeclared
-from millrace_pipelines.declaration.errors import declaration_errors
+from millrace_pipelines.declaration.attributes import (
+    ClusterDeclaration,
+    TableDeclaration,
+    Undeclared,
+    declaration_errors,
+)
 from millrace_pipelines.defs.alert_sensor import webhook_of
 from millrace_pipelines.warehouse.tables.choices import Mode
 

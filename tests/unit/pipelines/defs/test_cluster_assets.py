@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.downstream import ConsumerGroupResource
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from millrace.addresses import LOOPBACK
 from millrace.errors import InvalidConfigError
 from millrace.ports import free_port
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.repairs import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.ledger.selection import Selection

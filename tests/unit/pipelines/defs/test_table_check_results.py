@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.table_check_results import (
     DESCRIPTIONS,
     Drift,
@@ -32,9 +32,9 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError
 from millrace_pipelines.warehouse.ledger.skipped import count_skips, publish_skipped
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
-from millrace_pipelines.warehouse.tables.open import open_tables
 from millrace_support.findings import told
 from millrace_support.loads import FS, Loads
+from millrace_support.small_tables import open_tables
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs import table_checks
 from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, CheckedTable, TableBounds, check_specs
 from millrace_support.loads import FS, Loads

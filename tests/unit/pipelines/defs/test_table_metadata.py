@@ -15,10 +15,10 @@ from millrace_pipelines.defs.table_metadata import (
 )
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.history import commits_since
-from millrace_pipelines.warehouse.tables.evolve import PAYLOAD_SCHEMA_PROPERTY
+from millrace_pipelines.warehouse.tables.open import PAYLOAD_SCHEMA_PROPERTY
 from millrace_support.loads import FS, PROPERTIES, Loads
 
 TOPIC = dg.AssetKey(["topic", "events"])

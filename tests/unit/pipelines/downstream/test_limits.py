@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
+from millrace_pipelines.downstream.consume import check_log
 from millrace_pipelines.downstream.job import MicroBatchJob
-from millrace_pipelines.downstream.limits import check_log
 from millrace_pipelines.downstream.output import ProcessedRange
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError

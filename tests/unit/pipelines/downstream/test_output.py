@@ -16,7 +16,7 @@ from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
-from millrace_pipelines.warehouse.maintenance.policy import MaintenancePolicy, maintain
+from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, maintain
 
 FS = OsFileSystem()
 LOG = {0: LogOffsets(5, 100), 1: LogOffsets(0, 100)}

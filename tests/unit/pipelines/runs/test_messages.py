@@ -8,7 +8,7 @@ from millrace_pipelines.runs.jobs import MESSAGE, WORK, LoadJob, Message, Reload
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.delta.compression import Compression
-from millrace_pipelines.warehouse.keys.counts import UpsertCounts
+from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
 from millrace_pipelines.warehouse.ledger.plan import LostRange
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions

@@ -1,6 +1,6 @@
 """Avro values: one record of a schema each, with nothing before or behind it.
 
-The schema's tree becomes a tree of readers (`avro.values`, `avro.nested`), each of which reads one field of all values
+The schema's tree becomes a tree of readers (`avro.values`), each of which reads one field of all values
 at once. A union of several types beside null has no column; a schema that holds one is used only where the declared
 fields leave it out. A recursive schema can't be used at all.
 """
@@ -19,7 +19,7 @@ from fastavro.types import NamedSchemas
 
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.avro import nested, values
+from millrace_pipelines.warehouse.payload.avro import values
 from millrace_pipelines.warehouse.payload.avro.block import Block
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, joined
 from millrace_pipelines.warehouse.payload.types import MAX_DECIMAL_PRECISION, MAX_DEPTH
@@ -72,7 +72,7 @@ class AvroDecoder:
         without_column: Names of the others.
     """
 
-    def __init__(self, root: nested.Record) -> None:
+    def __init__(self, root: values.Record) -> None:
         self._root = root
         self.fields: list[Field] = list(root.columns)
         self.without_column = [name for name, node in root.fields if node.type is None]
@@ -108,7 +108,7 @@ def avro_decoder(text: str, references: tuple[str, ...] = ()) -> AvroDecoder:
         raise SchemaError(f"the Avro schema is not valid: {error}") from error
     tree = _Tree(cast("Mapping[str, AvroSchema]", named))  # fastavro checks schemas, its types say only `dict`
     root = tree.node(cast("AvroSchema", parsed), ())
-    if not isinstance(root, nested.Record):
+    if not isinstance(root, values.Record):
         raise SchemaError("the Avro schema is not that of a record")
     return AvroDecoder(root)
 
@@ -124,7 +124,7 @@ class _Tree:
         if len(within) > MAX_DEPTH:
             raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
         if isinstance(schema, list):
-            return nested.Union([self.node(branch, (*within, "")) for branch in schema])
+            return values.Union([self.node(branch, (*within, "")) for branch in schema])
         if isinstance(schema, str):
             if schema in PRIMITIVES:
                 return PRIMITIVES[schema]()
@@ -136,19 +136,19 @@ class _Tree:
         if kind in ("record", "error"):
             return self._record(schema, within)
         if kind == "array":
-            return nested.Array(self.node(schema["items"], (*within, "")))
+            return values.Array(self.node(schema["items"], (*within, "")))
         if kind == "map":
-            return nested.Map(self.node(schema["values"], (*within, "")))
+            return values.Map(self.node(schema["values"], (*within, "")))
         if kind == "enum":
             return values.Enum(schema["symbols"])
         plain = values.Fixed(schema["size"]) if kind == "fixed" else self.node(kind, (*within, ""))
         return _logical(schema, plain)
 
-    def _record(self, schema: ComplexSchema, within: tuple[str, ...]) -> nested.Record:
+    def _record(self, schema: ComplexSchema, within: tuple[str, ...]) -> values.Record:
         name = schema["name"]
         if name in within:
             raise SchemaError(f"the Avro record {name} holds itself, which no column can")
-        return nested.Record([(field["name"], self.node(field["type"], (*within, name))) for field in schema["fields"]])
+        return values.Record([(field["name"], self.node(field["type"], (*within, name))) for field in schema["fields"]])
 
 
 def _logical(schema: ComplexSchema, plain: values.Node) -> values.Node:

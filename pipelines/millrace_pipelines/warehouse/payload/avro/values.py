@@ -1,13 +1,15 @@
-"""Readers of Avro's types that hold no others, each for all records at once.
+"""Readers of Avro's types, each for all records at once.
 
     null boolean int long float double bytes string fixed enum      and the logical types date, timestamp, decimal
+    record → struct    array → list    map → map            repeated item by item, all records in step
+    union of null and one type → that type, nullable        a union of several types has no column
 
 Source: Apache Avro 1.12, "Binary Encoding" and "Logical Types".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Protocol
 
@@ -16,19 +18,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.records.arrow import TIMESTAMP_TYPE
-from millrace_pipelines.arrow import Column, Places, nulls_of, places_array, values_of
-from millrace_pipelines.warehouse.payload.avro.block import Block
-from millrace_pipelines.warehouse.payload.calendar import (
+from millrace_pipelines.arrow import (
+    Column,
+    Field,
+    Flags,
+    Places,
+    list_column,
+    map_column,
+    nulls_of,
+    offsets_array,
+    places_array,
+    values_of,
+)
+from millrace_pipelines.warehouse.payload.avro.block import Block, Integers
+from millrace_pipelines.warehouse.payload.outcome import Reason
+from millrace_pipelines.warehouse.payload.types import (
     BEYOND,
     FIRST_DAY,
     FIRST_MICROSECOND,
     LAST_DAY,
     LAST_MICROSECOND,
+    list_of,
+    map_of,
+    type_text,
 )
-from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.types import type_text
 
 INT_LIMIT = 1 << 31
+MAX_ITEMS = 100_000
 
 
 class Node(Protocol):
@@ -231,3 +247,149 @@ def _is_utf8(value: bytes) -> bool:
 def _decimal(number: int, scale: int) -> Decimal:
     sign, digits = int(number < 0), tuple(map(int, str(abs(number))))
     return Decimal((sign, digits, -scale))
+
+
+class Union:
+    """The index of a branch, then its value; it has a column where there is one branch beside null."""
+
+    def __init__(self, branches: Sequence[Node]) -> None:
+        self._branches = branches
+        present = [place for place, branch in enumerate(branches) if not isinstance(branch, Null)]
+        self._place = present[0] if len(present) == 1 else None
+        self.is_nullable = len(present) < len(branches)
+        self.type = None if self._place is None else branches[self._place].type
+
+    def read(self, block: Block, rows: Places, path: str) -> Column:
+        """Reads the values of the one branch, null for the other."""
+        chosen = block.varints(rows, path)
+        wrong = (chosen < 0) | (chosen >= len(self._branches))
+        block.fail(rows, wrong, Reason.MALFORMED, f"field {path}: no such branch of a union")
+        found = nulls_of(pa.null(), len(rows))
+        for place, branch in enumerate(self._branches):
+            mine = (chosen == place) & ~block.failed[rows]
+            if isinstance(branch, Null) or not bool(mine.any()):
+                continue
+            values = branch.read(block, rows[mine], path)
+            if place == self._place:
+                found = values if bool(mine.all()) else _spread(values, mine)
+        return found if self.type is None or found.type == self.type else nulls_of(self.type, len(rows))
+
+
+class Record:
+    """Its fields, one after the other."""
+
+    def __init__(self, fields: Sequence[tuple[str, Node]]) -> None:
+        self.fields = fields
+        self.columns: list[Field] = [
+            pa.field(name, node.type, is_nullable(node)) for name, node in fields if node.type is not None
+        ]
+        self.type = pa.struct(self.columns) if self.columns else None
+
+    def arrays(self, block: Block, rows: Places, path: str) -> list[Column]:
+        """Reads all fields and returns a column for each that has one."""
+        within = f"{path}/" if path else ""
+        read = [(node.type, node.read(block, rows, within + name)) for name, node in self.fields]
+        return [array for data_type, array in read if data_type is not None]
+
+    def read(self, block: Block, rows: Places, path: str) -> Column:
+        """Reads structs."""
+        arrays = self.arrays(block, rows, path)
+        return pa.StructArray.from_arrays(arrays, fields=self.columns) if arrays else nulls_of(pa.null(), len(rows))
+
+
+class Array:
+    """Blocks of items, each behind its count, up to a count of 0."""
+
+    def __init__(self, items: Node) -> None:
+        self._items = items
+        self.type = None if items.type is None else list_of(items.type, nullable=is_nullable(items))
+
+    def read(self, block: Block, rows: Places, path: str) -> Column:
+        """Reads lists."""
+        owners, items = _repeated(block, rows, path, lambda some: self._items.read(block, some, f"{path}/[]"))
+        if self.type is None or self._items.type is None:
+            return nulls_of(pa.null(), len(rows))
+        offsets, order = _layout(owners, len(rows))
+        return list_column(self.type, offsets, _flat(items, self._items.type, order))
+
+
+class Map:
+    """Encoded as an array, each item a key and a value."""
+
+    def __init__(self, values: Node) -> None:
+        self._keys, self._values = Text(), values
+        self.type = None if values.type is None else map_of(pa.string(), values.type, nullable=is_nullable(values))
+
+    def read(self, block: Block, rows: Places, path: str) -> Column:
+        """Reads maps; a key that is there twice is a flaw."""
+        keys: list[Column] = []
+
+        def read(some: Places) -> Column:
+            keys.append(self._keys.read(block, some, f"{path}/key"))
+            return self._values.read(block, some, f"{path}/value")
+
+        owners, values = _repeated(block, rows, path, read)
+        if self.type is None or self._values.type is None:
+            return nulls_of(pa.null(), len(rows))
+        offsets, order = _layout(owners, len(rows))
+        flat_keys = _flat(keys, pa.string(), order)
+        self._fail_doubled(block, rows, flat_keys, np.sort(owners), path)
+        return map_column(self.type, offsets, flat_keys, _flat(values, self._values.type, order))
+
+    def _fail_doubled(self, block: Block, rows: Places, keys: Column, owners: Integers, path: str) -> None:
+        encoded = keys.dictionary_encode()
+        pairs = owners * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
+        unique, counts = np.unique(pairs, return_counts=True)
+        wrong = np.zeros(len(rows), np.bool_)
+        wrong[unique[counts > 1] // max(len(encoded.dictionary), 1)] = True
+        block.fail(rows, wrong, Reason.DUPLICATE, f"field {path}: a key is there twice")
+
+
+def is_nullable(node: Node) -> bool:
+    """Returns whether a value of this type may be null."""
+    return isinstance(node, Union) and node.is_nullable
+
+
+def _repeated(block: Block, rows: Places, path: str, read: Callable[[Places], Column]) -> tuple[Integers, list[Column]]:
+    """Reads the items of all rows in step; returns the place of each item's row, and the items as they were read."""
+    owners: list[Integers] = []
+    items: list[Column] = []
+    remaining = _counts(block, rows, path)
+    while (active := np.flatnonzero(remaining > 0)).size:
+        items.append(read(rows[active]))
+        owners.append(active)
+        if len(owners) >= MAX_ITEMS:
+            block.fail(rows, remaining > 0, Reason.RANGE, f"field {path}: more than {MAX_ITEMS} items")
+        remaining[active] -= 1
+        ended = active[remaining[active] == 0]
+        remaining[ended] = _counts(block, rows[ended], path)
+        remaining[block.failed[rows]] = 0
+    return np.concatenate(owners) if owners else np.zeros(0, np.int64), items
+
+
+def _counts(block: Block, rows: Places, path: str) -> Integers:
+    """Reads the count of each row's next block of items; behind a negative one stands the block's size in bytes."""
+    counts = block.varints(rows, path)
+    sized = np.flatnonzero(counts < 0)
+    if sized.size:
+        block.varints(rows[sized], path)
+        counts[sized] = -counts[sized]
+    wrong = (counts < 0) | (counts > block.ends[rows] - block.at[rows])
+    block.fail(rows, wrong, Reason.MALFORMED, f"field {path}: cut short")
+    return np.where(block.failed[rows], 0, counts)
+
+
+def _layout(owners: Integers, count: int) -> tuple[pa.Int32Array, pa.Int64Array]:
+    """Returns the offsets of the rows' lists, and the order in which their items lie."""
+    offsets = offsets_array(np.bincount(owners, minlength=count))
+    return offsets, places_array(np.argsort(owners, kind="stable"))
+
+
+def _flat(items: Sequence[Column], data_type: pa.DataType, order: pa.Int64Array) -> Column:
+    """Returns the items in one column, row after row."""
+    return pa.concat_arrays(items).take(order) if items else nulls_of(data_type, 0)
+
+
+def _spread(values: Column, present: Flags) -> Column:
+    """Returns a column with the values where they are present, and nulls elsewhere."""
+    return values.take(pa.array(np.cumsum(present) - 1, pa.int64(), mask=~present))

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from millrace_pipelines.arrow import Field, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.calendar import BEYOND, is_in_calendar
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
-from millrace_pipelines.warehouse.payload.types import children, column_of, type_text
+from millrace_pipelines.warehouse.payload.types import BEYOND, children, column_of, is_in_calendar, type_text
 
 ExactJson: TypeAlias = "dict[str, ExactJson] | list[ExactJson] | str | int | Decimal | bool | None"
 """JSON whose fractions have all their digits."""

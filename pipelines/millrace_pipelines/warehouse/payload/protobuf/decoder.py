@@ -31,10 +31,16 @@ from google.protobuf.message_factory import GetMessageClass
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Column, Field, Places, list_column, map_column, offsets_array, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.calendar import BEYOND, FIRST_MICROSECOND, LAST_MICROSECOND
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
-from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, list_of, map_of
+from millrace_pipelines.warehouse.payload.types import (
+    BEYOND,
+    FIRST_MICROSECOND,
+    LAST_MICROSECOND,
+    MAX_DEPTH,
+    list_of,
+    map_of,
+)
 
 FieldValue: TypeAlias = Any
 """A field of a message: Protobuf's classes are made at run time, so no type says what theirs are."""

@@ -17,8 +17,8 @@ from millrace_pipelines.warehouse.delta.compression import (
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.maintenance.compact import compact
-from millrace_pipelines.warehouse.tables.open import open_tables
+from millrace_pipelines.warehouse.maintenance import compact
+from millrace_support.small_tables import open_tables
 
 FS = OsFileSystem()
 IN_FOOTERS = {

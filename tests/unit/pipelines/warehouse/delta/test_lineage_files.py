@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.lineage_files import MANY_FILES, keep_lineage, kept_lineage
+from millrace_pipelines.warehouse.delta.lineage import MANY_FILES, keep_lineage, kept_lineage
 from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_support.loads import FS, Loads

@@ -9,8 +9,7 @@ from millrace_pipelines.spark.brokers import LogOffsets, TopicSource
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
-from millrace_pipelines.warehouse.ledger.plan_reload import plan_reload
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange, plan_reload
 from millrace_pipelines.warehouse.ledger.selection import Selection, requested_ranges
 
 SOURCE = TopicSource("127.0.0.1:1", "events")

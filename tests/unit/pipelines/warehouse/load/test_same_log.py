@@ -9,7 +9,7 @@ from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, Topic
 from millrace_pipelines.spark.errors import LogTruncatedError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import plan_load
-from millrace_pipelines.warehouse.load import look, same_log
+from millrace_pipelines.warehouse.load import loader, same_log
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadOptions
 
 SOURCE = TopicSource("127.0.0.1:1", "events")
@@ -91,10 +91,10 @@ def looked(monkeypatch, tmp_path):
 
     def find(log, metadata_epoch):
         description = TopicDescription("id", (0,), {0: metadata_epoch})
-        monkeypatch.setattr(look, "describe_topic", lambda _: description)
-        monkeypatch.setattr(look, "log_offsets", lambda *_: {0: log})
-        monkeypatch.setattr(look, "look_at_tables", lambda *_, **__: SimpleNamespace(ledger=LEDGER))
-        return look.look(LoadOptions(topic="events", table=str(tmp_path), bootstrap="127.0.0.1:1"), None)
+        monkeypatch.setattr(loader, "describe_topic", lambda _: description)
+        monkeypatch.setattr(loader, "log_offsets", lambda *_: {0: log})
+        monkeypatch.setattr(loader, "look_at_tables", lambda *_, **__: SimpleNamespace(ledger=LEDGER))
+        return loader.look(LoadOptions(topic="events", table=str(tmp_path), bootstrap="127.0.0.1:1"), None)
 
     return find
 

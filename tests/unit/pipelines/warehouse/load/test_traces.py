@@ -7,8 +7,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from millrace.tracing import TraceContext, Tracing
 from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.load.load import LoadTrace
 from millrace_pipelines.warehouse.load.report import LoadReport
-from millrace_pipelines.warehouse.load.traces import LoadTrace
 from millrace_support.clock import ManualClock
 
 REPORT = LoadReport(topic="events", table="/table", rows=3, dead_letters=1, load_id="l")

@@ -8,9 +8,8 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.data_file import DataFile
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
-from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_pipelines.warehouse.delta.python_rows import python_rows
+from millrace_pipelines.arrow import python_rows
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
 from millrace_pipelines.warehouse.payload.outcome import Reason

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace import kernel
-from millrace_pipelines.warehouse.payload.evolution import evolve
+from millrace_pipelines.warehouse.payload.conform import evolve
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.payload.sources import source_fields

@@ -9,15 +9,16 @@ import pytest
 
 from millrace import kernel
 from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
-from millrace_pipelines.warehouse.payload.calendar import (
+from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder
+from millrace_pipelines.warehouse.payload.outcome import Reason
+from millrace_pipelines.warehouse.payload.types import (
     FIRST_DAY,
     FIRST_MICROSECOND,
     LAST_DAY,
     LAST_MICROSECOND,
+    list_of,
+    map_of,
 )
-from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder
-from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.types import list_of, map_of
 
 FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 TIMES = {

@@ -16,7 +16,8 @@ from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decod
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
 from millrace_pipelines.warehouse.payload.schema import declared_schema, parse_payload_schema
 from millrace_pipelines.warehouse.payload.sources import source_fields
-from millrace_pipelines.warehouse.tables.open import open_tables, wanted_columns
+from millrace_pipelines.warehouse.tables.open import wanted_columns
+from millrace_support.small_tables import open_tables
 
 PROTO = 'syntax = "proto3"; message Event {{ {fields} }} '
 PLACES = {"top": "", "struct": "in/", "array": "in/[]/", "map": "in/value/"}

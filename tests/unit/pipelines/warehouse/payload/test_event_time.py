@@ -9,8 +9,8 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.load import task as module
 from millrace_pipelines.warehouse.load.task import rows_writer
-from millrace_pipelines.warehouse.payload import rows_writer as module
 from millrace_pipelines.warehouse.payload.event_time import NO_TIME, parse_event_time
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -97,7 +97,7 @@ def test_files_of_many_partitions_stay_few_and_small_in_memory(tmp_path, monkeyp
         1,
         ["malformed"],
     )
-    with rows_writer(str(tmp_path), "load", 0, payload, OsFileSystem()) as writer:
+    with rows_writer(str(tmp_path), "load", 0, splitter, OsFileSystem()) as writer:
         writer.write(split.rows, split.spans)
         assert writer._pending_bytes <= 20_000
         files = writer.finish()
@@ -113,8 +113,8 @@ def test_files_of_many_partitions_stay_few_and_small_in_memory(tmp_path, monkeyp
     assert by_day == {None: 1, **{f"2013-06-{day:02d}": 100 for day in range(1, 21)}}
 
 
-def _write_and_fail(directory, payload, split):
-    with rows_writer(str(directory), "load", 0, payload, OsFileSystem()) as writer:
+def _write_and_fail(directory, splitter, split):
+    with rows_writer(str(directory), "load", 0, splitter, OsFileSystem()) as writer:
         writer.write(split.rows, split.spans)
         assert list(directory.rglob("*.parquet"))
         {}["gone"]
@@ -124,11 +124,10 @@ def test_an_error_takes_all_files_of_a_task_away(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_PENDING_BYTES", 1)
     schema = parse_payload_schema('{"fields": [{"name": "at", "type": "timestamp"}], "event_time": {"column": "at"}}')
     payload = Payload(schema, schema.arrow)
-    split = Splitter(payload, np.zeros(0, np.int64), "load", "l").split(
-        envelope([b'{"at": "2013-06-01"}', b'{"at": "2013-06-02"}'])
-    )
+    splitter = Splitter(payload, np.zeros(0, np.int64), "load", "l")
+    split = splitter.split(envelope([b'{"at": "2013-06-01"}', b'{"at": "2013-06-02"}']))
     with pytest.raises(KeyError, match="gone"):
-        _write_and_fail(tmp_path, payload, split)
+        _write_and_fail(tmp_path, splitter, split)
     assert list(tmp_path.rglob("*.parquet")) == []
 
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace_pipelines.warehouse.errors import SchemaChangedError
-from millrace_pipelines.warehouse.payload.conform import conform, is_lossless
-from millrace_pipelines.warehouse.payload.evolution import evolve
+from millrace_pipelines.warehouse.payload.conform import conform, evolve, is_lossless
 from millrace_pipelines.warehouse.payload.types import declare_fields, parse_fields, parse_type
 
 STRUCT = {"type": "struct", "fields": [{"name": "x", "type": "integer"}]}

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from millrace import kernel
-from millrace_pipelines.warehouse.payload.json.plain import KERNEL_TYPES, is_read_by_kernel, read_plain
+from millrace_pipelines.warehouse.payload.json.decoder import KERNEL_TYPES, is_read_by_kernel, read_plain
 from millrace_support.hostile_json import FIELDS
 
 ARROW_TYPES = {letter: data_type for data_type, letter in KERNEL_TYPES.items()}

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.json.schema import json_schema_fields
-from millrace_pipelines.warehouse.payload.json.schema_parts import MAX_PARTS
+from millrace_pipelines.warehouse.payload.json.schema import MAX_PARTS, json_schema_fields
 from millrace_pipelines.warehouse.payload.types import list_of, map_of
 
 LONG, TEXT = {"type": "integer"}, {"type": "string"}

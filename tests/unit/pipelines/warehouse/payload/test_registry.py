@@ -10,16 +10,14 @@ import pytest
 
 from millrace.records.varint import encode_varint
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
-from millrace_pipelines.warehouse.payload.evolution import evolve
-from millrace_pipelines.warehouse.payload.framing import split_message_indexes
+from millrace_pipelines.warehouse.payload.conform import evolve
 from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.payload import Payload
+from millrace_pipelines.warehouse.payload.payload import Payload, split_message_indexes
 from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
 from millrace_pipelines.warehouse.payload.registry import http as registry_http
-from millrace_pipelines.warehouse.payload.registry.files import FileRegistry
 from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry
-from millrace_pipelines.warehouse.payload.registry.registry import UnknownSchemaError
+from millrace_pipelines.warehouse.payload.registry.registry import FileRegistry, UnknownSchemaError
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.payload.sources import source_fields, versions_of
 from millrace_support.schema_registry import SchemaRegistryServer

@@ -4,8 +4,7 @@ import pytest
 
 from millrace.security.tls import server_context
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
-from millrace_pipelines.warehouse.payload.registry.access import read_access
-from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry
+from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry, read_access
 from millrace_support.certificates import Authority
 from millrace_support.schema_registry import TOKEN, SchemaRegistryServer
 

@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.schema import parse_payload_schema, read_payload_schema, table_schema
+from millrace_pipelines.warehouse.payload.schema import parse_payload_schema, read_payload_schema
 from millrace_pipelines.warehouse.payload.types import PRIMITIVES
 
 NESTED = {
@@ -27,7 +27,7 @@ def declared(*fields, **others):
 
 def test_the_envelope_comes_first_then_the_typed_columns():
     schema = parse_payload_schema(declared(*({"name": f"f_{name}", "type": name} for name in PRIMITIVES)))
-    columns = table_schema(schema)
+    columns = pa.schema([*ENVELOPE_FIELDS, *schema.arrow])
     assert ENVELOPE_COLUMNS == ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
     assert columns.names == [*ENVELOPE_COLUMNS, *(f"f_{name}" for name in PRIMITIVES)]
     assert columns.field("f_timestamp").type == pa.timestamp("us", tz="UTC")

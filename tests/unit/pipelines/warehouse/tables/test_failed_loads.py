@@ -11,7 +11,7 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY
 from millrace_pipelines.warehouse.errors import LoadFailedError
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.tables.failed_loads import (
     FAILED_LOADS_FILE,
     MAX_BYTES,
@@ -20,10 +20,11 @@ from millrace_pipelines.warehouse.tables.failed_loads import (
     failures_noted,
     read_failed_loads,
 )
-from millrace_pipelines.warehouse.tables.find import describe_table, find_tables
+from millrace_pipelines.warehouse.tables.find import describe_table
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.loads import Loads
+from millrace_support.small_tables import find_tables
 from millrace_support.unchanged import unchanged
 
 FS = OsFileSystem()

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from millrace_pipelines.warehouse.errors import QueryError
-from millrace_pipelines.warehouse.tables.sql_names import sql_names
+from millrace_pipelines.warehouse.tables.query import sql_names
 
 
 def names(*paths, root="/lake"):

@@ -6,8 +6,7 @@ from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
-from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
-from millrace_pipelines.warehouse.ledger.plan_reload import RequestedRange, plan_reload
+from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange, RequestedRange, plan_reload
 
 LEDGER = Ledger("events", "id", {0: LedgerEntry(100, 200)})
 

@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.errors import SetupError
 from millrace_pipelines.warehouse.load.history import TableCommit
-from millrace_pipelines.warehouse.load.textfile import TableCollector, ToldTable, write_textfile
+from millrace_pipelines.warehouse.load.metrics import TableCollector, ToldTable, write_textfile
 from millrace_pipelines.warehouse.tables.find import TableFacts
 
 WEATHER = TableFacts(

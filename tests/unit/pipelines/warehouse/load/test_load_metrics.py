@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.errors import SetupError
-from millrace_pipelines.warehouse.load.attempts import LoadAttempts
+from millrace_pipelines.warehouse.load.metrics import LoadAttempts
 
 
 def told(file):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.delta.python_rows import python_rows
+from millrace_pipelines.arrow import python_rows
 
 LATE_MS = 253_402_300_800_000  # a millisecond after the year 9999
 TIME = pa.timestamp("us", "UTC")

@@ -13,8 +13,7 @@ from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.leases import LEASE_SUFFIX, LEASES_DIRECTORY, lease
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.maintenance.compact import compact
-from millrace_pipelines.warehouse.maintenance.vacuum import vacuum
+from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_support.unchanged import unchanged
 
 FS = OsFileSystem()

@@ -17,10 +17,9 @@ from millrace_ops.cli.warehouse import app
 from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.errors import QueryError
-from millrace_pipelines.warehouse.tables.find import describe_all, find_tables, table_locations
-from millrace_pipelines.warehouse.tables.places import State, tables_below
+from millrace_pipelines.warehouse.tables.find import State, describe_all, table_locations, tables_below
 from millrace_support.command_runner import CommandRunner
-from millrace_support.small_tables import make_table
+from millrace_support.small_tables import find_tables, make_table
 
 ROWS = pa.table({"id": pa.array([1, 2])})
 NOBODY = 65534

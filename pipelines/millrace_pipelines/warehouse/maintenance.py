@@ -1,0 +1,273 @@
+"""What keeps tables in good order, each step safe beside a running load and complete in itself.
+
+    compaction     where there are at least `min_small_files` small files
+    checkpoint     at least `min_commits` commits after the last one
+    vacuum         always, of files that are older than the retention
+
+A table's dead letters get the same (`maintain`). What a crash leaves undone, the next run does.
+
+Compaction makes few large files of many small ones, with the same rows. A file is small below three quarters of the
+target size; larger ones are left as they are. Small files are put into bins of about the target size, in the order of
+their partitions and offsets, so that the bounds in the log stay narrow; a bin with one file is left too. As many bins
+as there are cores are written at once and committed together, so that a crash or a lost race costs no more than those.
+The ledger stays as it is, and readers of the table's changes see none.
+
+Vacuum removes files that no reader needs any more:
+
+    removed files     named by an older version only: kept until the retention has passed since their removal
+    orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
+                      and for as long as their operation holds a lease; also files of offsets that no lineage names
+    deletion vectors  of other engines: kept like the files that they are of (`delta.log_actions`)
+
+What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
+before a file is removed, so that no power cut brings back a version that names it, and the removal is durable when the
+report names the file. A crash leaves some of the files to the next vacuum.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from millrace.clock import Clock, SystemClock
+from millrace.errors import WarehouseError
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.dead_letters import companions
+from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
+from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
+from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
+from millrace_pipelines.warehouse.delta.offset_sets import named_by, offset_files
+from millrace_pipelines.warehouse.delta.protocol import Access
+from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import ModeError
+
+DEFAULT_TARGET_BYTES = 256 << 20
+DEFAULT_RETENTION_HOURS = 7 * 24
+MIN_UNLEASED_RETENTION_HOURS = 24
+HOUR_MS = 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionReport:
+    """What compaction did to one table; `version` is None where there was nothing to compact."""
+
+    table: str
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    version: int | None = None
+
+
+def plan_compaction(files: Iterable[CurrentFile], target_bytes: int) -> list[list[CurrentFile]]:
+    """Puts small files with the same partition values into bins of about the target size, of two files at least."""
+    bins: list[list[CurrentFile]] = []
+    for file in sorted((file for file in files if file.size_bytes < target_bytes * 3 // 4), key=_place):
+        if bins and bins[-1][0].partition_values == file.partition_values and _size(bins[-1], file) <= target_bytes:
+            bins[-1].append(file)
+        else:
+            bins.append([file])
+    return [files for files in bins if len(files) > 1]
+
+
+def _size(files: Iterable[CurrentFile], one_more: CurrentFile) -> int:
+    return sum(file.size_bytes for file in files) + one_more.size_bytes
+
+
+def _place(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], tuple[int, ...], str]:
+    """Returns the order of a file among others: by its folder, then by its first partition and offset."""
+    folder = [(value is not None, value or "") for value in file.partition_values.values()]
+    return folder, file.partitions or (0,), file.offsets or (0,), file.name
+
+
+def compact(
+    location: str, fs: FileSystem, clock: Clock, *, target_bytes: int = DEFAULT_TARGET_BYTES
+) -> CompactionReport:
+    """Compacts a table's small files.
+
+    Raises:
+        TableNotFoundError: There is no table at the location.
+        TableRefusedError: The table uses something of Delta's protocol with which it can't be compacted.
+        StaleLedgerError: Others rewrote the table at every attempt; what was committed before stays.
+    """
+    started_ms = clock.monotonic_ms()
+    report = CompactionReport(table=location)
+    written: set[str] = set()
+    while True:
+        wave = _Wave(fs, target_bytes, written)
+        version = rewrite(location, fs, wave.make, Access.REARRANGE)
+        if version is None:
+            return report
+        written |= {file.name for file in wave.after}
+        report = replace(
+            report,
+            files_before=report.files_before + len(wave.before),
+            files_after=report.files_after + len(wave.after),
+            bytes_before=report.bytes_before + sum(file.size_bytes for file in wave.before),
+            bytes_after=report.bytes_after + sum(file.size_bytes for file in wave.after),
+            rows=report.rows + sum(file.rows for file in wave.after),
+            seconds=(clock.monotonic_ms() - started_ms) / 1000,
+            version=version,
+        )
+
+
+class _Wave:
+    """As many bins as there are cores, compacted in one commit; files that this run has written are left."""
+
+    def __init__(self, fs: FileSystem, target_bytes: int, written: AbstractSet[str]) -> None:
+        self._fs = fs
+        self._target_bytes = target_bytes
+        self._written = written
+        self.before: list[CurrentFile] = []
+        self.after: list[DataFile] = []
+
+    def make(self, table: Table, operation_id: str) -> Rewrite | None:
+        """Writes the bins of this version."""
+        files = [file for file in current_files(table) if file.name not in self._written]
+        bins = plan_compaction(files, self._target_bytes)[: os.cpu_count()]
+        if not bins:
+            return None
+        with ThreadPoolExecutor(len(bins)) as pool:
+            merged = pool.map(partial(self._merge, table, operation_id), range(len(bins)), bins)
+            self.after = [file for file in merged if file is not None]
+        self.before = [file for files in bins for file in files]
+        lineage = {"kind": "compact", "files_before": len(self.before), "files_after": len(self.after)}
+        return Rewrite(added=self.after, removed=self.before, lineage=lineage, data_change=False)
+
+    def _merge(self, table: Table, operation_id: str, number: int, files: Sequence[CurrentFile]) -> DataFile | None:
+        with writer(table, operation_id, number, self._fs, files[0]) as output:
+            for file in files:
+                for rows in read_rows(table, file.name):
+                    output.write(rows)
+            merged = output.finish()
+        if (0 if merged is None else merged.rows) != sum(file.rows for file in files):
+            raise WarehouseError(f"{table.location}: {[file.name for file in files]} have not the rows the log says")
+        return merged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport:
+    """What was removed from one table, or would be; `running` counts files that were left to running operations."""
+
+    table: str
+    files: tuple[str, ...]
+    bytes: int
+    running: int
+    dry_run: bool
+
+
+def vacuum(
+    location: str,
+    fs: FileSystem,
+    *,
+    retention_hours: int = DEFAULT_RETENTION_HOURS,
+    dry_run: bool = False,
+    clock: Clock | None = None,
+) -> VacuumReport:
+    """Deletes removed files and orphans that are older than the retention, by `clock` or else the machine's clock.
+
+    Raises:
+        TableNotFoundError: There is no table at the location.
+        TableRefusedError: The table uses something of Delta's protocol with which it can't be vacuumed.
+        ModeError: The retention is too short for an object store, which has no leases.
+    """
+    store = store_at(location, fs)
+    if not is_leased(store) and retention_hours < MIN_UNLEASED_RETENTION_HOURS:
+        raise ModeError(f"{location}: an object store has no leases, so that files younger than "
+                        f"{MIN_UNLEASED_RETENTION_HOURS} h may be a running load's")  # fmt: skip
+    there = set(store.names())
+    table = Table.load(location, fs)
+    table.check_access(Access.REARRANGE)
+    unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
+    before_ms = (clock or SystemClock()).now_ms() - retention_hours * HOUR_MS
+    old_offsets = offset_files(store, sorted(there), before_ms)
+    running = held_leases(location, fs, dry_run=dry_run)
+    table = Table.load(location, fs)
+    named = {
+        *table.file_names(),
+        *files_of_versions(table, before_ms),
+        *named_by(table.lineage() if old_offsets else ()),
+    }
+    candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
+    files = [name for name in candidates if operation_of(name) not in running]
+    size_bytes = sum(store.size_bytes(name) or 0 for name in files)
+    if files and not dry_run:
+        table.sync_log()
+        store.remove_durably(files)
+    return VacuumReport(
+        table=location,
+        files=tuple(files),
+        bytes=size_bytes,
+        running=len(candidates) - len(files),
+        dry_run=dry_run,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenancePolicy:
+    """When something is done.
+
+    Attributes:
+        target_bytes: The size of compacted files.
+        min_small_files: The number of small files from which a table is compacted.
+        min_commits: The number of commits after the last checkpoint from which there is another.
+        retention_hours: The age from which a file that no version names is removed.
+    """
+
+    target_bytes: int = DEFAULT_TARGET_BYTES
+    min_small_files: int = 10
+    min_commits: int = 10
+    retention_hours: int = DEFAULT_RETENTION_HOURS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceReport:
+    """What was done for one table; None for a step that it did not need."""
+
+    table: str
+    compaction: CompactionReport | None
+    checkpoint_version: int | None
+    vacuum: VacuumReport
+
+
+def maintain(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> list[MaintenanceReport]:
+    """Does what a table and its dead letters need.
+
+    Raises:
+        TableNotFoundError: There is no table at the location.
+        TableRefusedError: One of them uses something of Delta's protocol that can't be obeyed.
+        StaleLedgerError: Others rewrote the table at every attempt.
+    """
+    Table.load(location, fs)
+    tables = (location, *companions(location, fs))
+    for each in tables:
+        Table.load(each, fs).check_access(Access.REARRANGE)
+    return [_keep(each, fs, clock, policy) for each in tables]
+
+
+def checkpoint(location: str, fs: FileSystem) -> int:
+    """Writes a checkpoint of the newest version and returns that version."""
+    table = Table.load(location, fs)
+    table.create_checkpoint()
+    return table.version
+
+
+def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> MaintenanceReport:
+    small = sum(len(files) for files in plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes))
+    done = compact(location, fs, clock, target_bytes=policy.target_bytes) if small >= policy.min_small_files else None
+    table = Table.load(location, fs)
+    is_due = table.version - (table.checkpoint_version() or 0) >= policy.min_commits
+    return MaintenanceReport(
+        table=location,
+        compaction=done,
+        checkpoint_version=checkpoint(location, fs) if is_due else None,
+        vacuum=vacuum(location, fs, retention_hours=policy.retention_hours),
+    )
