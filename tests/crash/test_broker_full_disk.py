@@ -33,7 +33,7 @@ def send(producer, topic, value):
     return producer.send(topic, 0, [NewRecord(value)])
 
 
-@pytest.mark.broker_errors(r"storage\.health: \S+: the disk is full, and appends are refused: \[Errno 27\]")
+@pytest.mark.broker_errors(r"storage\.failures: \S+: the disk is full, and appends are refused: \[Errno 27\]")
 @pytest.mark.parametrize("flush", ["1", "1000000"])
 def test_appends_are_refused_until_there_is_room_and_nothing_is_lost(tmp_path, flush, monkeypatch):
     settings = {"log.flush.interval.messages": flush, "log.index.interval.bytes": "0"}

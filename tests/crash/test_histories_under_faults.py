@@ -51,7 +51,7 @@ FAULTS = (killed, paused, out_of_disk, BrokerProcess.restart)
 
 @pytest.mark.timeout(1200)
 # The limit of a file is one for the log, too: what it says of it may be cut, or fail with a traceback.
-@pytest.mark.broker_errors(r"storage\.health", r"\[Errno 27\] File too large", r"\AERROR [\w.]*\Z")
+@pytest.mark.broker_errors(r"storage\.failures", r"\[Errno 27\] File too large", r"\AERROR [\w.]*\Z")
 @pytest.mark.soak(rounds=4, minutes=10)
 def test_histories_show_no_anomaly(tmp_path, rounds, record_property):
     faults = Counter()

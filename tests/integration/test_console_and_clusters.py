@@ -32,7 +32,7 @@ def own_troubles(browser):
 
 @pytest.mark.broker_errors(
     r"data_dirs\.log_checkpoints: \S+: \S+-checkpoint: No such file",
-    r"storage\.health: \S+ is offline: the folder is gone",
+    r"storage\.failures: \S+ is offline: the folder is gone",
     r"admin\.chores: maintenance failed; tried again in \d+ ms: \S+-checkpoint: No such file",
 )
 def test_the_brokers_page_says_what_ails_the_broker_that_serves_it(tmp_path):

@@ -100,7 +100,7 @@ def test_a_broker_that_is_well_lists_its_checks(broker_session):
         assert not any(answer["checks"].values())
 
 
-@pytest.mark.broker_errors(r"storage\.health: \S+/two is offline: \S+/two: File exists")
+@pytest.mark.broker_errors(r"storage\.failures: \S+/two is offline: \S+/two: File exists")
 def test_a_folder_that_can_not_be_opened(tmp_path):
     (tmp_path / "two").write_text("no folder", encoding="utf-8")
     with BrokerProcess(tmp_path / "one", more_data_dirs=[tmp_path / "two"]) as broker:
@@ -114,7 +114,7 @@ def test_a_folder_that_can_not_be_opened(tmp_path):
         assert asked(f"{broker.admin_url}/healthz")[0] == 200
 
 
-@pytest.mark.broker_errors(r"storage\.health: \S+ is offline: \S+\.log: Input/output error")
+@pytest.mark.broker_errors(r"storage\.failures: \S+ is offline: \S+\.log: Input/output error")
 def test_the_only_folder_fails_and_a_restart_helps(tmp_path):
     settings = {"log.flush.interval.messages": "1"}
     with BrokerProcess(tmp_path / "data", properties=settings, program=program(tmp_path)) as broker:
@@ -136,7 +136,7 @@ def test_the_only_folder_fails_and_a_restart_helps(tmp_path):
 
 @pytest.mark.broker_errors(
     r"data_dirs\.log_checkpoints: \S+: \S+-checkpoint: No such file",
-    r"storage\.health: \S+ is offline: the folder is gone",
+    r"storage\.failures: \S+ is offline: the folder is gone",
     r"admin\.chores: maintenance failed; tried again in \d+ ms: \S+-checkpoint: No such file",
 )
 def test_a_folder_that_is_taken_away(tmp_path):
@@ -180,7 +180,7 @@ def test_zookeeper_goes_and_comes(tmp_path):
                 Admin(cluster).create_topic("t", 1)
 
 
-@pytest.mark.broker_errors(r"storage\.health: \S+: the disk is full, and appends are refused: \[Errno \d+\]")
+@pytest.mark.broker_errors(r"storage\.failures: \S+: the disk is full, and appends are refused: \[Errno \d+\]")
 def test_a_full_disk(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap) as cluster:
         producer = SyncProducer(cluster)

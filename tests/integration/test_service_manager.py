@@ -91,7 +91,7 @@ def test_a_service_is_ready_lives_and_stops(manager, broker):
     assert last == ["STOPPING=1", "STATUS=stopping"]
 
 
-@pytest.mark.broker_errors(r"storage\.health: \S+ is offline: \S+\.log: Input/output error")
+@pytest.mark.broker_errors(r"storage\.failures: \S+ is offline: \S+\.log: Input/output error")
 def test_a_broker_whose_folders_have_failed_is_silent(manager, broker, broken):
     assert told(manager)[0] == "READY=1"
     with Cluster(broker.bootstrap) as cluster:

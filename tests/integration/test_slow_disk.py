@@ -112,7 +112,7 @@ def test_a_sync_stops_nobody_but_its_own_writers(broker, disk, acks):
     assert seen(broker) == 2
 
 
-@pytest.mark.broker_errors(r"storage\.health: \S+ is offline: \S+\.log: Input/output error")
+@pytest.mark.broker_errors(r"storage\.failures: \S+ is offline: \S+\.log: Input/output error")
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_sync_that_fails_is_told_to_whoever_waits(broker, disk, acks):
     disk.broken.touch()

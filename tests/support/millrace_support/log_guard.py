@@ -1,6 +1,6 @@
 r"""A plugin of pytest: a test fails if the logs of its brokers hold an error or a traceback that it does not expect.
 
-    @pytest.mark.broker_errors(r"storage\.health: \S+ is offline: No space left")
+    @pytest.mark.broker_errors(r"storage\.failures: \S+ is offline: No space left")
     def test_a_full_disk(tmp_path): …
 
 Whatever was written since the end of the test before counts, so a broker of a module is charged to the test that runs,
