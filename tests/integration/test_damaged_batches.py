@@ -31,8 +31,8 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters import dead_letters_of
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.generation import skipped_location
 from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.ledger.skipped import skipped_location
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic

@@ -25,7 +25,7 @@ from millrace_pipelines.defs import consumer_groups
 from millrace_pipelines.defs.consumer_groups import groups_asset, groups_check
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, micro_batch_asset
 from millrace_pipelines.downstream import RunOptions, consume, output_rows, run_workers
-from millrace_pipelines.downstream.errors import JobError
+from millrace_pipelines.downstream.job import JobError
 from millrace_pipelines.downstream.output import Output
 from millrace_pipelines.spark.errors import OffsetsLostError, TopicRecreatedError
 from millrace_support.downstream_jobs import listed

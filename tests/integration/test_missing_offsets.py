@@ -24,8 +24,8 @@ from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.rows import TopicRange, read_offsets
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.generation import skipped_location
 from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.ledger.skipped import skipped_location
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic

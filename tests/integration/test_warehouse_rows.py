@@ -339,7 +339,7 @@ def test_letters_are_replayed_once_whatever_crashes(lettered, step):
         assert (report.selected, report.replayed, dict(report.staying)) == (4, 2, {"malformed": 1, "type": 1})
     else:
         with pytest.raises(KeyboardInterrupt):
-            replay(options, listener=Crash(step))
+            replay(options, on_step=Crash(step).reached)
         lettered.check_once(5) if step != "rows committed" else None
         again = replay(options)
         assert again.replayed == (2 if step == "written" else 0)
@@ -363,7 +363,7 @@ def test_of_two_replays_one_is_refused(lettered):
                 assert replay(options).replayed == 2
 
     with pytest.raises(StaleLedgerError):
-        replay(options, listener=Second())
+        replay(options, on_step=Second().reached)
     lettered.check_once(5)
 
 
@@ -384,7 +384,7 @@ def test_a_refused_replay_keeps_what_it_has_committed(lettered, monkeypatch):
     monkeypatch.setattr(replay_module, "MAX_DEAD_LETTERS_PER_COMMIT", 1)
     options = ReplayOptions(table=lettered.table, schema=lettered.declare(fields=MENDED))
     with pytest.raises(StaleLedgerError):
-        replay(options, listener=Then("written", lambda: replay(options), times=2))
+        replay(options, on_step=Then("written", lambda: replay(options), times=2).reached)
     lettered.check_once(5)
     assert len(lettered.rows()) == 3
 
@@ -394,7 +394,7 @@ def test_a_reload_beside_a_replay_makes_no_row_twice(lettered):
     options = LoadOptions(topic=lettered.topic, table=lettered.table, bootstrap=lettered.bootstrap, schema=schema)
     reload = Then("written", lambda: reload_topic(options, Selection(from_offset=0), spark=lettered.spark))
     with pytest.raises(StaleLedgerError):
-        replay(ReplayOptions(table=lettered.table, schema=schema), listener=reload)
+        replay(ReplayOptions(table=lettered.table, schema=schema), on_step=reload.reached)
     lettered.check_once(5)
     assert lettered.replay().replayed == 0
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
-from millrace_pipelines.warehouse.load.claims import claimed_records
+from millrace_pipelines.warehouse.load.history import claimed_records
 
 LEDGER = "id-1"
 MOST_OFFSETS = 8

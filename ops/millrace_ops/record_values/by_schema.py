@@ -27,7 +27,7 @@ from millrace_ops.record_values.shown import json_value
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_pipelines.warehouse.payload.payload import FRAME_BYTES, MAGIC, split_message_indexes
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
-from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema
+from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema
 from millrace_pipelines.warehouse.payload.sources import compiled, registry_at
 
 MAX_CACHED = 256

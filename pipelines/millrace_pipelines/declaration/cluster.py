@@ -85,14 +85,7 @@ def declared_cluster(
     directory: Path,
     environment: Environment = NO_ENVIRONMENT,
 ) -> DeclaredCluster:
-    """Returns all topics that are declared by name or known to the cluster, with their tables.
-
-    Args:
-        declaration: What is declared.
-        topics: The topics that the cluster has.
-        directory: The folder of the `defs.yaml`, where schemas lie.
-        environment: What the environment adds.
-    """
+    """Returns all topics that are declared by name or known to the cluster, with their tables."""
     known = frozenset(topics)
     named = {table.topic for table in declaration.tables if table.topic is not None}
     chosen = {topic: _chosen(declaration, topic) for topic in sorted(named | known)}

@@ -26,9 +26,8 @@ from millrace_pipelines.declaration.state import ZOOKEEPER
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.defs.resources import named_by_environment
 from millrace_pipelines.downstream import MicroBatchJob, RunOptions, run_workers
-from millrace_pipelines.downstream.assignment import Line
 from millrace_pipelines.downstream.consume import DEFAULT_SESSION_TIMEOUT_MS
-from millrace_pipelines.downstream.workers import RunReport, records_in
+from millrace_pipelines.downstream.workers import Line, RunReport, records_in
 
 VARIABLES: Mapping[str, str] = {"zookeeper": ZOOKEEPER, "client_config": CLIENT_CONFIG}
 """The variables of fields that are empty."""

@@ -13,8 +13,8 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from millrace_pipelines.defs.resources import CLOCK
 from millrace_pipelines.defs.ticks import FINISHED
+from millrace_pipelines.machine import CLOCK
 
 KEPT_DAYS = 7
 DAY_S = 86_400

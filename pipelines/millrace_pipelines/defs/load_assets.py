@@ -23,8 +23,9 @@ from millrace_pipelines.declaration.keys import step_keys, under_own_keys
 from millrace_pipelines.defs.load_due import left_to_load, noting_failures
 from millrace_pipelines.defs.load_events import Event, asset_events, load_previews
 from millrace_pipelines.defs.load_process import Context, Outcome, run_jobs
-from millrace_pipelines.defs.resources import FS, MillraceResource, resource_of
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import report_checks
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.failures import Failed
 from millrace_pipelines.runs.jobs import LoadJob
 from millrace_pipelines.warehouse.load.metrics import LoadAttempts
@@ -178,7 +179,7 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
             for key in sorted(left)
         ]
         if config.dry_run:
-            yield from load_previews(context, jobs, FS)
+            yield from load_previews(context, jobs, DISK)
             return
         if not context.retry_number:  # a re-execution has planned the checks of all tables, and Dagster skips these
             report_checks(context, millrace, [by_key[key] for key in sorted(context.selected_asset_keys - set(left))])

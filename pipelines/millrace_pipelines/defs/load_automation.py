@@ -32,12 +32,13 @@ from millrace_pipelines.defs.load_due import (
     lags_of,
     load_runs,
 )
-from millrace_pipelines.defs.resources import CLOCK, FS, MillraceResource, resource_of
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT, check_evaluations, checks_of
 from millrace_pipelines.defs.table_history import InstanceRuns, TableAsset, cursor_of, look, parse_cursor
 from millrace_pipelines.defs.ticks import failing_in_words
 from millrace_pipelines.defs.topic_checks import checked_topics, topics_as_declared
 from millrace_pipelines.defs.topic_sensor import Look, TopicOffsets, left_out, log_failed, read_topic_offsets
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 
@@ -249,7 +250,7 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
             if table.schema is not None:
                 assets.append(TableAsset(dead_letters_dir(location), table.keys.dead_letters))
         positions = parse_cursor(context.cursor)
-        seen = look(InstanceRuns(context.instance), assets, positions, FS)
+        seen = look(InstanceRuns(context.instance), assets, positions, DISK)
         for location, error in seen.damaged.items():
             context.log.error("%s can't be read: %s", location, error)
         if not seen.events and seen.positions == positions:

@@ -21,9 +21,9 @@ import dagster as dg
 
 from millrace.errors import WarehouseError
 from millrace_pipelines.defs.load_process import Outcome
-from millrace_pipelines.defs.resources import FS
 from millrace_pipelines.defs.ticks import UNFINISHED, counted, pack_cursor, unpack_cursor
 from millrace_pipelines.defs.topic_sensor import TopicOffsets
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.failures import Failed
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
@@ -140,7 +140,7 @@ class LedgerReader:
             return error
 
     def _newest(self, location: str) -> Ledger:
-        table = Table.load(location, FS)
+        table = Table.load(location, DISK)
         kept = self._kept.get(location)
         if kept is None or (kept.table_id, kept.version) != (table.id, table.version):
             kept = self._kept[location] = _Kept(table.id, table.version, ledger_of(table))

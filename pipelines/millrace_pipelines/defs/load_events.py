@@ -20,8 +20,8 @@ from millrace.errors import MillraceError
 from millrace.fs import FileSystem
 from millrace_pipelines.defs.load_process import Context, Outcome
 from millrace_pipelines.defs.maintenance import label, report_table
-from millrace_pipelines.defs.resources import FS
 from millrace_pipelines.defs.table_metadata import loaded_metadata
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.failures import Failed, failure_of
 from millrace_pipelines.runs.jobs import LoadJob, ReloadJob, Report
 from millrace_pipelines.warehouse.ledger.plan import LostRange
@@ -104,7 +104,7 @@ def _event(context: Context, asset_key: dg.AssetKey, outcome: Outcome) -> Event 
     if report.version is None:
         return dg.AssetObservation(asset_key, metadata=nothing_new_metadata(report))
     try:
-        table = loaded_metadata(report.table, report.version, FS, topic=topic_of(context, asset_key))
+        table = loaded_metadata(report.table, report.version, DISK, topic=topic_of(context, asset_key))
     except MillraceError as error:
         return failure_of(error)
     return dg.MaterializeResult(asset_key=asset_key, metadata={**table, **report_metadata(report)})

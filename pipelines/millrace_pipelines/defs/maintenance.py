@@ -29,9 +29,10 @@ from millrace_pipelines.defs.admin_endpoint import (
     RetentionOfPartition,
     VerifiedPartition,
 )
-from millrace_pipelines.defs.resources import CLOCK, FS, resource_of
+from millrace_pipelines.defs.resources import resource_of
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
+from millrace_pipelines.warehouse.ledger.generation import SKIPPED_SUFFIX
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, MaintenanceReport, maintain
 from millrace_pipelines.warehouse.tables.find import State, table_locations, unreadable
 
@@ -330,7 +331,7 @@ def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
 def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[MaintenanceReport]:
     """Does what a table needs and returns what was done; notes an error instead of raising it, for the other tables."""
     try:
-        return maintain(table, FS, CLOCK, MaintenancePolicy())
+        return maintain(table, DISK, CLOCK, MaintenancePolicy())
     except TableNotFoundError as error:
         context.log.warning("%s", error)
     except (MillraceError, pa.ArrowException, OSError) as error:

@@ -34,9 +34,10 @@ from millrace_pipelines.defs.load_assets import SPARK_POOL, table_options
 from millrace_pipelines.defs.load_events import PREVIEW, Event, asset_events, load_previews, step_failure
 from millrace_pipelines.defs.load_process import Context, run_jobs
 from millrace_pipelines.defs.maintenance import failures_in_words
-from millrace_pipelines.defs.resources import FS, MillraceResource, resource_of
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import check_evaluations
 from millrace_pipelines.defs.table_metadata import loaded_metadata
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.failures import Failed, failure_of
 from millrace_pipelines.runs.jobs import ReloadJob
 from millrace_pipelines.warehouse.dead_letters import Selection as LetterSelection
@@ -263,7 +264,7 @@ def _reloaded(
         for key, table in tables.items()
     ]
     if config.dry_run:
-        yield from load_previews(context, jobs, FS)
+        yield from load_previews(context, jobs, DISK)
         return
     settings = {**millrace.spark, **config.spark}
     yield from asset_events(context, run_jobs(context, jobs, master=millrace.master or None, spark_settings=settings))
@@ -306,7 +307,7 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
     @dg.op(name=f"{cluster.name}_erase_keys", required_resource_keys={cluster.name})
     def erase_keys(context: dg.OpExecutionContext, config: EraseConfig) -> None:
         """Erases all records of some keys from tables and their dead letters."""
-        millrace, fs = resource_of(context, cluster.name), FS
+        millrace, fs = resource_of(context, cluster.name), DISK
 
         def mend(table: DeclaredTable) -> Logged:
             location = _location(table, millrace)
@@ -373,7 +374,7 @@ def _erased(table: DeclaredTable, report: EraseReport, shown: Metadata) -> Logge
 def _event(table: DeclaredTable, location: str, version: int | None, metadata: Metadata, dry_run: bool) -> Logged:
     if version is None:
         return dg.AssetObservation(table.keys.table, description=PREVIEW if dry_run else None, metadata=metadata)
-    shown = loaded_metadata(location, version, FS, topic=table.keys.topic)
+    shown = loaded_metadata(location, version, DISK, topic=table.keys.topic)
     return dg.AssetMaterialization(table.keys.table, metadata={**shown, **metadata})
 
 

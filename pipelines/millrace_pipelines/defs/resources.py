@@ -14,17 +14,12 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.client import Cluster
-from millrace.clock import Clock, SystemClock
-from millrace.fs import FileSystem, OsFileSystem
 from millrace.security.admin_token import admin_token
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.security.client_config import read_client_security
 from millrace_pipelines.declaration.state import SCHEMA_DIR
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 
-FS: FileSystem = OsFileSystem()
-CLOCK: Clock = SystemClock()
-"""The doors to the disk and to the time, one of each for all that Dagster has this process do."""
 CLIENT_TIMEOUT_S = 20.0
 BOOTSTRAP = "MILLRACE_BOOTSTRAP"
 WAREHOUSE_DIR = "MILLRACE_WAREHOUSE_DIR"

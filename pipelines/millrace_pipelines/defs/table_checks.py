@@ -22,7 +22,7 @@ from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.declaration.keys import step_key
 from millrace_pipelines.defs.maintenance import failures_in_words
-from millrace_pipelines.defs.resources import CLOCK, FS, MillraceResource, resource_of
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_check_results import (
     DESCRIPTIONS,
     MAX_SHARE,
@@ -40,8 +40,8 @@ from millrace_pipelines.defs.table_check_results import (
     skipped_offsets,
     stored_files,
 )
-from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.completeness.newest_load import audit_newest_load
+from millrace_pipelines.machine import CLOCK, DISK
+from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError, TableNotFoundError
@@ -180,7 +180,7 @@ def _checks_of_table(cluster: str, table: DeclaredTable) -> dg.AssetChecksDefini
         wanted = [check for check in Check if check.value in selected]
         with failures_in_words():
             checked = checked_table(table, resource_of(context, cluster))
-            yield from evaluate(checked, wanted, CLOCK.now_ms(), FS)
+            yield from evaluate(checked, wanted, CLOCK.now_ms(), DISK)
 
     return checks
 
@@ -223,7 +223,7 @@ def check_evaluations(
 
     Without `target` they belong to the materialization of the same run.
     """
-    for result in evaluate(checked_table(table, millrace), checks, CLOCK.now_ms(), FS):
+    for result in evaluate(checked_table(table, millrace), checks, CLOCK.now_ms(), DISK):
         yield dg.AssetCheckEvaluation(
             asset_key=table.keys.table,
             check_name=str(result.check_name),

@@ -25,7 +25,7 @@ from millrace_pipelines.warehouse.dead_letters import REPLAY_KIND
 from millrace_pipelines.warehouse.delta.commits import is_newest
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.keys.erased import ERASE
+from millrace_pipelines.warehouse.keys.removal import ERASE
 from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, LOAD, RELOAD, TableCommit, commits_since
 
 REPORTED_KINDS = frozenset({LOAD, RELOAD, REPLAY_KIND, ERASE})  # others leave the rows as they are

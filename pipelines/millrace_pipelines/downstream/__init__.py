@@ -2,12 +2,9 @@
 
     workers      several processes that share the topic's partitions, until the output has all that was there
     __main__     one of these processes
-    assignment   what such a process is given, and what it reports
     consume      one member of the group: takes records, has the output commit them, lets the group's offsets follow
     output       the Delta table: what a batch changes, and the offsets, in one commit
-    pending      the records that wait for the next commit, and when it is due
     job          what a job is: its function, its topic, its columns, its bounds
-    errors       what stops a job
 
 docs/downstream.md shows how to write one. The output's own offsets decide what is processed next, and those of the
 group in ZooKeeper only follow: a worker that was replaced, killed or stopped anywhere processes no record twice.

@@ -1,6 +1,6 @@
 """A worker of a downstream job as a process: `python -m millrace_pipelines.downstream ASSIGNMENT`.
 
-What the job prints goes to stderr, since stdout is for the report (`assignment`).
+What the job prints goes to stderr, since stdout is for the report (`workers`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import sys
 
 from millrace.client.answers import is_retriable
 from millrace.errors import MillraceError
-from millrace_pipelines.downstream.assignment import Assignment, Line
 from millrace_pipelines.downstream.consume import RunOptions, consume
 from millrace_pipelines.downstream.job import find_job
 from millrace_pipelines.downstream.output import Committed
+from millrace_pipelines.downstream.workers import Assignment, Line
 
 
 def work(assignment: Assignment, report_fd: int) -> int:

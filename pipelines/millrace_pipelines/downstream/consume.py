@@ -22,16 +22,16 @@ from functools import partial
 
 from millrace.client.consumer import ConsumerConnector, ConsumerStream, ConsumerTimeoutError, Partition
 from millrace.client.damaged_batches import is_damage
-from millrace.clock import Clock, SystemClock
+from millrace.clock import Clock
 from millrace.errors import MillraceError, OffsetOutOfRangeError
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.fs import FileSystem
 from millrace.records.damage import Rules
 from millrace.records.intervals import Interval
 from millrace.records.record import read_records
 from millrace.security.client_config import SecuritySource, read_client_security
-from millrace_pipelines.downstream.job import MicroBatchJob
+from millrace_pipelines.downstream.job import MicroBatchJob, Pending
 from millrace_pipelines.downstream.output import RETENTION, Committed, Output, ProcessedRange, again_when_stale
-from millrace_pipelines.downstream.pending import Pending
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.brokers import (
     Brokers,
     LogOffsets,
@@ -158,8 +158,8 @@ def consume(
     on_commit: OnCommit = lambda _: None,
     *,
     targets: Mapping[int, int] | None = None,
-    fs: FileSystem | None = None,
-    clock: Clock | None = None,
+    fs: FileSystem = DISK,
+    clock: Clock = CLOCK,
 ) -> bool:
     """Processes a topic up to where it ends now, together with all other members of the group.
 
@@ -181,7 +181,6 @@ def consume(
         TopicRecreatedError: The topic was deleted and created again.
         MillraceError: ZooKeeper or the brokers can't answer.
     """
-    fs, clock = fs or OsFileSystem(), clock or SystemClock()
     deadline_ms = clock.monotonic_ms() + int(options.max_seconds * 1000)
     while True:
         output, ends = prepare(job, options, fs, clock)

@@ -22,10 +22,9 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 
 from millrace.client.consumer import Message
 from millrace.clock import Clock
-from millrace.fs import FileSystem, OsFileSystem
-from millrace_pipelines.downstream.errors import JobError
-from millrace_pipelines.downstream.job import PARTITION, Form, MicroBatchJob, columns_text
-from millrace_pipelines.downstream.pending import from_offset
+from millrace.fs import FileSystem
+from millrace_pipelines.downstream.job import PARTITION, Form, JobError, MicroBatchJob, columns_text, from_offset
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
@@ -279,9 +278,9 @@ class _Batch:
         return self._made[part]
 
 
-def output_rows(location: str) -> pa.Table:
+def output_rows(location: str, fs: FileSystem = DISK) -> pa.Table:
     """Returns all rows of an output's newest version; raises TableNotFoundError where there is none."""
-    return Table.load(location, OsFileSystem()).dataset().to_table()
+    return Table.load(location, fs).dataset().to_table()
 
 
 def _table_schema(job: MicroBatchJob) -> pa.Schema:

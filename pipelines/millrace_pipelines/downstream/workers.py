@@ -7,6 +7,9 @@
 Where a worker is killed or fails, the others take over its partitions after its session timeout. The run succeeds if
 the output has all that the topic had when the run began, or if its time is over. Runs of the same job at the same time
 share the partitions in the same way. The workers end with the process that started them, however that ends.
+
+A worker's one argument is an `Assignment` in JSON. To the stdout that it was started with it writes a `Line` for each
+commit, with `version` and `ranges`, and one as its last, with `is_complete` or with `error` and `retriable`.
 """
 
 from __future__ import annotations
@@ -19,18 +22,35 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import cast
+from typing import Any, TypedDict
 
-from millrace.clock import Clock, SystemClock
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.clock import Clock
+from millrace.fs import FileSystem
 from millrace.lifeline import cut_lifeline, start_with_lifeline
-from millrace_pipelines.downstream.assignment import Assignment, Line, OptionFields
 from millrace_pipelines.downstream.consume import RunOptions, prepare
-from millrace_pipelines.downstream.errors import JobError, WorkersFailedError
-from millrace_pipelines.downstream.job import MicroBatchJob
+from millrace_pipelines.downstream.job import JobError, MicroBatchJob, WorkersFailedError
 from millrace_pipelines.downstream.output import ProcessedRange
+from millrace_pipelines.machine import CLOCK, DISK
 
 GRACE_S = 60.0
+
+
+class Assignment(TypedDict):
+    """What a worker is to do; `options` are the fields of `RunOptions`."""
+
+    job: str
+    options: dict[str, Any]
+    targets: dict[str, int]
+
+
+class Line(TypedDict, total=False):
+    """One line of JSON by which a worker reports a commit, its end or an error."""
+
+    version: int
+    ranges: list[tuple[int, int, int, int]]
+    is_complete: bool
+    error: str
+    retriable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +86,8 @@ def run_workers(
     *,
     workers: int = 1,
     on_line: OnLine = lambda _number, _line: None,
-    fs: FileSystem | None = None,
-    clock: Clock | None = None,
+    fs: FileSystem = DISK,
+    clock: Clock = CLOCK,
 ) -> RunReport:
     """Processes a topic up to where it ends now, in several processes; starts none where there is nothing to do.
 
@@ -84,9 +104,8 @@ def run_workers(
         WorkersFailedError: All workers ended otherwise, and the output lacks records.
         MillraceError: The topic or the output can't be read; as `consume`.
     """
-    clock = clock or SystemClock()
     began_ms = clock.monotonic_ms()
-    output, targets = prepare(job, options, fs or OsFileSystem(), clock)
+    output, targets = prepare(job, options, fs, clock)
     before = output.next_offsets(targets)
     due = any(before[partition] < target for partition, target in targets.items())
     team = _Team(job, options, targets, workers if due else 0, on_line)
@@ -113,7 +132,7 @@ def start_worker(job: MicroBatchJob, options: RunOptions, targets: Mapping[int, 
     """Starts a worker, which finds the modules that this process finds; its stdout has its lines."""
     assignment: Assignment = {
         "job": job.reference,
-        "options": cast("OptionFields", asdict(options)),
+        "options": asdict(options),
         "targets": {str(partition): offset for partition, offset in targets.items()},
     }
     command = [sys.executable, "-m", "millrace_pipelines.downstream", json.dumps(assignment)]

@@ -139,13 +139,8 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 class SharedSession:
     """A session for several operations one after the other, which starts when the first of them asks for it.
 
-        with SharedSession("loads", master) as shared:
-            load_topic(options, spark=shared)
-
-    Args:
-        name: The application's name.
-        master: Spark's master, as for `spark_session`.
-        settings: Settings of the session.
+    with SharedSession("loads", master) as shared:
+        load_topic(options, spark=shared)
     """
 
     def __init__(self, name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:

@@ -27,8 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millrace.errors import WarehouseError
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Booleans, Column, Columns, Flags, filled, nulls_of, numbered, python_rows, texts_of
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.delta.files import (
     DataFile,
     DataFileWriter,
@@ -301,13 +302,13 @@ class ReasonCount:
         return self.letters - self.replayed
 
 
-def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
+def count_reasons(table_dir: str, selection: Selection, fs: FileSystem = DISK) -> list[ReasonCount]:
     """Counts the selected dead letters by reason, most frequent first.
 
     Raises TableNotFoundError where there is no table.
     """
     counts: dict[str, ReasonCount] = {}
-    for found in _dead_letters(table_dir, selection):
+    for found in _dead_letters(table_dir, selection, fs):
         reasons = found.column("reason")
         for reason in reasons.unique().to_pylist():
             some = found.filter(pc.equal(reasons, pa.scalar(reason)) if reason else pc.is_null(reasons))
@@ -320,15 +321,14 @@ def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
     return sorted(counts.values(), key=lambda count: -count.letters)
 
 
-def each_dead_letter(table_dir: str, selection: Selection) -> Iterator[DeadLetter]:
+def each_dead_letter(table_dir: str, selection: Selection, fs: FileSystem = DISK) -> Iterator[DeadLetter]:
     """Yields the selected dead letters, one after the other, under their columns' names."""
-    for found in _dead_letters(table_dir, selection):
+    for found in _dead_letters(table_dir, selection, fs):
         yield from cast("list[DeadLetter]", python_rows(found))
 
 
-def _dead_letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:
+def _dead_letters(table_dir: str, selection: Selection, fs: FileSystem) -> Iterator[pa.Table]:
     """Yields the selected dead letters; those that are replayed but not marked yet have the number of their replay."""
-    fs = OsFileSystem()
     location = store_at(table_dir, fs).location
     rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)
     pending = pending_replay(rows, dead_letters)

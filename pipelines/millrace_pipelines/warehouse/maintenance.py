@@ -33,9 +33,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from millrace.clock import Clock, SystemClock
+from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
 from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
 from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
@@ -170,7 +171,7 @@ def vacuum(
     *,
     retention_hours: int = DEFAULT_RETENTION_HOURS,
     dry_run: bool = False,
-    clock: Clock | None = None,
+    clock: Clock = CLOCK,
 ) -> VacuumReport:
     """Deletes removed files and orphans that are older than the retention, by `clock` or else the machine's clock.
 
@@ -187,7 +188,7 @@ def vacuum(
     table = Table.load(location, fs)
     table.check_access(Access.REARRANGE)
     unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
-    before_ms = (clock or SystemClock()).now_ms() - retention_hours * HOUR_MS
+    before_ms = clock.now_ms() - retention_hours * HOUR_MS
     old_offsets = offset_files(store, sorted(there), before_ms)
     running = held_leases(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)

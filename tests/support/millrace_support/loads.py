@@ -28,9 +28,8 @@ from millrace_pipelines.warehouse.ledger.plan import OffsetRange, ReloadPlan
 from millrace_pipelines.warehouse.load.commit import Replacement
 from millrace_pipelines.warehouse.load.history import lineage_of_reload
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.report import ReloadReport
+from millrace_pipelines.warehouse.load.report import ReloadReport, Written, verify_results
 from millrace_pipelines.warehouse.load.task import TaskResult
-from millrace_pipelines.warehouse.load.verify import Written, verify_results
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 FS = OsFileSystem()

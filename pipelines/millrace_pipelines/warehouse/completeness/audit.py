@@ -16,27 +16,36 @@ It compares the table's history with its files:
 With the address of a cluster it also compares the ledger with the topic. Memory is bounded, whatever the table's
 size: keys are held as 64-bit hashes, at most about KEYS_PER_PASS in each pass, and only keys whose hash is there twice
 are compared themselves.
+
+What the newest load added is audited at a cost that does not grow with the table:
+
+    sums      the load accounts for each offset of its ranges
+    chain     its ranges begin where the load before ended, follow one another, and end where the ledger does
+    strays    its files have no row outside of its ranges
+    offsets   each offset of its ranges is there as often as it tells (`completeness.expected`), as a row or a dead
+              letter; where it tells a number alone, as many are there: of all files, those row groups are read whose
+              bounds say that they may have these offsets
+    topic     with the address of a cluster: the topic is the table's, and its logs reach as far as the table
+
+Offsets are left out for a table with a row for each key, for one with rows of former ledgers, whose offsets may be the
+same numbers, and where records were removed since (erasure, reload). The audit of the whole table
+counts those too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.fs import FileSystem
 from millrace_pipelines.arrow import values_of
-from millrace_pipelines.warehouse.completeness.claims import (
-    ClaimedInterval,
-    absent_since,
-    chain_findings,
-    intervals_of_claims,
-    rows_by_key,
-    sum_findings,
-)
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.completeness.contents import Contents, DeadLetterContents, shown, way_on
 from millrace_pipelines.warehouse.completeness.expected import Expected
 from millrace_pipelines.warehouse.completeness.findings import (
@@ -48,14 +57,31 @@ from millrace_pipelines.warehouse.completeness.findings import (
 )
 from millrace_pipelines.warehouse.completeness.tally import (
     WINDOW_OFFSETS,
+    ClaimedInterval,
     Coverage,
+    absent_since,
+    chain_findings,
+    intervals_of_claims,
+    rows_by_key,
     strays,
+    sum_findings,
     tally,
 )
+from millrace_pipelines.warehouse.delta.commits import read_commit
+from millrace_pipelines.warehouse.delta.rewrite import current_files
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
-from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, former_ledgers, ledger_of
-from millrace_pipelines.warehouse.load.claims import Claim, claims_of
+from millrace_pipelines.warehouse.keys.removal import may_have
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of, next_app_id
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.history import (
+    LOOKED_BACK,
+    Claim,
+    TableCommit,
+    claims_of,
+    commits_since,
+    newest_load,
+)
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 
@@ -98,7 +124,7 @@ def audit(
     bootstrap: str | None = None,
     client_config: str | None = None,
     window_offsets: int = WINDOW_OFFSETS,
-    fs: FileSystem | None = None,
+    fs: FileSystem = DISK,
 ) -> list[str]:
     """Returns what is wrong with the table, a line for each finding; none where it is complete.
 
@@ -113,7 +139,7 @@ def audit(
         TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
-    audited = _Audit(location, fs or OsFileSystem())
+    audited = _Audit(location, fs)
     of_table = list(audited.findings(window_offsets))
     return of_table if bootstrap is None else of_table + list(audited.topic_findings(bootstrap, client_config))
 
@@ -209,3 +235,128 @@ def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
         yield f"{len(keys)} keys have more than one row, though the table has the newest record of each: " + (
             shown([repr(key) for key in keys])
         )
+
+
+class LoadAudit(NamedTuple):
+    """What was audited of the newest load, and what is wrong with it.
+
+    Attributes:
+        version: The version of the table that the load made; None where the newest commits have no load.
+        offsets: How many offsets its ranges have.
+        rows: How many rows it made.
+        dead_letters: How many dead letters it made.
+        is_counted: Whether rows and dead letters were counted.
+        findings: A line for each finding; none where the load is complete.
+    """
+
+    version: int | None = None
+    offsets: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    is_counted: bool = False
+    findings: tuple[str, ...] = ()
+
+
+def audit_newest_load(
+    location: str,
+    *,
+    bootstrap: str | None = None,
+    client_config: str | None = None,
+    fs: FileSystem = DISK,
+) -> LoadAudit:
+    """Audits what the newest load added to a table; it takes what `audit` takes.
+
+    Raises:
+        TableNotFoundError: There is no table of Millrace at the location.
+        WarehouseError: The table's log can't be read.
+        ClientError: The cluster can't be asked.
+    """
+    table = Table.load(location, fs)
+    ledger = ledger_of(table)
+    of_topic = [] if bootstrap is None else list(topic_findings(ledger, bootstrap, client_config))
+    load = newest_load(table)
+    if load is None:
+        return LoadAudit(findings=tuple(of_topic))
+    name = load.lineage.get("ledger", ledger.name)
+    claims = claims_of([load.lineage], name)
+    is_counted = _is_countable(table, load)
+    findings = [
+        *sum_findings([load.lineage], name),
+        *_gap_findings(table, load, name, claims),
+        *chain_findings(_reached(claims, entries_of(table, name)), claims),
+        *(_count_findings(table, load, name, fs) if is_counted else ()),
+    ]
+    return LoadAudit(
+        version=load.version,
+        offsets=sum(claim.until_offset - claim.from_offset for claim in claims),
+        rows=load.rows,
+        dead_letters=load.dead_letters,
+        is_counted=is_counted,
+        findings=(*findings, *of_topic),
+    )
+
+
+def _is_countable(table: Table, load: TableCommit) -> bool:
+    """Returns whether each record of the load is a row or a dead letter, and no other has the same offset."""
+    if mode_of(table) is Mode.UPSERT or former_ledgers(table):
+        return False
+    later = commits_since(table, load.version, table.version - load.version)
+    return not any(commit.removed or "replaced" in commit.lineage for commit in later)
+
+
+def _gap_findings(table: Table, load: TableCommit, ledger: str, claims: Sequence[Claim]) -> Iterator[str]:
+    """Yields where the load began elsewhere than an earlier commit ended, among the LOOKED_BACK commits before it."""
+    first = _first_offsets(claims)
+    for version in range(load.version - 1, max(-1, load.version - 1 - LOOKED_BACK), -1):
+        commit = read_commit(table, version) if first else None
+        if commit is None:
+            return
+        for partition in sorted(first):
+            ended = commit.transactions.get(next_app_id(ledger, partition))
+            if ended is not None and (began := first.pop(partition)) != ended:
+                yield f"partition {partition}: a load began at {began}, the one before ended at {ended}"
+
+
+def _first_offsets(claims: Sequence[Claim]) -> dict[int, int]:
+    """Returns the first offset of each partition; the claims are in the order of partitions and offsets."""
+    first: dict[int, int] = {}
+    for claim in claims:
+        first.setdefault(claim.partition, claim.from_offset)
+    return first
+
+
+def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dict[int, LedgerEntry]:
+    """Returns what the ledger says of the load's partitions, as if the load had begun each."""
+    return {
+        partition: replace(entries[partition], start_offset=from_offset)
+        for partition, from_offset in _first_offsets(claims).items()
+        if partition in entries
+    }
+
+
+def _count_findings(table: Table, load: TableCommit, ledger: str, fs: FileSystem) -> Iterator[str]:
+    intervals = intervals_of_claims(claims_of([load.lineage], ledger))
+    own = Contents(table, fs, set(load.file_names))
+    rows = Contents(table, fs, _names_with(table, intervals))
+    dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+    tables: list[Contents] = [rows]
+    if dead_letters is not None:
+        tables.append(DeadLetterContents(table, dead_letters, fs, _names_with(dead_letters, intervals)))
+    expected = Expected(store_at(table.location, fs), [load.lineage], [ledger])
+    coverages = tally(intervals, tables, expected)
+    strayed = [
+        f"partition {partition}: {len(offsets)} rows in the load's files are outside of its ranges: {shown(offsets)}"
+        for partition, offsets in strays(intervals, own)
+    ]
+    for contents in tables:  # only now have all their row groups been read
+        yield from contents.findings
+    yield from strayed
+    for coverage in coverages:
+        yield from coverage_findings(coverage, tables, table, expected.damages)
+        yield from miscount(coverage, table)
+
+
+def _names_with(table: Table, intervals: Sequence[ClaimedInterval]) -> set[str]:
+    """Returns the names of the files whose bounds in the log say that they may have offsets of the intervals."""
+    ranges = [OffsetRange(one.partition, one.from_offset, one.until_offset) for one in intervals]
+    return {file.name for file in current_files(table) if may_have(file, ranges)}

@@ -28,7 +28,7 @@ from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.lineage import KeptOffsets, Lineage, LineageRange
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, kept_offsets, packed
 from millrace_pipelines.warehouse.delta.store import TableFiles
-from millrace_pipelines.warehouse.keys.erased import ERASE
+from millrace_pipelines.warehouse.keys.removal import ERASE
 from millrace_pipelines.warehouse.load.history import LOAD
 
 KNOWN, OLD, DAMAGED = range(3)
@@ -87,7 +87,7 @@ class Expected:
         store: The files of the table of rows.
         history: What its commits say, oldest first.
         ledgers: The names of its ledgers, the newest one last.
-        letters: The files and the history of its dead letters; None where there are none.
+        dead_letters: The files and the history of its dead letters; None where there are none.
     """
 
     def __init__(

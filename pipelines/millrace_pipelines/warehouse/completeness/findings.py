@@ -13,9 +13,8 @@ from millrace.errors import UnknownTopicError
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, check_ends, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.warehouse.completeness.claims import ClaimedInterval
 from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown, way_on
-from millrace_pipelines.warehouse.completeness.tally import SHOWN, Coverage, WrongOffsets, strays
+from millrace_pipelines.warehouse.completeness.tally import SHOWN, ClaimedInterval, Coverage, WrongOffsets, strays
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.tables.choices import Mode
@@ -49,14 +48,7 @@ def _placed(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple
 def coverage_findings(
     coverage: Coverage, tables: Sequence[Contents], rows: Table, damages: Sequence[str]
 ) -> Iterator[str]:
-    """Yields which offsets of a interval are not there as often as they should be.
-
-    Args:
-        coverage: What was found of the interval.
-        tables: Where it was found.
-        rows: The table of rows.
-        damages: Why it is not known what some offsets gave.
-    """
+    """Yields which offsets of an interval are not there as often as they should be."""
     partition = coverage.interval.partition
     for found, what in (
         (coverage.unexpected, "are there, and gave no record or were erased"),
@@ -74,7 +66,7 @@ def coverage_findings(
 
 
 def miscount(coverage: Coverage, rows: Table) -> Iterator[str]:
-    """Yields the line of a interval of which no more is known than how many rows and dead letters loads made of it."""
+    """Yields the line of an interval of which no more is known than how many rows and dead letters loads made of it."""
     interval = coverage.interval
     if not coverage.is_known and coverage.records != interval.records:
         yield (

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.fs import FileSystem
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown, way_on
 from millrace_pipelines.warehouse.delta.files import digest_of
 from millrace_pipelines.warehouse.delta.log_actions import digests_of
@@ -68,15 +69,14 @@ def portion(number: int, portions: int = PORTIONS) -> Chosen:
     return is_of_it
 
 
-def audit_stored_files(location: str, chosen: Chosen = every_file, fs: FileSystem | None = None) -> Stored:
+def audit_stored_files(location: str, chosen: Chosen = every_file, fs: FileSystem = DISK) -> Stored:
     """Reads all bytes of the chosen files of a table and of its dead letters, and returns what is wrong with them.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
     """
-    disk = fs or OsFileSystem()
-    rows = Table.load(location, disk)
-    dead_letters = load_if_there(dead_letters_dir(rows.location), disk)
+    rows = Table.load(location, fs)
+    dead_letters = load_if_there(dead_letters_dir(rows.location), fs)
     looked_at = [_look_at(table, rows, chosen) for table in (rows, dead_letters) if table is not None]
     return Stored(
         files=sum(one.files for one in looked_at),

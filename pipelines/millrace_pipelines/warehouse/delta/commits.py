@@ -165,15 +165,6 @@ def put_commit(
 ) -> None:
     """Makes a version of a table in a folder; what it takes is what delta-rs takes for such a commit.
 
-    Args:
-        store: The table's files.
-        version: The version to make.
-        actions: The files to add and remove.
-        logged: How the log names the files to remove.
-        partition_by: The table's partition columns.
-        properties: What the commit says of itself, and its application transactions.
-        time_ms: The time.
-
     Raises:
         StaleLedgerError: Another commit made this version.
     """

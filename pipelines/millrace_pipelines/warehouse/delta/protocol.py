@@ -17,7 +17,7 @@ Source: the Delta transaction log protocol, "Table Features", "Table Properties"
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import NamedTuple
@@ -139,6 +139,12 @@ def _off(name: str) -> str:
     return f"`ALTER TABLE … SET TBLPROPERTIES ('{name}' = 'false')`"
 
 
+def _each(refused: frozenset[Access], says: str, *names: str) -> Iterator[Rule]:
+    """Yields a rule for each of some features, which are dropped, or properties, of which the same is said."""
+    for name in names:
+        yield Rule(name, refused, says, _drop(name) if refused else "")
+
+
 def _unset(name: str) -> str:
     return f"`ALTER TABLE … UNSET TBLPROPERTIES ('{name}')`"
 
@@ -181,24 +187,17 @@ FEATURES = (
     Rule("variantType-preview", ALL, "variants are not read yet", "drop the columns of variants", _has_variants),
     Rule("variantShredding", ALL, "variants are not read yet", _drop("variantShredding")),
     Rule("variantShredding-preview", ALL, "variants are not read yet", _drop("variantShredding-preview")),
-    Rule("rowTracking", WRITES, UNKNOWN_TO_DELTA_RS, _drop("rowTracking")),
-    Rule("domainMetadata", WRITES, UNKNOWN_TO_DELTA_RS, _drop("domainMetadata")),
+    *_each(WRITES, UNKNOWN_TO_DELTA_RS,
+           "rowTracking", "domainMetadata"),
     Rule("clustering", WRITES, UNKNOWN_TO_DELTA_RS, "`ALTER TABLE … CLUSTER BY NONE`, " + _drop("clustering")),
-    Rule("icebergCompatV1", WRITES, UNKNOWN_TO_DELTA_RS, _drop("icebergCompatV1")),
-    Rule("icebergCompatV2", WRITES, UNKNOWN_TO_DELTA_RS, _drop("icebergCompatV2")),
-    Rule("icebergCompatV3", WRITES, UNKNOWN_TO_DELTA_RS, _drop("icebergCompatV3")),
-    Rule("icebergWriterCompatV1", WRITES, UNKNOWN_TO_DELTA_RS, _drop("icebergWriterCompatV1")),
-    Rule("icebergWriterCompatV3", WRITES, UNKNOWN_TO_DELTA_RS, _drop("icebergWriterCompatV3")),
-    Rule("inCommitTimestamp", WRITES, UNKNOWN_TO_DELTA_RS, _drop("inCommitTimestamp")),
-    Rule("inCommitTimestamp-preview", WRITES, UNKNOWN_TO_DELTA_RS, _drop("inCommitTimestamp-preview")),
-    Rule("allowColumnDefaults", WRITES, UNKNOWN_TO_DELTA_RS, _drop("allowColumnDefaults")),
-    Rule("materializePartitionColumns", WRITES, UNKNOWN_TO_DELTA_RS, _drop("materializePartitionColumns")),
+    *_each(WRITES, UNKNOWN_TO_DELTA_RS,
+           "icebergCompatV1", "icebergCompatV2", "icebergCompatV3", "icebergWriterCompatV1",
+           "icebergWriterCompatV3", "inCommitTimestamp", "inCommitTimestamp-preview", "allowColumnDefaults",
+           "materializePartitionColumns"),
     Rule("checkpointProtection", WRITES, UNKNOWN_TO_DELTA_RS,
          "`ALTER TABLE … DROP FEATURE checkpointProtection TRUNCATE HISTORY`"),
-    Rule("collations", ALL, NOT_OPENED, _drop("collations")),
-    Rule("collations-preview", ALL, NOT_OPENED, _drop("collations-preview")),
-    Rule("geospatial", ALL, NOT_OPENED, _drop("geospatial")),
-    Rule("geospatial-dev", ALL, NOT_OPENED, _drop("geospatial-dev")),
+    *_each(ALL, NOT_OPENED,
+           "collations", "collations-preview", "geospatial", "geospatial-dev"),
     Rule("timestampNanos", ALL, NOT_OPENED, ANOTHER),
     Rule("intervalType", ALL, NOT_OPENED, ANOTHER),
     Rule("adaptiveMetadata-preview", ALL, NOT_OPENED, _drop("adaptiveMetadata-preview")),
@@ -219,23 +218,23 @@ PROPERTIES = (
     Rule("delta.constraints.*", NONE, OF_FEATURE + "checkConstraints"),
     Rule("delta.enableChangeDataFeed", NONE, OF_FEATURE + "changeDataFeed"),
     Rule("delta.enableChangeDataCapture", NONE, OF_FEATURE + "changeDataFeed, by its former name"),
-    Rule("delta.columnMapping.mode", NONE, OF_FEATURE + "columnMapping"),
-    Rule("delta.columnMapping.maxColumnId", NONE, OF_FEATURE + "columnMapping"),
+    *_each(NONE, OF_FEATURE + "columnMapping",
+           "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"),
     Rule("delta.enableDeletionVectors", NONE, OF_FEATURE + "deletionVectors; Millrace writes none"),
     Rule("delta.enableTypeWidening", NONE, OF_FEATURE + "typeWidening"),
-    Rule("delta.enableRowTracking", NONE, OF_FEATURE + "rowTracking"),
-    Rule("delta.rowTrackingSuspended", NONE, OF_FEATURE + "rowTracking"),
-    Rule("delta.enableInCommitTimestamps", NONE, OF_FEATURE + "inCommitTimestamp"),
-    Rule("delta.inCommitTimestampEnablementVersion", NONE, OF_FEATURE + "inCommitTimestamp"),
-    Rule("delta.inCommitTimestampEnablementTimestamp", NONE, OF_FEATURE + "inCommitTimestamp"),
+    *_each(NONE, OF_FEATURE + "rowTracking",
+           "delta.enableRowTracking", "delta.rowTrackingSuspended"),
+    *_each(NONE, OF_FEATURE + "inCommitTimestamp",
+           "delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablementVersion",
+           "delta.inCommitTimestampEnablementTimestamp"),
     Rule("delta.enableVariantShredding", NONE, OF_FEATURE + "variantShredding"),
     Rule("delta.enableIcebergCompatV1", NONE, OF_FEATURE + "icebergCompatV1"),
     Rule("delta.enableIcebergCompatV2", NONE, OF_FEATURE + "icebergCompatV2"),
     Rule("delta.enableIcebergCompatV3", NONE, OF_FEATURE + "icebergCompatV3"),
     Rule("delta.castIcebergTimeType", NONE, "part of a conversion from Iceberg, which another engine makes"),
     Rule("delta.ignoreIcebergBucketPartition", NONE, "part of a conversion from Iceberg, which another engine makes"),
-    Rule("delta.enableMaterializePartitionColumnsFeature", NONE, OF_FEATURE + "materializePartitionColumns"),
-    Rule("delta.writePartitionColumnsToParquet", NONE, OF_FEATURE + "materializePartitionColumns"),
+    *_each(NONE, OF_FEATURE + "materializePartitionColumns",
+           "delta.enableMaterializePartitionColumnsFeature", "delta.writePartitionColumnsToParquet"),
     Rule("delta.requireCheckpointProtectionBeforeVersion", NONE, OF_FEATURE + "checkpointProtection"),
     Rule("delta.coordinatedCommits.*", ALL, "the newest commits are with a coordinator, not in the log",
          _drop("coordinatedCommits-preview"),
@@ -254,11 +253,9 @@ PROPERTIES = (
     Rule("delta.checkpointPolicy", NONE, "part of the feature v2Checkpoint; classic checkpoints stay allowed"),
     Rule("delta.checkpoint.writeStatsAsJson", NONE, "checkpoints have statistics as JSON where it is not `false`"),
     Rule("delta.checkpoint.writeStatsAsStruct", NONE, "checkpoints have statistics as columns where it is `true`"),
-    Rule("delta.checkpointRetentionDuration", NONE, NEVER_CLEANED),
-    Rule("delta.logRetentionDuration", NONE, NEVER_CLEANED),
-    Rule("delta.enableExpiredLogCleanup", NONE, NEVER_CLEANED),
-    Rule("delta.enableFullRetentionRollback", NONE, NEVER_CLEANED),
-    Rule("delta.dropFeatureTruncateHistory.retentionDuration", NONE, NEVER_CLEANED),
+    *_each(NONE, NEVER_CLEANED,
+           "delta.checkpointRetentionDuration", "delta.logRetentionDuration", "delta.enableExpiredLogCleanup",
+           "delta.enableFullRetentionRollback", "delta.dropFeatureTruncateHistory.retentionDuration"),
     Rule("delta.deletedFileRetentionDuration", NONE,
          "`vacuum --retain` says how long removed files stay, for readers of Delta give it precedence, too"),
     Rule("delta.isolationLevel", NONE, "every commit of Millrace's is serializable"),
@@ -267,18 +264,13 @@ PROPERTIES = (
     Rule("delta.dataSkippingNumIndexedCols", NONE, "advice; Millrace's statistics are of numbers, dates and times"),
     Rule("delta.dataSkippingStatsColumns", NONE, "advice; Millrace's statistics are of numbers, dates and times"),
     Rule("delta.dataSkippingStringPrefixLength", NONE, "Millrace writes no statistics of texts"),
-    Rule("delta.randomizeFilePrefixes", NONE, AN_ENGINES),
-    Rule("delta.randomPrefixLength", NONE, AN_ENGINES),
-    Rule("delta.autoOptimize", NONE, AN_ENGINES),
-    Rule("delta.autoOptimize.autoCompact", NONE, AN_ENGINES),
-    Rule("delta.autoOptimize.optimizeWrite", NONE, AN_ENGINES),
-    Rule("delta.targetFileSize", NONE, AN_ENGINES),
-    Rule("delta.tuneFileSizesForRewrites", NONE, AN_ENGINES),
+    *_each(NONE, AN_ENGINES,
+           "delta.randomizeFilePrefixes", "delta.randomPrefixLength", "delta.autoOptimize",
+           "delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite", "delta.targetFileSize",
+           "delta.tuneFileSizesForRewrites"),
     Rule("delta.sampleRetentionDuration", NONE, "no implementation reads it"),
-    Rule("delta.minReaderVersion", NONE, AT_CREATION),
-    Rule("delta.minWriterVersion", NONE, AT_CREATION),
-    Rule("delta.ignoreProtocolDefaults", NONE, AT_CREATION),
-    Rule("delta.feature.*", NONE, AT_CREATION),
+    *_each(NONE, AT_CREATION,
+           "delta.minReaderVersion", "delta.minWriterVersion", "delta.ignoreProtocolDefaults", "delta.feature.*"),
 )  # fmt: skip
 
 _BY_NAME = {rule.name: rule for rule in FEATURES}

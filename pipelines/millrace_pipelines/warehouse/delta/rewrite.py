@@ -90,12 +90,6 @@ MakeRewrite = Callable[[Table, str], Rewrite | None]
 def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = Access.REMOVE) -> int | None:
     """Makes a rewrite of the newest version, commits it and returns the version that it made; None for no rewrite.
 
-    Args:
-        location: The table.
-        fs: The disk.
-        make: Makes the rewrite.
-        access: What the rewrite does with the table.
-
     Raises:
         StaleLedgerError: Others rewrote the table first, at every attempt.
         TableRefusedError: The table uses something of Delta's protocol that the access can't obey.

@@ -7,7 +7,7 @@ transaction log protocol for a version with all that it holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -136,7 +136,7 @@ class Snapshot:
     def dataset(self) -> ds.Dataset:
         """Returns the rows of this version, for pyarrow and all that reads its datasets."""
         if self._delta.protocol().reader_features:  # delta-rs has a list of its own here, which lacks some
-            return dataset_of(self.add_actions(), self.schema, self.filesystem, self._store.path, self.kept_rows())
+            return _dataset(self)
         dataset: ds.Dataset = self._delta.to_pyarrow_dataset()
         return dataset
 
@@ -247,36 +247,27 @@ def _partition_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def dataset_of(
-    actions: pa.Table,
-    schema: pa.Schema,
-    filesystem: pafs.FileSystem,
-    path: Callable[[str], str],
-    kept: Mapping[str, Flags],
-) -> ds.Dataset:
-    """Returns the rows of the files that add actions name.
+def _dataset(table: Snapshot) -> ds.Dataset:
+    """Returns the rows of the files that a version's log names; those of a file with a deletion vector are in memory.
 
-    Args:
-        actions: The add actions, as delta-rs flattens them.
-        schema: The table's columns.
-        filesystem: Where the files are.
-        path: Gives the path of a file's name there.
-        kept: By file name, the rows that deletion vectors leave of a file; such a file's rows are in memory.
+    delta-rs makes one, too, but refuses features of readers that ask nothing of the data files, such as checkpoints of
+    the second kind, and all deletion vectors.
     """
     import pyarrow.dataset as ds  # noqa: PLC0415
 
+    actions, schema, kept = table.add_actions(), table.schema, table.kept_rows()
     form = ds.ParquetFileFormat()
     folders = [name for name in actions.column_names if name.startswith("partition.")]
     whole: list[ds.Fragment] = []
     left: list[pa.Table] = []
     for action in actions.select(["path", *folders]).to_pylist():
-        name = unquote(str(action["path"]))
-        file = form.make_fragment(path(name), filesystem=filesystem, partition_expression=_values(action, schema))
+        name, values = unquote(str(action["path"])), _values(action, schema)
+        file = form.make_fragment(f"{table.root}/{name}", filesystem=table.filesystem, partition_expression=values)
         if name in kept:
             left.append(file.to_table(schema=schema, use_threads=False).filter(pa.array(kept[name])))
         else:
             whole.append(file)
-    files = ds.FileSystemDataset(whole, schema, form, filesystem)
+    files = ds.FileSystemDataset(whole, schema, form, table.filesystem)
     return ds.dataset([files, ds.dataset(pa.concat_tables(left))]) if left else files
 
 

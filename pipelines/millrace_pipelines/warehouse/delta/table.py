@@ -29,9 +29,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.exceptions import TableNotFoundError as DeltaTableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from millrace.clock import Clock, SystemClock
+from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.delta.commits import put_commit, read_commit, remove_torn_end
 from millrace_pipelines.warehouse.delta.files import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.ledger_copy import (
@@ -67,13 +68,8 @@ class Table(Snapshot):
         self._lost: tuple[int, dict[str, int]] = -1, {}
 
     @classmethod
-    def load(cls, location: str, fs: FileSystem, clock: Clock | None = None) -> Table:
+    def load(cls, location: str, fs: FileSystem, clock: Clock = CLOCK) -> Table:
         """Loads the newest version.
-
-        Args:
-            location: A folder, or `s3://…`.
-            fs: The disk of a folder.
-            clock: Tells when files are added and removed, which vacuum asks for; the machine's by default.
 
         Raises:
             TableNotFoundError: There is no table.
@@ -90,7 +86,7 @@ class Table(Snapshot):
             if (refused := refused_by_log(store)) is not None:
                 raise TableRefusedError(refused) from error
             raise WarehouseError(f"{location}: not a table that can be read: {error}") from error
-        table = cls(store, delta, clock or SystemClock(), copy)
+        table = cls(store, delta, clock, copy)
         table.check_access(Access.READ)
         return table
 
@@ -104,7 +100,7 @@ class Table(Snapshot):
         name: str,
         configuration: Mapping[str, str],
         partition_by: Sequence[str] = (),
-        clock: Clock | None = None,
+        clock: Clock = CLOCK,
         access: Access = Access.APPEND,
     ) -> Table:
         """Loads a table as `load_to_write` does for `access`, and creates it where there is none.
@@ -121,7 +117,7 @@ class Table(Snapshot):
 
     @classmethod
     def load_to_write(
-        cls, location: str, fs: FileSystem, clock: Clock | None = None, *, access: Access = Access.APPEND
+        cls, location: str, fs: FileSystem, clock: Clock = CLOCK, *, access: Access = Access.APPEND
     ) -> Table:
         """Loads the newest version for a commit to build on, as `load` does, and syncs it.
 

@@ -2,7 +2,7 @@
 
 Each file that has a record with one of the keys is written again without these records; the others stay. A row that
 another engine's deletion vector deletes is such a record, too: its bytes are in the file. The ledger is
-untouched: the offsets count as loaded, and neither a later load nor a reload (`keys.erased`) brings them back. The old
+untouched: the offsets count as loaded, and neither a later load nor a reload (`keys.removal`) brings them back. The old
 files are gone once vacuum has removed them (`vacuum --retain 0`): neither the log nor the files' statistics keep a key.
 The topic keeps its records until a tombstone and compaction, or retention, remove them.
 
@@ -30,8 +30,9 @@ from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.keys.erased import ERASE, ErasedKeys
 from millrace_pipelines.warehouse.keys.removal import (
+    ERASE,
+    ErasedKeys,
     FindRows,
     Mask,
     Removal,

@@ -7,14 +7,25 @@ among the rows.
 
 A reload replaces the rows of some offset ranges by those of staged files, which come as they are, or, where they have
 records of erased keys, without them.
+
+Of erased keys the history remembers enough to recognize them, not the keys:
+
+    {"kind": "erase", "salt": <hex>, "keys": [<salted hash>, …], "below": {<partition>: <next offset>, …}, …}
+
+A hash is BLAKE2b of the key, keyed by the table's own random salt, which its first erasure draws. With it a reload
+leaves the records of an erased key out, up to the offsets that the table had when it was erased. The salt is no secret:
+someone who has the table and guesses a key can check whether that key was erased, and learns nothing else.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +34,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.files import DataFile
+from millrace_pipelines.warehouse.delta.lineage import Lineage
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, pages_of
 from millrace_pipelines.warehouse.delta.rewrite import (
     CurrentFile,
@@ -33,15 +45,51 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     writer,
 )
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.keys.erased import ErasedKeys
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 
+ERASE = "erase"
+SALT_BYTES = 16
+HASH_BYTES = 16
 ASKED_COLUMNS = frozenset({"key", "partition", "offset", "ledger", "replay"})
 """What the tests of rows look at, in a table of rows or of dead letters."""
 
 Mask = np.typing.NDArray[np.bool_]
 FindRows = Callable[[pa.Table], Mask]
 """Says of each row of a block whether it is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedKeys:
+    """The erased keys of one table: by salted hash, the offset of each partition below which they are erased."""
+
+    salt: bytes
+    below: Mapping[str, Mapping[int, int]]
+
+    @classmethod
+    def of(cls, lineage: Iterable[Lineage]) -> ErasedKeys:
+        """Reads a table's history, oldest first; draws a new salt where nothing was erased yet."""
+        salt = None
+        below: dict[str, dict[int, int]] = {}
+        for entry in lineage:
+            if entry.get("kind") == ERASE:
+                salt = bytes.fromhex(entry["salt"])
+                offsets = {int(partition): offset for partition, offset in entry["below"].items()}
+                below |= {key: below.get(key, {}) | offsets for key in entry["keys"]}
+        return cls(salt or secrets.token_bytes(SALT_BYTES), below)
+
+    def hash_of(self, key: bytes) -> str:
+        """Returns a key's name in the history."""
+        return hashlib.blake2b(key, key=self.salt, digest_size=HASH_BYTES).hexdigest()
+
+    def is_erased(self, rows: pa.Table) -> np.typing.NDArray[np.bool_]:
+        """Returns for each row whether its key was erased when the table had its offset."""
+        if not self.below:
+            return np.zeros(rows.num_rows, np.bool_)
+        columns = (rows.column(name).to_pylist() for name in ("key", "partition", "offset"))
+        return np.fromiter((self._has(*place) for place in zip(*columns, strict=True)), np.bool_, rows.num_rows)
+
+    def _has(self, key: bytes | None, partition: int, offset: int) -> bool:
+        return key is not None and offset < self.below.get(self.hash_of(key), {}).get(partition, 0)
 
 
 def every_row(rows: pa.Table) -> Mask:
@@ -225,7 +273,7 @@ def count_rows(table: Table, ranges: Sequence[OffsetRange], is_counted: FindRows
 
 def _files_inside(table: Table, ranges: Sequence[OffsetRange], pool: Executor) -> list[CurrentFile]:
     """Returns the files that have rows in the ranges."""
-    candidates = [file for file in current_files(table) if _may_have(file, ranges)]
+    candidates = [file for file in current_files(table) if may_have(file, ranges)]
     whole = [file for file in candidates if _whole_of(table, file, ranges) is not None]
     others = [file for file in candidates if file not in whole]
     found = files_with(table, others, ["partition", "offset"], partial(_inside, ranges), pool)
@@ -255,7 +303,7 @@ def _whole_of(table: Table, file: CurrentFile, ranges: Iterable[OffsetRange]) ->
     return None
 
 
-def _may_have(file: CurrentFile, ranges: Iterable[OffsetRange]) -> bool:
+def may_have(file: CurrentFile, ranges: Iterable[OffsetRange]) -> bool:
     """Returns whether the bounds in the log let a file have rows in the ranges."""
     return any(
         _meets(file.offsets, span.from_offset, span.until_offset - 1)

@@ -22,8 +22,9 @@ from itertools import count
 
 import pyarrow.compute as pc
 
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableNotFoundError
 
@@ -138,9 +139,9 @@ def former_ledgers(table: Table) -> dict[str, dict[int, LedgerEntry]]:
     return {name: entries_of(table, name) for name in names}
 
 
-def read_ledger(location: str) -> Ledger:
+def read_ledger(location: str, fs: FileSystem = DISK) -> Ledger:
     """Returns the newest ledger of a table; raises TableNotFoundError where there is none."""
-    return ledger_of(Table.load(location, OsFileSystem()))
+    return ledger_of(Table.load(location, fs))
 
 
 def swap(ledger: Ledger, following: Mapping[int, LedgerEntry]) -> tuple[dict[str, int | None], dict[str, int]]:

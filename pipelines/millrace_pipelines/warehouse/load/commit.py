@@ -10,7 +10,7 @@ A reload leaves the ledger's ends where they are, so that a load beside it is no
 earlier offsets begin. A partition that the ledger doesn't know is begun. Its commit of rows says by how much the
 records of the ranges are fewer than the history claims (`absent`), so that an audit finds there what was read, whatever
 something else has removed or added before: the number that is claimed comes from the history, as far as that tells
-(`load.claims`), and else from what is there.
+(`load.history`), and else from what is there.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.keys.erased import ErasedKeys
-from millrace_pipelines.warehouse.keys.removal import absent_offsets, replace_ranges
+from millrace_pipelines.warehouse.keys.removal import ErasedKeys, absent_offsets, replace_ranges
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
+from millrace_pipelines.warehouse.ledger.generation import count_skips
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of, start_app_id, swap
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
-from millrace_pipelines.warehouse.ledger.skipped import count_skips
-from millrace_pipelines.warehouse.load.claims import claimed_rows
-from millrace_pipelines.warehouse.load.verify import LoadedRange, Written, with_epochs
+from millrace_pipelines.warehouse.load.history import claimed_rows
+from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 

@@ -3,25 +3,69 @@
 Nothing here needs a SparkContext, so that a session of Spark Connect serves as well. Progress comes from the context's
 status tracker and an accumulator where there is a context, else from Connect's own reports. A task runs in another
 process, perhaps on another machine, and therefore opens its own disk.
+
+Spark's own Kafka connector may be the reader: the JVM fetches and decodes, the task writes as with Millrace's client.
+
+The connector must be on Spark's class path (`spark-sql-kafka-0-10` and what it needs). It cuts the ranges into tasks by
+itself and does not tell a task which range it has, nor why an offset has no record. So a task answers with the offsets
+that it met, and the driver joins the answers of each planned range.
+
+Kafka's client properties become options of the connector, without a secret among them:
+
+    a file's property       kafka.ssl.truststore.location = /etc/ca.pem
+    a secret in the file    kafka.sasl.jaas.config        = ${file:/etc/client.properties:sasl.jaas.config}
+    a secret in a variable  kafka.sasl.jaas.config        = ${env:MILLRACE_SASL_JAAS_CONFIG}
+    a PEM file of its own   kafka.ssl.keystore.key        = ${directory:/etc:client.key}
+
+The client in the JVM of each task puts the secret in place by Kafka's configuration providers (KIP-297, 421, 887), so
+Spark's plan, its logs and its pages have the name of the file only.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, SparkContext
+from pyspark import Accumulator, SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import coalesce, col, lit
 
-from millrace.errors import RecordError
-from millrace.fs import OsFileSystem
+from millrace.errors import InvalidConfigError, RecordError
+from millrace.records.arrow import RECORD_SCHEMA
+from millrace.records.arrow_columns import HeaderParts, has_no_time, record_batch, times_of
+from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
+from millrace.security.client_security import (
+    CERTIFICATE_FILE,
+    CHAIN,
+    KEY,
+    KEY_FILE,
+    KEYSTORE_TYPE,
+    PASSWORD,
+    PROTOCOL,
+    SECRETS,
+    SYNONYMS,
+    TRUSTSTORE_TYPE,
+    USERNAME,
+    login_module,
+)
+from millrace.security.protocols import IDENTIFICATION, JAAS, MECHANISM
+from millrace_pipelines.arrow import Column, Lists, offsets_array
+from millrace_pipelines.machine import DISK
+from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.errors import Accept
+from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import is_remote
+from millrace_pipelines.warehouse.delta.offset_sets import merged, packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
@@ -33,6 +77,14 @@ POLL_INTERVAL_S = 0.2
 RESULT = "result string"
 
 OnProgress = Callable[[int, int], None]
+PROVIDERS = {
+    "config.providers": "file,directory,env",
+    "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+    "config.providers.directory.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+}
+PEM_FILES = {CERTIFICATE_FILE: CHAIN, KEY_FILE: KEY}
+HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def run_tasks(
@@ -74,7 +126,7 @@ def _load_or_damage(span: OffsetRange, spec: LoadSpec, read: ReadRange, task: in
     The files of the attempt are the load's, which removes them.
     """
     try:
-        return load_range(span, spec, read, task=task, fs=OsFileSystem())
+        return load_range(span, spec, read, task=task, fs=DISK)
     except RecordError as error:
         return TaskResult(range=span, records=0, damage=str(error))
 
@@ -147,3 +199,161 @@ def _polled(poll: Callable[[], None]) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the options, none where nothing is secured.
+
+    Raises InvalidConfigError for what these options can't express.
+    """
+    source.security.read()  # which checks them all
+    client_config = source.security.client_config or environment.get(VARIABLE)
+    if client_config and client_config.startswith(ENV):
+        raise InvalidConfigError(f"{client_config}: the reader spark-kafka takes a file, which its tasks read")
+    path = os.path.abspath(client_config) if client_config else ""
+    values = properties_of_file(path, environment) if path else {}
+    told = {name: f"${{file:{path}:{name}}}" if name in SECRETS else value for name, value in values.items()}
+    for name, (variable, value) in properties_of_environment(environment).items():
+        values[name] = value
+        told[name] = f"${{env:{variable}}}" if name in SECRETS else value
+    if not told:
+        return {}
+    named = _with_kafkas_names(told, values)
+    return {f"kafka.{name}": value for name, value in {**named, **PROVIDERS}.items()}
+
+
+def _with_kafkas_names(told: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties without those that librdkafka alone has."""
+    named = {SYNONYMS.get(name, name): value for name, value in told.items()}
+    named[PROTOCOL] = named[PROTOCOL].upper()
+    if "ssl.ca.location" in told:
+        named.setdefault(TRUSTSTORE_TYPE, "PEM")
+    if named.get(IDENTIFICATION) == "none":
+        named[IDENTIFICATION] = ""
+    for name, to in PEM_FILES.items():
+        if name in named:
+            place = Path(named.pop(name)).absolute()
+            named[to] = f"${{directory:{place.parent}:{place.name}}}"
+            named[KEYSTORE_TYPE] = "PEM"
+    if USERNAME in named:
+        if set('"\\') & set(values[USERNAME] + values[PASSWORD]):
+            raise InvalidConfigError(f'{PASSWORD}: with " or \\ in it, the reader spark-kafka needs {JAAS} instead')
+        module = login_module(named[MECHANISM])
+        named[JAAS] = f'{module} required username="{named.pop(USERNAME)}" password="{named.pop(PASSWORD)}";'
+    return named
+
+
+def run_kafka_tasks(
+    spark: SparkSession,
+    ranges: Sequence[OffsetRange],
+    spec: LoadSpec,
+    source: TopicSource,
+    *,
+    max_records_per_task: int,
+    on_progress: OnProgress,
+) -> list[TaskResult]:
+    """Loads every range through the connector and returns an answer for each.
+
+    A job has one range of each partition, for the connector names a partition's range only once: several ranges of a
+    partition are read one after the other.
+
+    Raises:
+        LoadFailedError: A job failed, or two of its tasks met the same offsets.
+    """
+    answers: list[TaskResult] = []
+    for spans in one_of_each_partition(ranges):
+        rows = _rows(spark, spans, source, max_records_per_task)
+        answers += _run_job(rows, spans, spec, on_progress)
+    return answers
+
+
+def one_of_each_partition(ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
+    """Returns the ranges in rounds: the first range of each partition, then the second of those that have one."""
+    rounds: list[list[OffsetRange]] = []
+    seen: Counter[int] = Counter()
+    for span in ranges:
+        if seen[span.partition] == len(rounds):
+            rounds.append([])
+        rounds[seen[span.partition]].append(span)
+        seen[span.partition] += 1
+    return rounds
+
+
+def _run_job(
+    rows: DataFrame, ranges: Sequence[OffsetRange], spec: LoadSpec, on_progress: OnProgress
+) -> list[TaskResult]:
+    def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        filled = (batch for batch in batches if batch.num_rows)
+        for first in filled:
+            partition = first.column(0)[0].as_py()
+            blocks = (ReadBlock(_records(batch)) for batch in chain([first], filled))
+            context = TaskContext.get()
+            number = 0 if context is None else context.partitionId()
+            answer = load_range(
+                OffsetRange(partition, 0, 0), spec, lambda *_, blocks=blocks: blocks, task=number, fs=DISK
+            )
+            yield pa.RecordBatch.from_arrays([pa.array([answer.to_json()])], names=["result"])
+
+    frame = rows.mapInArrow(attempt, RESULT)
+    answers = collect_results(frame, spec.topic)
+    on_progress(len(answers), sum(answer.records for answer in answers))
+    return [_together(span, [answer for answer in answers if answer.range.partition == span.partition])
+            for span in ranges]  # fmt: skip
+
+
+def _rows(
+    spark: SparkSession, ranges: Sequence[OffsetRange], source: TopicSource, max_records_per_task: int
+) -> DataFrame:
+    """Returns a frame of the ranges' records: the partition, then the columns of a record."""
+    options = {
+        **kafka_security(source),
+        "kafka.bootstrap.servers": source.bootstrap,
+        "kafka.isolation.level": str(source.isolation),
+        "assign": json.dumps({source.topic: [span.partition for span in ranges]}),
+        "startingOffsets": json.dumps({source.topic: {str(span.partition): span.from_offset for span in ranges}}),
+        "endingOffsets": json.dumps({source.topic: {str(span.partition): span.until_offset for span in ranges}}),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "maxRecordsPerPartition": str(max_records_per_task),
+    }
+    rows = spark.read.format("kafka").options(**options).load()
+    headers = coalesce(col("headers"), lit([]).cast(HEADERS))
+    return rows.select("partition", "offset", "timestamp", "key", "value", headers.alias("headers"))
+
+
+def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the columns behind the partition as Millrace's own reader gives them."""
+    offsets, timestamps, keys, values, headers = (
+        column.cast(kind) for column, kind in zip(batch.columns[1:], RECORD_SCHEMA.types, strict=True)
+    )
+    milliseconds = timestamps.cast(pa.int64()).to_numpy() // 1000
+    return record_batch(offsets, times_of(milliseconds, has_no_time(milliseconds)), keys, values, _parts(headers))
+
+
+def _parts(headers: Column) -> HeaderParts:
+    lists = cast("Lists", headers)
+    structs = cast("pa.StructArray", lists.flatten())
+    starts = offsets_array(lists.value_lengths().to_numpy())
+    return HeaderParts(starts, structs.field("key").cast(pa.binary()), structs.field("value"))
+
+
+def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
+    """Joins the answers of a planned range; raises LoadFailedError where two tasks met the same offsets."""
+    files = sorted((file for answer in answers for file in answer.files), key=lambda file: file.min_offset)
+    for before, after in pairwise(files):
+        if after.min_offset <= before.max_offset:
+            raise LoadFailedError(f"partition {span.partition}: {before.name} and {after.name} overlap")
+    records = sum(answer.records for answer in answers)
+    recorded = merged(unpacked(answer.recorded, answer.range.from_offset) for answer in answers)
+    return TaskResult(
+        range=span,
+        records=records,
+        absent=span.offsets - records,
+        is_proven=False,
+        recorded="" if records == span.offsets else packed(recorded, span.from_offset),
+        dead_letters=sum(answer.dead_letters for answer in answers),
+        value_bytes=sum(answer.value_bytes for answer in answers),
+        files=tuple(files),
+        dead_letter_files=tuple(file for answer in answers for file in answer.dead_letter_files),
+        traces=tuple(trace for answer in answers for trace in answer.traces),
+    )

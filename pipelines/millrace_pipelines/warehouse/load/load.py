@@ -30,9 +30,10 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from millrace.clock import Clock, SystemClock
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.clock import Clock
+from millrace.fs import FileSystem
 from millrace.tracing import Attributes, Span, Tracing, sampled_contexts
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.dead_letters import known_dead_letters
 from millrace_pipelines.warehouse.errors import ModeError
@@ -44,9 +45,8 @@ from millrace_pipelines.warehouse.load.history import lineage_of_load
 from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, look
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
-from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport
+from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, Written
 from millrace_pipelines.warehouse.load.same_log import ledger_change
-from millrace_pipelines.warehouse.load.verify import Written
 from millrace_pipelines.warehouse.tables.failed_loads import failures_noted
 
 SERVICE = "millrace-load"
@@ -62,12 +62,7 @@ class LoadTrace:
 
     @contextmanager
     def committing(self, report: LoadReport, traces: Sequence[str]) -> Iterator[None]:
-        """Measures a commit, and records both spans when it has ended, whether it succeeded or failed.
-
-        Args:
-            report: What the load has read and written.
-            traces: The headers that its tasks found.
-        """
+        """Measures a commit, and records both spans when it has ended, whether it succeeded or failed."""
         contexts = sampled_contexts(trace.encode() for trace in traces)
         if self._tracing is None or not contexts:
             yield
@@ -110,8 +105,8 @@ def load_topic(
     *,
     spark: SparkSession | SharedSession | None = None,
     listener: LoadListener | None = None,
-    fs: FileSystem | None = None,
-    clock: Clock | None = None,
+    fs: FileSystem = DISK,
+    clock: Clock = CLOCK,
     tracing: Tracing | None = None,
 ) -> LoadReport:
     """Loads what the topic has and the table doesn't, up to where the logs end when it begins.
@@ -130,14 +125,14 @@ def load_topic(
         WarehouseError: The load can't go on (see `warehouse.errors`).
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
     """
-    loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock(), tracing)
+    loader = RangeLoader(options, listener or SilentListener(), fs, clock, tracing)
     with failures_noted(options.table, loader.fs, loader.clock):
         return _load(loader, spark)
 
 
-def preview_load(options: LoadOptions, *, fs: FileSystem | None = None) -> LoadPreview:
+def preview_load(options: LoadOptions, *, fs: FileSystem = DISK) -> LoadPreview:
     """Returns what `load_topic` would do now; raises what it raises before its first write."""
-    found = look(options, fs or OsFileSystem())
+    found = look(options, fs)
     change, plan = planned_load(options, found)
     return LoadPreview(
         topic=options.topic,

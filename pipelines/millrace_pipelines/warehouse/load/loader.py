@@ -55,7 +55,7 @@ from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
-from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger
+from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger, publish_skipped, skipped_location
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, check_ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import (
     LostRange,
@@ -64,15 +64,13 @@ from millrace_pipelines.warehouse.ledger.plan import (
     shown,
     split_ranges,
 )
-from millrace_pipelines.warehouse.ledger.skipped import publish_skipped, skipped_location
 from millrace_pipelines.warehouse.load.commit import Append, Committed, Replacement
-from millrace_pipelines.warehouse.load.jobs import run_tasks
-from millrace_pipelines.warehouse.load.kafka_reader import run_kafka_tasks
+from millrace_pipelines.warehouse.load.jobs import run_kafka_tasks, run_tasks
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, Step
+from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
-from millrace_pipelines.warehouse.load.verify import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.payload.schema import declared_schema
 from millrace_pipelines.warehouse.tables.open import (
     FoundTables,
@@ -103,12 +101,6 @@ def look(
     options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load, access: Access = Access.APPEND
 ) -> LoadInputs:
     """Looks at what a load reads and writes.
-
-    Args:
-        options: What is to be loaded where.
-        fs: The disk.
-        load: How an existing table is loaded; by default nothing is changed by it.
-        access: What is to be done with the tables.
 
     Raises:
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
@@ -167,15 +159,7 @@ class Published(NamedTuple):
 
 
 class RangeLoader:
-    """Loads the ranges of one plan, under one id that names its files.
-
-    Args:
-        options: What is loaded where.
-        listener: Follows the load.
-        fs: The disk.
-        clock: The time.
-        tracing: Records spans; None for none.
-    """
+    """Loads the ranges of one plan, under one id that names its files."""
 
     def __init__(
         self,
@@ -201,10 +185,6 @@ class RangeLoader:
 
     def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
         """Makes the tables as the plan takes them: created or evolved, and at the ledger that it was made for.
-
-        Args:
-            found: What the plan was made from.
-            change: The ledger that the table goes on with; None for the one that was found.
 
         Raises:
             StaleLedgerError: Another load came between; run again.

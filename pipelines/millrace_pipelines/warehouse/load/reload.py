@@ -20,8 +20,9 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from millrace.clock import Clock, SystemClock
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.clock import Clock
+from millrace.fs import FileSystem
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.errors import ModeError
@@ -51,8 +52,8 @@ def reload_topic(
     *,
     spark: SparkSession | SharedSession | None = None,
     listener: LoadListener | None = None,
-    fs: FileSystem | None = None,
-    clock: Clock | None = None,
+    fs: FileSystem = DISK,
+    clock: Clock = CLOCK,
 ) -> ReloadReport:
     """Reads a part of a topic again, and puts it in the place of what the table has of it.
 
@@ -73,7 +74,7 @@ def reload_topic(
         WarehouseError: The reload can't be done (see `warehouse.errors`).
     """
     check_options(options)
-    loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock())
+    loader = RangeLoader(options, listener or SilentListener(), fs, clock)
     found = loader.look(Access.REMOVE)
     plan = planned_reload(options, selection, found)
     opened = loader.open(found)
@@ -84,10 +85,10 @@ def reload_topic(
     return replace(report, **loader.publish()._asdict())
 
 
-def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem | None = None) -> ReloadPreview:
+def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem = DISK) -> ReloadPreview:
     """Returns what `reload_topic` would do now; raises what it raises before its first write."""
     check_options(options)
-    found = look(options, fs or OsFileSystem(), access=Access.REMOVE)
+    found = look(options, fs, access=Access.REMOVE)
     plan, rows = planned_reload(options, selection, found), found.tables.rows
     return ReloadPreview(
         topic=options.topic,

@@ -19,19 +19,19 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.clock import Clock, SystemClock
+from millrace.clock import Clock
 from millrace.errors import WarehouseError
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.fs import FileSystem
 from millrace_pipelines.arrow import filled, texts_of
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.dead_letters import (
     EVERY_DEAD_LETTER,
@@ -58,7 +58,7 @@ from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
-from millrace_pipelines.warehouse.load.task import rows_writer
+from millrace_pipelines.warehouse.load.task import RowsWriter
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
@@ -66,6 +66,9 @@ from millrace_pipelines.warehouse.payload.split import Splitter
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables
+
+OnStep = Callable[[str], None]
+"""Hears that a replay is at WRITTEN, ROWS_COMMITTED or DEAD_LETTERS_MARKED; an error that it raises stops it."""
 
 MAX_DEAD_LETTERS_PER_COMMIT = 50_000
 WRITTEN, ROWS_COMMITTED, DEAD_LETTERS_MARKED = "written", "rows committed", "letters marked"
@@ -108,35 +111,14 @@ class ReplayReport:
     changes: TableChanges = field(default_factory=TableChanges)
 
 
-class ReplayListener(Protocol):
-    """Follows a replay; an error that it raises stops it."""
-
-    def reached(self, step: str) -> None:
-        """Hears that the replay is at WRITTEN, ROWS_COMMITTED or DEAD_LETTERS_MARKED."""
-        ...
-
-
-class SilentReplay:
-    """A listener that ignores everything."""
-
-    def reached(self, step: str) -> None:
-        """Does nothing."""
-
-
 def replay(
     options: ReplayOptions,
     *,
-    listener: ReplayListener | None = None,
-    fs: FileSystem | None = None,
-    clock: Clock | None = None,
+    on_step: OnStep = lambda _: None,
+    fs: FileSystem = DISK,
+    clock: Clock = CLOCK,
 ) -> ReplayReport:
     """Replays dead letters.
-
-    Args:
-        options: What to replay.
-        listener: Follows the replay.
-        fs: The disk; by default this machine's.
-        clock: The time; by default this machine's.
 
     Raises:
         TableNotFoundError: No table, or none with dead letters.
@@ -144,19 +126,17 @@ def replay(
         RegistryError: The schema registry can't be asked.
         StaleLedgerError: Another replay committed first; run again.
     """
-    fs, replay_id = fs or OsFileSystem(), uuid.uuid4().hex
+    replay_id = uuid.uuid4().hex
     with nullcontext() if options.dry_run else lease(options.table, replay_id, fs):
-        return _Replay(options, replay_id, listener or SilentReplay(), fs, clock or SystemClock()).run()
+        return _Replay(options, replay_id, on_step, fs, clock).run()
 
 
 class _Replay:
     """One replay, from the dead letters to their marks."""
 
-    def __init__(
-        self, options: ReplayOptions, replay_id: str, listener: ReplayListener, fs: FileSystem, clock: Clock
-    ) -> None:
+    def __init__(self, options: ReplayOptions, replay_id: str, on_step: OnStep, fs: FileSystem, clock: Clock) -> None:
         self._options = options
-        self._listener = listener
+        self._on_step = on_step
         self._fs = fs
         self._clock = clock
         self._location = store_at(options.table, fs).location
@@ -244,7 +224,7 @@ class _Replay:
         """Replays the dead letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []
-        with rows_writer(self._location, self._id, 0, splitter, self._fs, compression=self._compression) as writer:
+        with RowsWriter(self._location, self._id, 0, splitter, self._fs, compression=self._compression) as writer:
             for some in dead_letters:
                 split = splitter.split(some.select(ENVELOPE_COLUMNS))
                 self._selected += some.num_rows
@@ -256,7 +236,7 @@ class _Replay:
             files = writer.finish()
         if not files:
             return None
-        self._listener.reached(WRITTEN)
+        self._on_step(WRITTEN)
         return self._commit(files, pa.concat_tables(replayed))
 
     def _commit(self, files: Sequence[DataFile], replayed: pa.Table) -> int:
@@ -280,9 +260,9 @@ class _Replay:
             store_at(self._location, self._fs).remove_durably(file.name for file in files)
             raise
         self._number, self._rewrites = number, self._rewrites or 0
-        self._listener.reached(ROWS_COMMITTED)
+        self._on_step(ROWS_COMMITTED)
         finish_replay(rows, Table.load(dead_letters_dir(self._location), self._fs), self._fs)
-        self._listener.reached(DEAD_LETTERS_MARKED)
+        self._on_step(DEAD_LETTERS_MARKED)
         return version
 
 

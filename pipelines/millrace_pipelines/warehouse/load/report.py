@@ -1,15 +1,191 @@
-"""What a load, and a reload, answers; and what their dry runs do."""
+"""Verification: what the tasks answered is compared with the plan before anything is committed.
+
+Each offset of the plan is a row, a dead letter, or passed over for a reason that was read (a marker, an aborted
+transaction), or it is absent: the log has nothing there. Compaction explains that in a topic that is compacted. In
+another one the log has lost it, and the load stops unless it is told to go on. So it does at a damaged batch, of which
+the first offset is a dead letter with the bytes, and the others are missing.
+
+What a load and a reload answer, and what their dry runs do, is told by these ranges.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
 
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.warehouse.delta.files import DataFile
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets
+from millrace_pipelines.warehouse.delta.store import TableFiles
+from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
 from millrace_pipelines.warehouse.ledger.generation import GivenUp
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
-from millrace_pipelines.warehouse.load.verify import LoadedRange
+from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.tables.open import TableChanges
+
+MISSING = "missing"
+DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRange:
+    """One partition's part of a load, in which every offset is accounted for.
+
+        rows + dead_letters + control + aborted + compacted + missing == until_offset - from_offset
+
+    `control` counts transaction markers, `aborted` offsets of aborted transactions, `compacted` those at which a
+    compacted log holds nothing any more, and `missing` those that another log has lost. Spark's connector does not say
+    why it passes over an offset: all are `compacted` then.
+    """
+
+    partition: int
+    from_offset: int
+    until_offset: int
+    rows: int
+    dead_letters: int
+    control: int
+    aborted: int
+    compacted: int
+    missing: int = 0
+
+    @property
+    def range(self) -> OffsetRange:
+        """The planned range."""
+        return OffsetRange(self.partition, self.from_offset, self.until_offset)
+
+    @property
+    def absent(self) -> int:
+        """The number of offsets that give neither a row nor a dead letter."""
+        return self.control + self.aborted + self.compacted + self.missing
+
+
+class Written(NamedTuple):
+    """What the tasks of a load wrote: their answers, and the planned ranges with each offset accounted for.
+
+    `missing` has the offsets that the log has lost, and the load goes on without; `recorded` is what the lineage of a
+    commit says of the offsets that gave a row or a dead letter: nothing where all did.
+    """
+
+    results: tuple[TaskResult, ...]
+    ranges: tuple[LoadedRange, ...]
+    missing: tuple[LostRange, ...] = ()
+    recorded: WrittenLineage = MappingProxyType({})
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files of rows."""
+        return [file for result in self.results for file in result.files]
+
+    @property
+    def dead_letter_files(self) -> list[DataFile]:
+        """The files of dead letters."""
+        return [file for result in self.results for file in result.dead_letter_files]
+
+    def keeping(self, store: TableFiles, load_id: str) -> Written:
+        """Returns the same with `recorded`, which is durable then, before a commit says so."""
+        pages = [OffsetPage(*result.range, result.recorded) for result in self.results if result.recorded]
+        return self._replace(recorded={"recorded": keep_offsets(store, load_id, pages)}) if pages else self
+
+
+def verify_results(
+    ranges: Sequence[OffsetRange], results: Sequence[TaskResult], *, is_compacted: bool
+) -> list[LoadedRange]:
+    """Returns the ranges as loaded; raises LoadFailedError where tasks miss an offset, overlap or miscount."""
+    by_range = [[result for result in results if _begins_in(span, result.range)] for span in ranges]
+    if sum(map(len, by_range)) != len(results):
+        raise LoadFailedError("tasks answered for ranges that were not planned, or planned ranges overlap")
+    return [_verify_range(span, within, is_compacted) for span, within in zip(ranges, by_range, strict=True)]
+
+
+def missing_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
+    """Returns the offsets that a log which is not compacted has lost, as far as the reader can tell."""
+    return [
+        LostRange(result.range.partition, from_offset, until_offset, MISSING)
+        for result in sorted(results, key=lambda result: result.range)
+        if result.is_proven
+        for from_offset, until_offset in result.gaps
+    ]
+
+
+def damaged_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
+    """Returns the offsets that are lost in damaged batches, but for those at which these are dead letters."""
+    return [
+        LostRange(result.range.partition, from_offset, until_offset, DAMAGED)
+        for result in sorted(results, key=lambda result: result.range)
+        for from_offset, until_offset in result.damaged
+        if from_offset < until_offset
+    ]
+
+
+def with_epochs(following: Mapping[int, LedgerEntry], results: Sequence[TaskResult]) -> dict[int, LedgerEntry]:
+    """Returns the ledger's entries, each with the leader epoch of the last batch that was read of its partition."""
+    entries = dict(following)
+    for result in sorted(results, key=lambda result: result.range.from_offset):
+        entry = entries.get(result.range.partition)
+        if entry is not None and result.leader_epoch != NO_LEADER_EPOCH:
+            entries[result.range.partition] = replace(entry, leader_epoch=result.leader_epoch)
+    return entries
+
+
+def _begins_in(span: OffsetRange, part: OffsetRange) -> bool:
+    return part.partition == span.partition and span.from_offset <= part.from_offset < span.until_offset
+
+
+def exact_gaps(results: Sequence[TaskResult]) -> list[OffsetRange]:
+    """Returns those of the missing ranges in which there is no record: a task's last one stands for many, at times."""
+    return [
+        OffsetRange(result.range.partition, from_offset, until_offset)
+        for result in results
+        if result.is_proven
+        for from_offset, until_offset in (result.gaps if _are_all(result) else result.gaps[:-1])
+    ]
+
+
+def _are_all(result: TaskResult) -> bool:
+    return sum(until_offset - from_offset for from_offset, until_offset in result.gaps) == result.absent
+
+
+def _verify_range(span: OffsetRange, results: Sequence[TaskResult], is_compacted: bool) -> LoadedRange:
+    position = span.from_offset
+    for result in sorted(results, key=lambda result: result.range.from_offset):
+        if result.range.from_offset != position:
+            raise LoadFailedError(f"partition {span.partition}: tasks do not meet at offset {position}")
+        _verify_counts(result)
+        position = result.range.until_offset
+    if position != span.until_offset:
+        raise LoadFailedError(f"partition {span.partition}: tasks end at {position}, not at {span.until_offset}")
+    rows, dead_letters = sum(result.rows for result in results), sum(result.dead_letters for result in results)
+    control, aborted = sum(result.control for result in results), sum(result.aborted for result in results)
+    missing = sum(result.absent for result in results if result.is_proven and not is_compacted)
+    compacted = sum(result.absent for result in results) - missing
+    return LoadedRange(*span, rows, dead_letters, control, aborted, compacted, missing + sum(map(_damaged, results)))
+
+
+def _damaged(result: TaskResult) -> int:
+    return sum(until_offset - from_offset for from_offset, until_offset in result.damaged)
+
+
+def _verify_counts(result: TaskResult) -> None:
+    span = result.range
+    if result.rows + result.dead_letters != result.records:
+        raise LoadFailedError(
+            f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} records "
+            f"were read, {result.rows} rows and {result.dead_letters} dead letters came of them"
+        )
+    if result.records + result.control + result.aborted + result.absent + _damaged(result) != span.offsets:
+        raise LoadFailedError(
+            f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} "
+            f"records, {result.control} markers, {result.aborted} aborted, {result.absent} absent and "
+            f"{_damaged(result)} damaged offsets are not all of these offsets, each once"
+        )
+    for file in result.files:
+        if not span.from_offset <= file.min_offset <= file.max_offset < span.until_offset:
+            raise LoadFailedError(f"{file.name} has offsets outside {span.from_offset}-{span.until_offset - 1}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

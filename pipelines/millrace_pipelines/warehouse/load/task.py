@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -41,7 +42,6 @@ from millrace_pipelines.warehouse.payload.split import Splitter
 MAX_PENDING_BYTES = 128 << 20
 MAX_OPEN_FILES = 16
 
-OpenFile = Callable[[int | None], DataFileWriter]
 MAX_GAPS = 1000
 
 ReadRange = Callable[[int, int, int], Iterator[ReadBlock]]
@@ -52,13 +52,13 @@ class RowsWriter:
     """Writes rows to the files of their partitions.
 
     As a context manager, it removes unfinished files where an error is raised inside.
-
-    Args:
-        open_file: Makes the writer of a partition, given in spans of event time; None is the table without event time.
     """
 
-    def __init__(self, open_file: OpenFile) -> None:
-        self._open_file = open_file
+    def __init__(
+        self, location: str, load_id: str, task: int, splitter: Splitter, fs: FileSystem, *, compression: Compression
+    ) -> None:
+        self._splitter = splitter
+        self._open = partial(DataFileWriter, location, load_id, task, splitter.columns, fs, compression=compression)
         self._writers: dict[int | None, DataFileWriter] = {}
         self._finished: list[DataFileWriter] = []
         self._files: list[DataFile] = []
@@ -87,7 +87,7 @@ class RowsWriter:
         if rows.num_rows == 0:
             return
         if span not in self._writers:
-            self._writers[span] = self._open_file(span)
+            self._writers[span] = self._open(partition_values=self._splitter.partition_values(span))
         self._writers[span].write(rows)
         while self._pending_bytes > MAX_PENDING_BYTES and len(self._writers) > 1:
             self._finish(max(self._writers, key=lambda one: self._writers[one].pending_bytes))
@@ -197,7 +197,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
     contexts: tuple[TraceContext, ...] = ()
     splitter = Splitter(spec.payload, known, spec.load_id, spec.ledger)
     with (
-        rows_writer(spec.table, spec.load_id, task, splitter, fs, compression=spec.compression) as rows_files,
+        RowsWriter(spec.table, spec.load_id, task, splitter, fs, compression=spec.compression) as rows_files,
         DataFileWriter(spec.dead_letters_table, spec.load_id, task, DEAD_LETTER_SCHEMA, fs) as dead_writer,
     ):
         for block in read(*span):
@@ -240,18 +240,6 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             dead_letter_files=() if dead_file is None else (dead_file,),
             traces=tuple(map(str, contexts)),
         )
-
-
-def rows_writer(
-    location: str, load_id: str, task: int, splitter: Splitter, fs: FileSystem, *, compression: Compression = LOADED
-) -> RowsWriter:
-    """Returns a writer of the rows that a splitter gives."""
-
-    def open_file(span: int | None) -> DataFileWriter:
-        values, columns = splitter.partition_values(span), splitter.columns
-        return DataFileWriter(location, load_id, task, columns, fs, partition_values=values, compression=compression)
-
-    return RowsWriter(open_file)
 
 
 def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:

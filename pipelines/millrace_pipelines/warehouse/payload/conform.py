@@ -91,13 +91,7 @@ def _fits(column: Column | Columns, digits: int) -> bool:
 
 
 def conform(table: pa.Table, target: pa.Schema, required: Sequence[str]) -> tuple[pa.Table, list[Refusal]]:
-    """Returns the table with the target's columns, and a refusal for each row that can't have them.
-
-    Args:
-        table: Columns under the writer's names and types.
-        target: The table's columns.
-        required: Columns that must not be null.
-    """
+    """Returns the table with the target's columns, and a refusal for each row that can't have them."""
     refusals: dict[int, Refusal] = {}
     columns: list[Column] = []
     for field in target:

@@ -42,7 +42,7 @@ from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.conform import conform
 from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
-from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema, UnknownSchemaError
+from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema, UnknownSchemaError
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.sources import (
     Decoder,

@@ -17,10 +17,10 @@ from millrace_pipelines.warehouse.payload.json.schema import json_schema_fields
 from millrace_pipelines.warehouse.payload.outcome import Decoded
 from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
-from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry
-from millrace_pipelines.warehouse.payload.registry.registry import (
+from millrace_pipelines.warehouse.payload.registry import (
     FileRegistry,
     Format,
+    HttpRegistry,
     RegisteredSchema,
 )
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema, check_event_column

@@ -49,10 +49,6 @@ BEYOND = "a time beyond the years 1 to 9999"
 def parse_fields(declared: object, *, depth: int = 0) -> list[Field]:
     """Returns the fields of a declaration.
 
-    Args:
-        declared: The JSON value, a list of objects.
-        depth: How many types stand around these fields.
-
     Raises:
         SchemaError: A field can't be used; it is named.
     """

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from millrace.errors import UnknownTopicError, WarehouseError
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem
 from millrace.security.client_config import SecuritySource
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
 from millrace_pipelines.warehouse.delta.store import (
     DEAD_LETTERS_SUFFIX,
@@ -66,12 +67,12 @@ class _Folder(NamedTuple):
 _List = Callable[[str], _Folder]
 
 
-def tables_below(directory: str) -> list[ListedTable]:
+def tables_below(directory: str, fs: FileSystem = DISK) -> list[ListedTable]:
     """Returns all places in or below a folder or a bucket, by their locations, without those of dead letters.
 
     Raises OSError where the folder itself can't be listed.
     """
-    return [look_at(place.location) if place.state is State.LOADED else place for place in listed_tables(directory)]
+    return [look_at(place.location, fs) if place.state is State.LOADED else place for place in listed_tables(directory)]
 
 
 def listed_tables(directory: str) -> list[ListedTable]:
@@ -89,37 +90,37 @@ def listed_tables(directory: str) -> list[ListedTable]:
     return sorted(shown, key=lambda place: place.location)
 
 
-def look_at(location: str) -> ListedTable:
+def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
     """Returns what a folder with a Delta log is."""
     try:
-        table = Table.load(location, OsFileSystem())
+        table = Table.load(location, fs)
     except TableNotFoundError:
         return ListedTable(location=location, state=State.UNREADABLE, reason="a Delta log without a commit")
     except CANT_BE_READ as error:
-        return unreadable(location, error)
+        return unreadable(location, error, fs)
     try:
         ledger_of(table)
     except TableNotFoundError:
         return ListedTable(location=location, state=State.FOREIGN, reason="a Delta table that Millrace does not load")
     except CANT_BE_READ as error:
-        return unreadable(location, error)
+        return unreadable(location, error, fs)
     return ListedTable(location=location, state=State.LOADED)
 
 
-def unreadable(location: str, error: Exception) -> ListedTable:
+def unreadable(location: str, error: Exception, fs: FileSystem = DISK) -> ListedTable:
     """Returns the place of a Delta table that can't be read: foreign where its first commit names no topic."""
     first = str(error).removeprefix(f"{location}: ").partition("\n")[0]
     line = " ".join("".join(one if one.isprintable() else " " for one in first).split())
-    state = State.FOREIGN if _is_made_by_others(location) else State.UNREADABLE
+    state = State.FOREIGN if _is_made_by_others(location, fs) else State.UNREADABLE
     return ListedTable(
         location=location, state=state, reason=line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}…"
     )
 
 
-def _is_made_by_others(location: str) -> bool:
+def _is_made_by_others(location: str, fs: FileSystem) -> bool:
     """Returns whether the table's first commit is there, and names no topic."""
     try:
-        store = store_at(location, OsFileSystem())
+        store = store_at(location, fs)
         with store.filesystem.open_input_file(store.path(FIRST_COMMIT)) as file:
             commit = file.read()
     except CANT_BE_READ:
@@ -220,7 +221,7 @@ def table_locations(directory: str) -> list[str]:
 
 
 def describe_all(
-    directory: str, bootstrap: str | None = None, client_config: str | None = None
+    directory: str, bootstrap: str | None = None, client_config: str | None = None, fs: FileSystem = DISK
 ) -> tuple[list[TableFacts], list[ListedTable]]:
     """Describes all tables in or below a folder or a bucket, and returns the places of tables that are not Millrace's.
 
@@ -228,30 +229,32 @@ def describe_all(
     """
     facts: list[TableFacts] = []
     others: list[ListedTable] = []
-    for place in tables_below(directory):
+    for place in tables_below(directory, fs):
         try:
             if place.state is State.LOADED:
-                facts.append(describe_table(place.location, bootstrap, client_config))
+                facts.append(describe_table(place.location, bootstrap, client_config, fs))
             else:
                 others.append(place)
         except CANT_BE_READ as error:
-            others.append(unreadable(place.location, error))
+            others.append(unreadable(place.location, error, fs))
     return facts, others
 
 
-def describe_table(location: str, bootstrap: str | None = None, client_config: str | None = None) -> TableFacts:
+def describe_table(
+    location: str, bootstrap: str | None = None, client_config: str | None = None, fs: FileSystem = DISK
+) -> TableFacts:
     """Describes what a table holds, from its log, and which of its newest loads failed.
 
     Args:
         location: The table's location.
         bootstrap: HOST:PORT of a broker that is asked how many readable offsets the table lacks; None asks no broker.
         client_config: The file that secures the connection (docs/client-security.md).
+        fs: The disk; by default this machine's.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
-    fs = OsFileSystem()
     table = Table.load(location, fs)
     ledger = ledger_of(table)
     rows, size_bytes, files = _totals(table)
@@ -259,7 +262,7 @@ def describe_table(location: str, bootstrap: str | None = None, client_config: s
         location=location,
         topic=ledger.topic,
         rows=rows,
-        dead_letters=_dead_letters(location),
+        dead_letters=_dead_letters(location, fs),
         files=files,
         bytes=size_bytes,
         version=table.version,
@@ -295,8 +298,8 @@ def _totals(table: Table) -> tuple[int, int, int]:
     return rows, sum(action["size_bytes"] for action in actions), len(actions)
 
 
-def _dead_letters(location: str) -> int | None:
+def _dead_letters(location: str, fs: FileSystem) -> int | None:
     try:
-        return _totals(Table.load(dead_letters_dir(location), OsFileSystem()))[0]
+        return _totals(Table.load(dead_letters_dir(location), fs))[0]
     except TableNotFoundError:
         return None

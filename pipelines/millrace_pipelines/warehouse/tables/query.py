@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.extras import require
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
@@ -45,12 +46,7 @@ class SqlNames(NamedTuple):
 
 
 def sql_names(root: str, locations: Iterable[str]) -> SqlNames:
-    """Returns the names of the tables in or below a folder or a bucket.
-
-    Args:
-        root: The folder that is queried.
-        locations: Where its tables are.
-    """
+    """Returns the names of the tables in or below a folder or a bucket."""
     paths = {one: one.removeprefix(root.rstrip("/")).strip("/") or os.path.basename(one) for one in locations}
     named = {one: [os.path.basename(one), paths[one], _with_checksum(paths[one])] for one in paths}
     counts = Counter(folded for names in named.values() for folded in {*map(_folded, names)})
@@ -82,11 +78,11 @@ def _sentence(name: str, locations: Iterable[str], chosen: Mapping[str, str]) ->
     return f"{name} could be several tables, for SQL knows no upper and lower case; write {choices}"
 
 
-def spark_table(spark: SparkSession, location: str) -> DataFrame:
+def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> DataFrame:
     """Returns the rows of the table's newest version; raises TableNotFoundError where there is none."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # a query without Spark needs none of it
 
-    table = Table.load(location, OsFileSystem())
+    table = Table.load(location, fs)
     schema = from_arrow_schema(table.schema)
     paths = table.files()
     if not paths:
@@ -104,7 +100,7 @@ def spark_table(spark: SparkSession, location: str) -> DataFrame:
 
 
 @contextmanager
-def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
+def query(location: str, sql: str, fs: FileSystem = DISK) -> Iterator[pa.RecordBatchReader]:
     """Runs SQL over a table, or over all tables below a folder, in DuckDB, and gives the result as it is read.
 
     A table has the name of its folder, its dead letters the name `<name>__dead_letters` (`sql_names` has the rule for
@@ -122,7 +118,7 @@ def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
     # DuckDB would take a name that is no table for a variable of this program.
     with duckdb.connect(config={"python_enable_replacements": False}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = _tables(location)
+        found = _tables(location, fs)
         for name, table in found.tables.items():
             connection.register(name, table.dataset())
         try:
@@ -165,13 +161,13 @@ class _Found(NamedTuple):
         return error
 
 
-def _tables(location: str) -> _Found:
-    places = tables_below(location)
-    tables = dict(_loaded(place.location for place in places if place.state is State.LOADED))
+def _tables(location: str, fs: FileSystem) -> _Found:
+    places = tables_below(location, fs)
+    tables = dict(_loaded([place.location for place in places if place.state is State.LOADED], fs))
     others = [place for place in places if place.state is not State.LOADED]
     if not tables and [place.location for place in others] == [os.path.abspath(location)]:
         with suppress(TableNotFoundError):
-            Table.load(location, OsFileSystem())  # says itself why it can't be read
+            Table.load(location, fs)  # says itself why it can't be read
     if not tables:
         reasons = "".join(f"; {place.location} is {place.state}: {place.reason}" for place in others)
         raise TableNotFoundError(f"{location}: no table of Millrace here or below{reasons}")
@@ -183,9 +179,9 @@ def _tables(location: str) -> _Found:
     return _Found({names.by_location[one]: table for one, table in tables.items()}, sentences | dict(names.refused))
 
 
-def _loaded(locations: Iterable[str]) -> Iterator[tuple[str, Table]]:
+def _loaded(locations: Iterable[str], fs: FileSystem) -> Iterator[tuple[str, Table]]:
     for location in locations:
-        yield location, Table.load(location, OsFileSystem())
+        yield location, Table.load(location, fs)
         with suppress(TableNotFoundError):
             dead_letters = dead_letters_dir(location)
-            yield dead_letters, Table.load(dead_letters, OsFileSystem())
+            yield dead_letters, Table.load(dead_letters, fs)

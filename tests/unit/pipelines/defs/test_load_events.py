@@ -15,8 +15,7 @@ from millrace_pipelines.defs.load_process import Loaded, NothingNew
 from millrace_pipelines.runs.failures import Failed
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.ledger.plan import LostRange
-from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
-from millrace_pipelines.warehouse.load.verify import LoadedRange
+from millrace_pipelines.warehouse.load.report import LoadedRange, LoadReport, ReloadReport
 from millrace_support.loads import Loads
 
 LOST = Failed(sentence="offsets are gone", error="OffsetsLostError", may_pass=False, option=Accept.LOST_OFFSETS)

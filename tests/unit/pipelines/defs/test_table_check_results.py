@@ -26,11 +26,11 @@ from millrace_pipelines.defs.table_check_results import (
     skipped_offsets,
     stored_files,
 )
-from millrace_pipelines.warehouse.completeness.newest_load import LoadAudit, audit_newest_load
+from millrace_pipelines.warehouse.completeness.audit import LoadAudit, audit_newest_load
 from millrace_pipelines.warehouse.completeness.stored_files import Stored
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError
-from millrace_pipelines.warehouse.ledger.skipped import count_skips, publish_skipped
+from millrace_pipelines.warehouse.ledger.generation import count_skips, publish_skipped
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_support.findings import told
 from millrace_support.loads import FS, Loads

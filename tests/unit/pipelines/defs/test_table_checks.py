@@ -24,7 +24,7 @@ def loads(tmp_path):
 @pytest.fixture(autouse=True)
 def cluster(monkeypatch):
     """Answers in place of a cluster: the topic is the table's, and has 7 records more."""
-    monkeypatch.setattr("millrace_pipelines.warehouse.completeness.newest_load.topic_findings", lambda *_: [])
+    monkeypatch.setattr("millrace_pipelines.warehouse.completeness.audit.topic_findings", lambda *_: [])
     monkeypatch.setattr("millrace_pipelines.warehouse.completeness.audit.topic_findings", lambda *_: [])
     monkeypatch.setattr(table_checks, "lag_of", lambda ledger, bootstrap, client_config: {0: 7})
 

@@ -5,8 +5,7 @@ import pytest
 
 from millrace_ops.demo.carrier_delays import carrier_delays
 from millrace_pipelines.downstream import Form, micro_batch_job
-from millrace_pipelines.downstream.errors import JobError
-from millrace_pipelines.downstream.job import find_job
+from millrace_pipelines.downstream.job import JobError, find_job
 
 
 def test_a_job_is_found_by_its_reference():

@@ -8,8 +8,7 @@ import pytest
 from millrace.client.consumer import Message
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_pipelines.downstream.errors import JobError
-from millrace_pipelines.downstream.job import Form, micro_batch_job
+from millrace_pipelines.downstream.job import Form, JobError, micro_batch_job
 from millrace_pipelines.downstream.output import Output, ProcessedRange, output_rows
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import TopicRecreatedError

@@ -12,8 +12,7 @@ from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
 from millrace_pipelines.warehouse.ledger.plan import LostRange
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
-from millrace_pipelines.warehouse.load.verify import LoadedRange
+from millrace_pipelines.warehouse.load.report import LoadedRange, LoadReport, ReloadReport
 from millrace_pipelines.warehouse.tables.choices import Mode
 
 OPTIONS = LoadOptions(

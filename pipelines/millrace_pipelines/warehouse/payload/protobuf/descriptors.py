@@ -36,10 +36,6 @@ COMPILE_TIMEOUT_S = 60
 def compile_proto(name: str, files: Mapping[str, str]) -> bytes:
     """Compiles a .proto file and returns the descriptor set of it and of what it imports.
 
-    Args:
-        name: The file's name.
-        files: Texts by name, this file's and those it imports.
-
     Raises:
         SchemaError: protoc refuses a file, or is not installed.
     """

@@ -8,8 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from millrace.clock import SystemClock
-from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.completeness.newest_load import audit_newest_load
+from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
 from millrace_pipelines.warehouse.delta.offset_sets import named_by
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir

@@ -6,9 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.clock import SystemClock
-from millrace_pipelines.warehouse.completeness import newest_load
-from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.completeness.newest_load import LoadAudit, audit_newest_load
+from millrace_pipelines.warehouse.completeness import audit as audit_module
+from millrace_pipelines.warehouse.completeness.audit import LoadAudit, audit, audit_newest_load
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
@@ -131,16 +130,16 @@ def test_the_topic_is_asked_where_a_broker_is_named(loads, monkeypatch):
         asked.append((ledger.topic, bootstrap))
         yield "topic events does not exist"
 
-    monkeypatch.setattr(newest_load, "topic_findings", topic_findings)
+    monkeypatch.setattr(audit_module, "topic_findings", topic_findings)
     assert audit_newest_load(loads.directory, bootstrap="host:1").findings == ("topic events does not exist",)
     assert asked == [("events", "host:1")]
 
 
 def test_only_files_that_may_have_the_load_s_offsets_are_opened(loads, monkeypatch):
     opened = []
-    look = newest_load.Contents._look_at
+    look = audit_module.Contents._look_at
     monkeypatch.setattr(
-        newest_load.Contents, "_look_at", lambda self, name, said: (opened.append(name), look(self, name, said))
+        audit_module.Contents, "_look_at", lambda self, name, said: (opened.append(name), look(self, name, said))
     )
     for start in range(10, 100, 10):
         loads.load((start, start + 10), range(start, start + 10))

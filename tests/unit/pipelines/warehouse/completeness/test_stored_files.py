@@ -14,8 +14,7 @@ from millrace_pipelines.warehouse.delta.log_actions import digests_of
 from millrace_pipelines.warehouse.delta.rewrite import blocks_of, read_rows
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.keys.erased import ErasedKeys
-from millrace_pipelines.warehouse.keys.removal import replace_ranges
+from millrace_pipelines.warehouse.keys.removal import ErasedKeys, replace_ranges
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.maintenance import compact
 from millrace_support.loads import FS, Loads

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.keys.erased import ErasedKeys
+from millrace_pipelines.warehouse.keys.removal import ErasedKeys
 
 
 def test_an_erased_key_is_known_again_and_not_told():

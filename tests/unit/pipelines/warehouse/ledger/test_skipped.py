@@ -9,7 +9,7 @@ from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.leases import held_leases
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.ledger.skipped import APP_ID, publish_skipped, skipped_location
+from millrace_pipelines.warehouse.ledger.generation import APP_ID, publish_skipped, skipped_location
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 
 FS = OsFileSystem()

@@ -6,7 +6,7 @@ import pytest
 from millrace.records.arrow import RECORD_SCHEMA, decode_to_arrow
 from millrace.records.record import NewRecord, encode_batch
 from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
-from millrace_pipelines.warehouse.load.kafka_reader import _records
+from millrace_pipelines.warehouse.load.jobs import _records
 
 TIMES = [-1, 0, -2, 1_700_000_000_000, MIN_DATETIME_MS, MAX_DATETIME_MS, MIN_DATETIME_MS - 1, MAX_DATETIME_MS + 1]
 HEADERS = [(), (("a", b"1"), ("é", None)), (("", b""),)]

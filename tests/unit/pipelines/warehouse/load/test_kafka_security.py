@@ -5,7 +5,7 @@ import pytest
 from millrace.errors import InvalidConfigError
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource
-from millrace_pipelines.warehouse.load.kafka_reader import PROVIDERS, kafka_security
+from millrace_pipelines.warehouse.load.jobs import PROVIDERS, kafka_security
 from millrace_support.certificates import Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -10,11 +10,11 @@ from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.kafka_reader import _together, one_of_each_partition
+from millrace_pipelines.warehouse.load.jobs import _together, one_of_each_partition
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.report import LoadedRange, verify_results, with_epochs
 from millrace_pipelines.warehouse.load.task import TaskResult
-from millrace_pipelines.warehouse.load.verify import LoadedRange, verify_results, with_epochs
 
 OPTIONS = LoadOptions(topic="events", table="/nowhere/events", bootstrap="127.0.0.1:1")
 

@@ -14,14 +14,14 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
-from millrace_pipelines.warehouse.load.task import TaskResult
-from millrace_pipelines.warehouse.load.verify import (
+from millrace_pipelines.warehouse.load.report import (
     LoadedRange,
     exact_gaps,
     missing_ranges,
     verify_results,
     with_epochs,
 )
+from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_support.findings import told
 

@@ -9,8 +9,9 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.compression import LOADED
 from millrace_pipelines.warehouse.load import task as module
-from millrace_pipelines.warehouse.load.task import rows_writer
+from millrace_pipelines.warehouse.load.task import RowsWriter
 from millrace_pipelines.warehouse.payload.event_time import NO_TIME, parse_event_time
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -97,7 +98,7 @@ def test_files_of_many_partitions_stay_few_and_small_in_memory(tmp_path, monkeyp
         1,
         ["malformed"],
     )
-    with rows_writer(str(tmp_path), "load", 0, splitter, OsFileSystem()) as writer:
+    with RowsWriter(str(tmp_path), "load", 0, splitter, OsFileSystem(), compression=LOADED) as writer:
         writer.write(split.rows, split.spans)
         assert writer._pending_bytes <= 20_000
         files = writer.finish()
@@ -114,7 +115,7 @@ def test_files_of_many_partitions_stay_few_and_small_in_memory(tmp_path, monkeyp
 
 
 def _write_and_fail(directory, splitter, split):
-    with rows_writer(str(directory), "load", 0, splitter, OsFileSystem()) as writer:
+    with RowsWriter(str(directory), "load", 0, splitter, OsFileSystem(), compression=LOADED) as writer:
         writer.write(split.rows, split.spans)
         assert list(directory.rglob("*.parquet"))
         {}["gone"]

@@ -10,14 +10,13 @@ import pytest
 
 from millrace.records.varint import encode_varint
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
+from millrace_pipelines.warehouse.payload import registry as registry_module
 from millrace_pipelines.warehouse.payload.conform import evolve
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload, split_message_indexes
 from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
-from millrace_pipelines.warehouse.payload.registry import http as registry_http
-from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry
-from millrace_pipelines.warehouse.payload.registry.registry import FileRegistry, UnknownSchemaError
+from millrace_pipelines.warehouse.payload.registry import FileRegistry, HttpRegistry, UnknownSchemaError
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.payload.sources import source_fields, versions_of
 from millrace_support.schema_registry import SchemaRegistryServer
@@ -52,7 +51,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _soon_again(monkeypatch):
-    monkeypatch.setattr(registry_http, "MAX_WAIT_S", 0.01)
+    monkeypatch.setattr(registry_module, "MAX_WAIT_S", 0.01)
 
 
 def payload(address, kind="avro", **declared):
@@ -183,7 +182,7 @@ def test_an_unwell_registry_is_asked_again(server):
 
 
 def test_the_cache_is_bounded(server, monkeypatch):
-    monkeypatch.setattr(registry_http, "MAX_CACHED", 2)
+    monkeypatch.setattr(registry_module, "MAX_CACHED", 2)
     registry = HttpRegistry(server.url)
     for _ in range(3):
         registry.schema(server.register("events-value", json.dumps(V1)))

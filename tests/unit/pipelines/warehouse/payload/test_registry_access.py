@@ -4,7 +4,7 @@ import pytest
 
 from millrace.security.tls import server_context
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
-from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry, read_access
+from millrace_pipelines.warehouse.payload.registry import HttpRegistry, read_access
 from millrace_support.certificates import Authority
 from millrace_support.schema_registry import TOKEN, SchemaRegistryServer
 
@@ -61,7 +61,7 @@ def test_certificates_of_both_sides(monkeypatch, tmp_path):
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(files.trust_store_pem)}
     with SchemaRegistryServer(server_context({**stores, **trust, "ssl.client.auth": "required"})) as server:
         server.register("events-value", '"string"')
-        monkeypatch.setattr("millrace_pipelines.warehouse.payload.registry.http.ATTEMPTS", 1)
+        monkeypatch.setattr("millrace_pipelines.warehouse.payload.registry.ATTEMPTS", 1)
         with pytest.raises(RegistryError, match="CERTIFICATE_VERIFY_FAILED"):
             HttpRegistry(server.url).schema(1)
         monkeypatch.setenv("SCHEMA_REGISTRY_SSL_CA_LOCATION", str(files.trust_store_pem))

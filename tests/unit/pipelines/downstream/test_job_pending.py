@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.client.consumer import Message
-from millrace_pipelines.downstream.job import MicroBatchJob
-from millrace_pipelines.downstream.pending import Pending, from_offset
+from millrace_pipelines.downstream.job import MicroBatchJob, Pending, from_offset
 
 
 def message(offset, partition=0, value=b"12345"):

@@ -1,1 +1,0 @@
-"""Schema registries: what they answer, a server over HTTP, a directory."""
