@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 
 from millrace_pipelines.warehouse.payload.conform import evolve
-from millrace_pipelines.warehouse.payload.payload import Payload
+from millrace_pipelines.warehouse.payload.payload import Payload, source_fields
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
-from millrace_pipelines.warehouse.payload.sources import source_fields
 from millrace_support.boundary_avro import avro
 from millrace_support.boundary_json import mapped_json, nested_json, plain_json
 from millrace_support.boundary_protobuf import protobuf

@@ -25,10 +25,15 @@ from millrace.errors import InvalidRecordError, MillraceError
 from millrace.json_values import JsonValue
 from millrace_ops.record_values.shown import json_value
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
-from millrace_pipelines.warehouse.payload.payload import FRAME_BYTES, MAGIC, split_message_indexes
-from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
+from millrace_pipelines.warehouse.payload.payload import (
+    FRAME_BYTES,
+    MAGIC,
+    compiled,
+    registry_at,
+    split_message_indexes,
+)
+from millrace_pipelines.warehouse.payload.protobuf import message_descriptor
 from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema
-from millrace_pipelines.warehouse.payload.sources import compiled, registry_at
 
 MAX_CACHED = 256
 REMEMBERED_S = 60.0

@@ -185,9 +185,7 @@ def consume(
     while True:
         output, ends = prepare(job, options, fs, clock)
         targets = ends if targets is None else targets
-        worker = _Worker(
-            job, options, output=output, targets=targets, on_commit=on_commit, clock=clock, deadline_ms=deadline_ms
-        )
+        worker = _Worker(job, options, output, targets, on_commit, clock, deadline_ms)
         try:
             return worker.run()
         except OffsetOutOfRangeError as error:
@@ -211,29 +209,21 @@ def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Cloc
     return output, {partition: offsets.end_offset for partition, offsets in log.items()}
 
 
+@dataclass
 class _Worker:
     """A member of the group, for one run."""
 
-    def __init__(
-        self,
-        job: MicroBatchJob,
-        options: RunOptions,
-        *,
-        output: Output,
-        targets: Mapping[int, int],
-        on_commit: OnCommit,
-        clock: Clock,
-        deadline_ms: int,
-    ) -> None:
-        self._job = job
-        self._options = options
-        self._output = output
-        self._targets = targets
-        self._on_commit = on_commit
-        self._clock = clock
-        self._deadline_ms = deadline_ms
-        self._pending = Pending(job)
-        self._brokers = brokers_of(options.source(job))
+    job: MicroBatchJob
+    options: RunOptions
+    output: Output
+    targets: Mapping[int, int]
+    on_commit: OnCommit
+    clock: Clock
+    deadline_ms: int
+
+    def __post_init__(self) -> None:
+        self._pending = Pending(self.job)
+        self._brokers = brokers_of(self.options.source(self.job))
 
     def run(self) -> bool:
         if not self._missing():
@@ -241,18 +231,18 @@ class _Worker:
         connects = ConsumerConnector(
             self._properties(),
             positions=self._positions,
-            clock=self._clock,
-            security=read_client_security(self._options.client_config),
+            clock=self.clock,
+            security=read_client_security(self.options.client_config),
         )
         with self._brokers, connects as connector:
-            (stream,) = connector.create_message_streams({self._job.topic: 1})[self._job.topic]
+            (stream,) = connector.create_message_streams({self.job.topic: 1})[self.job.topic]
             while True:
                 is_idle = self._take(stream)
                 self._commit(connector)
                 missing = self._missing()
                 if is_idle and missing:
                     missing = self._pass_over_markers(connector, missing)
-                if not missing or self._clock.monotonic_ms() >= self._deadline_ms:
+                if not missing or self.clock.monotonic_ms() >= self.deadline_ms:
                     _follow(connector)
                     return not missing
 
@@ -260,9 +250,9 @@ class _Worker:
         """Takes records until the batch is full or none comes; returns whether none came."""
         try:
             for message in stream:
-                now_ms = self._clock.monotonic_ms()
+                now_ms = self.clock.monotonic_ms()
                 self._pending.add(message, now_ms)
-                if self._pending.is_full(now_ms) or now_ms >= self._deadline_ms:
+                if self._pending.is_full(now_ms) or now_ms >= self.deadline_ms:
                     return False
         except ConsumerTimeoutError:
             return True
@@ -270,34 +260,34 @@ class _Worker:
 
     def _commit(self, connector: ConsumerConnector) -> None:
         if self._pending.messages:
-            self._output.check_topic(self._brokers.describe(self._job.topic).topic_id)
-            committed = self._output.commit(self._pending.messages)
-            self._on_commit(committed)
+            self.output.check_topic(self._brokers.describe(self.job.topic).topic_id)
+            committed = self.output.commit(self._pending.messages)
+            self.on_commit(committed)
             _follow(connector)
         self._pending.clear()
 
     def _missing(self) -> dict[int, int]:
         """Returns the output's next offsets of the partitions that have not reached their targets."""
-        offsets = self._output.next_offsets(self._targets)
-        return {one: offsets.get(one, 0) for one, target in self._targets.items() if offsets.get(one, 0) < target}
+        offsets = self.output.next_offsets(self.targets)
+        return {one: offsets.get(one, 0) for one, target in self.targets.items() if offsets.get(one, 0) < target}
 
     def _pass_over_markers(self, connector: ConsumerConnector, missing: Mapping[int, int]) -> dict[int, int]:
         """Advances past the ends of owned partitions that have no record for the job; returns what is still missing."""
         owned = {partition.number for partition in connector.owned_partitions()}
-        topic, targets = self._job.topic, self._targets
+        topic, targets = self.job.topic, self.targets
         ranges = [
             ProcessedRange(one, offset, targets[one])
             for one, offset in missing.items()
             if one in owned and self._is_without_records(topic, one, offset, targets[one])
         ]
         try:
-            self._output.pass_over(ranges)
+            self.output.pass_over(ranges)
         except StaleLedgerError as error:
             logger.info("others were first: %s", error)
         return self._missing()
 
     def _is_without_records(self, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
-        accept = self._options.accept_lost_offsets
+        accept = self.options.accept_lost_offsets
         return is_without_records(
             self._brokers, topic, partition, from_offset, until_offset, accept_lost_offsets=accept
         )
@@ -305,12 +295,12 @@ class _Worker:
     def _positions(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Returns where partitions begin; the connector asks once they are this worker's."""
         claimed = {one.number: one for one in partitions}
-        return {claimed[number]: offset for number, offset in self._output.positions(claimed).items()}
+        return {claimed[number]: offset for number, offset in self.output.positions(claimed).items()}
 
     def _properties(self) -> dict[str, str]:
-        options = self._options
+        options = self.options
         return {
-            "group.id": options.group or self._job.name,
+            "group.id": options.group or self.job.name,
             "zookeeper.connect": options.zookeeper,
             "zookeeper.session.timeout.ms": str(options.session_timeout_ms),
             "zookeeper.connection.timeout.ms": str(CONNECTION_TIMEOUT_MS),
@@ -320,7 +310,7 @@ class _Worker:
             "auto.commit.enable": "false",
             "auto.offset.reset": "error",
             "consumer.timeout.ms": str(IDLE_MS),
-            "isolation.level": self._job.isolation.value,
+            "isolation.level": self.job.isolation.value,
             "accept.missing.offsets": str(options.accept_lost_offsets).lower(),
         }
 

@@ -1,7 +1,7 @@
 """The one door from readers in Spark to the brokers: what a plan asks of topics and logs, and what a task fetches.
 
 Of a topic with transactions, a committed read ends at the last stable offset (KIP-98). The only other way from Spark to
-a broker is Spark's own Kafka connector, which connects in the JVM (`warehouse.load.kafka_reader`).
+a broker is Spark's own Kafka connector, which connects in the JVM (`warehouse.load.jobs`).
 """
 
 from __future__ import annotations

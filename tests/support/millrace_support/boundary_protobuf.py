@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.protobuf import compile_proto
 from millrace_support.boundary_values import (
     LETTER,
     NO_TEXTS,

@@ -179,14 +179,18 @@ class Table(Snapshot):
             max_commit_retries=0 if removes else None,
         )
 
+    def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
+        """Returns what a commit expects of a transaction that counts such commits, and what it sets."""
+        count = self.transaction_version(app_id)
+        return {app_id: count}, {app_id: (count or 0) + 1}
+
     def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
         """Returns the version that a commit which removes files builds on, and the version that it sets.
 
         delta-rs lets a commit remove files that another one only compacted meanwhile, and the rows of both would stay;
         so no two commits that remove files are made on the same version.
         """
-        count = self.transaction_version(REWRITES_APP_ID)
-        return {REWRITES_APP_ID: count}, {REWRITES_APP_ID: (count or 0) + 1}
+        return self.counted(REWRITES_APP_ID)
 
     def create_checkpoint(self) -> None:
         """Writes this version whole into one synced file, from which readers start."""

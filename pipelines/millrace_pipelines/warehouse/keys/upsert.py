@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -145,26 +145,17 @@ class _Ranks:
         return numbers
 
 
+@dataclass(slots=True)
 class Upsert:
     """Merges the staged files of one run into a table, in one commit with the run's transactions."""
 
-    def __init__(
-        self,
-        staged: Sequence[DataFile],
-        fs: FileSystem,
-        *,
-        expected: Mapping[str, int | None],
-        transactions: Mapping[str, int],
-        lineage: WrittenLineage,
-        accept_keyless: bool = False,
-    ) -> None:
-        self._staged = staged
-        self._fs = fs
-        self._expected = expected
-        self._transactions = transactions
-        self._lineage = lineage
-        self._accept_keyless = accept_keyless
-        self._counts: UpsertCounts | None = None
+    staged: Sequence[DataFile]
+    fs: FileSystem
+    expected: Mapping[str, int | None]
+    transactions: Mapping[str, int]
+    lineage: WrittenLineage
+    accept_keyless: bool = False
+    _counts: UpsertCounts | None = field(default=None, init=False)
 
     def commit(self, location: str) -> tuple[int, UpsertCounts]:
         """Merges into the newest version and commits; where another rewrite comes first, merges again.
@@ -175,31 +166,31 @@ class Upsert:
             StaleLedgerError: Another load committed first; nothing was committed.
             KeylessRecordsError: A record has no key, and that is not accepted.
         """
-        version = rewrite(location, self._fs, self._merge)
+        version = rewrite(location, self.fs, self._merge)
         assert version is not None and self._counts is not None  # noqa: PT018  a merge always makes a commit
         return version, self._counts
 
     def _merge(self, table: Table, operation_id: str) -> Rewrite:
-        staged = _Staged.read(table, self._staged, accept_keyless=self._accept_keyless)
-        table.check_expected(self._expected)
+        staged = _Staged.read(table, self.staged, accept_keyless=self.accept_keyless)
+        table.check_expected(self.expected)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             files = current_files(table)
             beaten = pool.map(partial(staged.replaced_rows, table), files)
             touched = [(file, numbers) for file, numbers in zip(files, beaten, strict=True) if len(numbers)]
             chosen: list[tuple[CurrentFile | DataFile, Numbers]] = [
                 *((file, _all_but(numbers, file.rows)) for file, numbers in touched),
-                *zip(self._staged, staged.wanted(), strict=True),
+                *zip(self.staged, staged.wanted(), strict=True),
             ]
             selections = [_Selection(task, *one) for task, one in enumerate(chosen)]
-            written = pool.map(partial(_write, table, operation_id, self._fs), selections)
+            written = pool.map(partial(_write, table, operation_id, self.fs), selections)
             added = [file for file in written if file is not None]
         self._counts = staged.counts()
         return Rewrite(
             added=added,
             removed=[file for file, _ in touched],
-            lineage={**self._lineage, "upsert": asdict(self._counts)},
-            expected=self._expected,
-            transactions=self._transactions,
+            lineage={**self.lineage, "upsert": asdict(self._counts)},
+            expected=self.expected,
+            transactions=self.transactions,
         )
 
 

@@ -74,8 +74,7 @@ def skipped_location(table: str) -> str:
 
 def count_skips(table: Table) -> tuple[dict[str, int | None], dict[str, int]]:
     """Returns, by application id, the versions that a commit with skipped ranges expects and sets."""
-    count = table.transaction_version(APP_ID)
-    return {APP_ID: count}, {APP_ID: (count or 0) + 1}
+    return table.counted(APP_ID)
 
 
 def publish_skipped(table: Table, fs: FileSystem) -> int:

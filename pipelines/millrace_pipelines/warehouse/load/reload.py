@@ -55,16 +55,9 @@ def reload_topic(
     fs: FileSystem = DISK,
     clock: Clock = CLOCK,
 ) -> ReloadReport:
-    """Reads a part of a topic again, and puts it in the place of what the table has of it.
+    """Reads a part of a topic again, and puts it in the place of what the table has of it; or of earlier offsets.
 
-    Args:
-        options: What to read into which table, which is created where it is missing; REFUSED_OPTIONS are not for it.
-        selection: Which part.
-        spark: The session to use; without one, or with one that is shared, it is started where there is something to
-            reload.
-        listener: Follows the reload.
-        fs: The disk; by default this machine's.
-        clock: The time; by default this machine's.
+    It takes what `load_topic` takes, but for REFUSED_OPTIONS. The table is created where it is missing.
 
     Raises:
         OffsetsLostError: Requested offsets are in the log no more, and that is not accepted; those that are missing

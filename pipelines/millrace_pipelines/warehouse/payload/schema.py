@@ -39,7 +39,7 @@ from millrace_pipelines.arrow import Field, combined
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.event_time import EventTime, parse_event_time
-from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.protobuf import compile_proto
 from millrace_pipelines.warehouse.payload.registry import Format, read_text
 from millrace_pipelines.warehouse.payload.types import (
     children,

@@ -57,9 +57,8 @@ from millrace_pipelines.warehouse.ledger.ledger import (
 )
 from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evolve
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
-from millrace_pipelines.warehouse.payload.payload import Payload
+from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
-from millrace_pipelines.warehouse.payload.sources import source_fields, versions_of
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import check_mode, mode_of, mode_properties
 

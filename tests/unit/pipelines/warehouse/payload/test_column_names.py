@@ -11,11 +11,9 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.payload import Payload
-from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
-from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.payload import Payload, source_fields
+from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 from millrace_pipelines.warehouse.payload.schema import declared_schema, parse_payload_schema
-from millrace_pipelines.warehouse.payload.sources import source_fields
 from millrace_pipelines.warehouse.tables.open import wanted_columns
 from millrace_support.small_tables import open_tables
 

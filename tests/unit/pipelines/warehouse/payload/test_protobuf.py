@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
-from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 
 PROTO = """
 syntax = "proto3";

@@ -7,8 +7,7 @@ import pytest
 from google.protobuf.message import Message
 
 from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
-from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 
 TEXTS = """
 syntax = "proto2";

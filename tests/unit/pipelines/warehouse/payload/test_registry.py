@@ -13,12 +13,10 @@ from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_pipelines.warehouse.payload import registry as registry_module
 from millrace_pipelines.warehouse.payload.conform import evolve
 from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.payload import Payload, split_message_indexes
-from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
-from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, split_message_indexes, versions_of
+from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 from millrace_pipelines.warehouse.payload.registry import FileRegistry, HttpRegistry, UnknownSchemaError
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
-from millrace_pipelines.warehouse.payload.sources import source_fields, versions_of
 from millrace_support.schema_registry import SchemaRegistryServer
 
 V1 = {"type": "record", "name": "E", "fields": [{"name": "a", "type": "int"}]}

@@ -1,1 +1,0 @@
-"""Protobuf values: message types from a descriptor set or .proto text, and messages to columns."""
