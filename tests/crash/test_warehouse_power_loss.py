@@ -73,7 +73,8 @@ def traced(trace):
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 def test_rows_are_on_the_disk_before_the_commit_and_the_commit_before_it_counts(tmp_path):
     table, trace = str(tmp_path / "table"), tmp_path / "trace"
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_warehouse_power_loss as t"
+    path = [str(Path(__file__).parent), *sys.path]
+    program = f"import sys; sys.path[:] = {path!r}; import test_warehouse_power_loss as t"
     command = [sys.executable, "-c", f"{program}; t.load({table!r}, 0); t.load({table!r}, 1)"]
     subprocess.run(["strace", "-f", "-e", f"trace={CALLS}", "-o", str(trace), *command], check=True, timeout=400)
     events = traced(trace)

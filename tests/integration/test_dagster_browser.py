@@ -40,6 +40,7 @@ attributes:
   tables:
     - topic: flights
       partitions: 2
+      config: {{retention.ms: -1}}
       schema: flights.json
       freshness: 1d
       owners: ["team:data"]

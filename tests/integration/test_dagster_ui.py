@@ -28,12 +28,14 @@ attributes:
   tables:
     - topic: flights
       partitions: 2
+      config: {retention.ms: -1}
       schema: flights.json
       freshness: 1d
       max_dead_letter_share: 0.5
       owners: ["team:data"]
     - topic: gates
       partitions: 1
+      config: {retention.ms: -1}
       schedule: "0 0 1 1 *"
 """
 ASSETS = {
