@@ -213,9 +213,12 @@ def test_a_follower_that_starts_again_owes_nothing_for_what_it_never_had():
             (worker,) = held(follower)
             followed = follower.follow(0)
             followed.log.reconfigure(LogConfig(flush_messages=1))
-            await until(lambda: followed.log.is_held)
-            worker.work()  # the log is emptied, and begins where the leader's does
-            await until(lambda: followed.log.log_start_offset == log.log_end_offset)
+
+            def is_emptied():
+                worker.work()  # the log is emptied, and begins where the leader's does
+                return followed.log.log_start_offset == log.log_end_offset
+
+            await until(is_emptied)
             append(log, 1)
             await until(lambda: followed.log.log_end_offset == log.log_end_offset)
 
