@@ -97,7 +97,7 @@ class Sync(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The response to SyncGroup."""
+    """Holds what the response to SyncGroup says: an error, or the member's assignment."""
 
     error: ErrorCode
     protocol_type: str | None = None

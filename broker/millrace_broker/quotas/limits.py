@@ -38,7 +38,7 @@ Configs = Mapping[str, Mapping[str, str]]
 
 
 class QuotaKind(Enum):
-    """What a quota of users and clients limits, by the property that sets it."""
+    """Names what a quota may limit, such as bytes produced a second, by the property that sets the quota."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"

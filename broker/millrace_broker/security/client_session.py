@@ -14,7 +14,7 @@ USER = "User"
 
 
 class Gate(Protocol):
-    """The gate of one connection."""
+    """Holds a connection's requests back until its client has logged in."""
 
     def admits(self, frame: memoryview) -> bool:
         """Returns whether a frame is a request to handle; answers others itself. A WireError ends the connection."""

@@ -47,7 +47,7 @@ from millrace_broker.txns.state import (
 
 
 class Result(NamedTuple):
-    """The response to a request; where there is no error, `producer` is the one that may go on."""
+    """Says how a request ended: with an error, or with the producer id and epoch that may go on."""
 
     error: ErrorCode
     producer: Producer = NOBODY

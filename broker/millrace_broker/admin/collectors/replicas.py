@@ -97,7 +97,7 @@ LOG_GAUGES: tuple[tuple[str, str, Value], ...] = (
 
 
 class PartitionCollector:
-    """The logs of led partitions, in gauges that have the topic and the partition as labels."""
+    """Gives the sizes and offsets of led partitions' logs, each as a gauge labelled by topic and partition."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas

@@ -61,7 +61,7 @@ class Member:
 
     @property
     def is_joining(self) -> bool:
-        """Whether the member's JoinGroup waits for its response."""
+        """Whether the member has sent a JoinGroup that is not answered yet."""
         return self.join_ticket is not None
 
     @property

@@ -80,7 +80,7 @@ _ROWS: dict[Event, tuple[Step | ErrorCode, ...]] = {
     Event.SYNC_TIMEOUT: (Step.NOTHING, Step.NOTHING, Step.REBALANCE, Step.REBALANCE, Step.NOTHING),
 }
 STEPS = {(state, event): step for event, row in _ROWS.items() for state, step in zip(State, row, strict=True)}
-"""What follows from an event in a state: a step, or the error code of the response."""
+"""Gives for a state and an event what the group does, or the error code with which it refuses the request."""
 
 # The two rows that are looked up most often, by state alone.
 HEARTBEAT_ERRORS = {

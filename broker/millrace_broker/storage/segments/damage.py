@@ -228,7 +228,7 @@ def with_added(damage: Sequence[DamagedRange], added: DamagedRange) -> tuple[Dam
 
 
 class RepairedRange(NamedTuple):
-    """Offsets from `start_offset` up to `end_offset` that may be missing."""
+    """Names the offsets that a repair has given up, from `start_offset` to before `end_offset`."""
 
     start_offset: int
     end_offset: int
