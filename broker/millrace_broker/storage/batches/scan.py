@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
 from millrace.records.batch import (
@@ -78,36 +79,13 @@ def scan_headers(
     _check_end(position, end)
 
 
-def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) -> FoundBatch | None:
-    """Finds the first batch whose last offset is not below `offset`; None without one.
+def find_batch(  # noqa: PLR0917 -- a range of a file, and what is looked for in it
+    fs: FileSystem, fd: int, position: int, end: int, offset: int, limit: int = MAX_LONG
+) -> FoundBatch | None:
+    """Finds the first batch up to `end` whose last offset is not below `offset`, or that ends behind position `limit`.
 
-    Raises what `scan_headers` raises.
-    """
-    for at, size_bytes, base_offset, last_offset_delta, chunk, chunk_position in _extents(fs, fd, position, end):
-        next_offset = base_offset + last_offset_delta + 1
-        if next_offset > offset:
-            behind, following = at + size_bytes - chunk_position, None
-            if behind + LOG_OVERHEAD_BYTES <= len(chunk):
-                (following,) = OFFSET.unpack_from(chunk, behind)
-            return FoundBatch(at, size_bytes, next_offset, chunk, chunk_position, base_offset, following)
-    return None
-
-
-def first_behind(fs: FileSystem, fd: int, position: int, end: int, limit: int) -> tuple[int, int] | None:
-    """Returns (position, base offset) of the first batch that ends behind `limit`.
-
-    Raises what `scan_headers` raises.
-    """
-    for at, size_bytes, base_offset, _, _, _ in _extents(fs, fd, position, end):
-        if at + size_bytes > limit:
-            return at, base_offset
-    return None
-
-
-def _extents(fs: FileSystem, fd: int, position: int, end: int) -> Iterator[tuple[int, int, int, int, bytes, int]]:
-    """Yields (position, size, base offset, last offset delta, chunk, the chunk's position) of each batch up to `end`.
-
-    Much of a header is not looked at: reads wait for this.
+    None without one. Raises what `scan_headers` raises.
+    Much of a header is not looked at, and nothing is called for a batch: reads wait for this.
     """
     chunk, chunk_position, chunk_end = b"", position, position
     while end - position >= HEADER_BYTES:
@@ -119,12 +97,17 @@ def _extents(fs: FileSystem, fd: int, position: int, end: int) -> Iterator[tuple
         base_offset, length, magic, last_offset_delta = _EXTENT.unpack_from(chunk, position - chunk_position)
         if magic != MAGIC_V2 or length < HEADER_BYTES - LOG_OVERHEAD_BYTES or last_offset_delta < 0:
             read_header(chunk, position - chunk_position, chunk_position)  # says what is wrong
-        size_bytes = LOG_OVERHEAD_BYTES + length
-        if position + size_bytes > end:
+        following = position + LOG_OVERHEAD_BYTES + length
+        if following > end:
             break
-        yield position, size_bytes, base_offset, last_offset_delta, chunk, chunk_position
-        position += size_bytes
+        if base_offset + last_offset_delta >= offset or following > limit:
+            next_offset, behind = base_offset + last_offset_delta + 1, following - chunk_position
+            following_offset = OFFSET.unpack_from(chunk, behind)[0] if following + OFFSET.size <= chunk_end else None
+            fields = position, following - position, next_offset, chunk, chunk_position, base_offset, following_offset
+            return tuple.__new__(FoundBatch, fields)
+        position = following
     _check_end(position, end)
+    return None
 
 
 def offset_at(fs: FileSystem, fd: int, position: int) -> int:

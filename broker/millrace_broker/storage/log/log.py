@@ -30,7 +30,6 @@ offset *before* the segments, hold each segment by `retain`, and flushes exclude
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 
 from millrace.clock import Clock
 from millrace.errors import OffsetOutOfRangeError
@@ -108,10 +107,11 @@ class Log:
         # After a clean shutdown names are synced too, but for those of files that had to be rebuilt.
         segments.names_changed = not clean or any(segment.was_recovered for segment in loaded.segments)
         self.producers = ProducerStateManager(fs, directory)
-        with ExitStack() as undo:
-            undo.callback(self._release_files)
+        try:
             self._wire(loaded, lane or SyncLane(), segments.end_offset if clean else recovery_point)
-            undo.pop_all()
+        except BaseException:
+            self._release_files()
+            raise
         self._named_damage = loaded.named_damage
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from millrace.config import MAX_LONG
-from millrace.errors import CorruptRecordError, OffsetOutOfRangeError
+from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace.records.record_times import TimedOffset, record_times
@@ -33,11 +32,8 @@ LATEST = -1
 EARLIEST = -2
 
 
-class FoundBatches(NamedTuple):
-    """Batches, and the segment that they are in."""
-
-    segment: LogSegment
-    located: Located
+FoundBatches = tuple[LogSegment, Located]
+"""Batches, and the segment that they are in; made for each read, so without a class."""
 
 
 class LogReader:
@@ -72,7 +68,7 @@ class LogReader:
             raise OffsetOutOfRangeError(
                 f"{self._segments.topic_partition}: offset {offset} is not in {start_offset}..{end_offset}"
             )
-        end_offset = min(up_to_offset, end_offset)
+        end_offset = min(end_offset, up_to_offset)
         if offset >= end_offset:
             return None
         segments = self._segments.now
@@ -81,10 +77,13 @@ class LogReader:
                 segment = segments[index]
                 if segment.base_offset >= end_offset:
                     break
-                locate = partial(segment.locate, offset, max_bytes, end_offset, at_least_one=at_least_one)
-                located = past_damage(self._fs, segment, offset, locate)
+                try:
+                    located = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
+                except RecordError:
+                    locate = partial(segment.locate, offset, max_bytes, end_offset, at_least_one=at_least_one)
+                    located = past_damage(self._fs, segment, offset, locate)
                 if located is not None:
-                    return FoundBatches(segment, located) if located.size_bytes else None
+                    return (segment, located) if located.size_bytes else None
         except OSError as error:
             raise storage_error(self._segments.directory, error) from error
         return None

@@ -13,11 +13,12 @@ sync or a check on another thread never meets a closed file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from threading import Lock
 
+from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, read_header
@@ -28,7 +29,6 @@ from millrace_broker.storage.batches.scan import (
     Located,
     Placed,
     find_batch,
-    first_behind,
     offset_at,
     scan_headers,
 )
@@ -102,16 +102,20 @@ class LogSegment:
         self._is_synced = True  # recovery takes care of what was written before the segment was opened
         self._users = 1
         self._users_lock = Lock()
-        with ExitStack() as undo:
+        opened: list[Callable[[], None]] = []
+        try:
             self.fd = fs.open(self.path, create=True)
-            undo.callback(fs.close, self.fd)
+            opened.append(lambda: fs.close(self.fd))
             self.size_bytes = fs.size(self.fd)
             self.offset_index = OffsetIndex(fs, self._file(OFFSET_INDEX_SUFFIX), config.segment_index_bytes)
-            undo.callback(self.offset_index.close)
+            opened.append(self.offset_index.close)
             self.time_index = TimeIndex(fs, self._file(TIME_INDEX_SUFFIX), config.segment_index_bytes)
-            undo.callback(self.time_index.close)
+            opened.append(self.time_index.close)
             self.transaction_index = TransactionIndex(fs, self._file(TRANSACTION_INDEX_SUFFIX))
-            undo.pop_all()
+        except BaseException:
+            for close in opened:
+                close()
+            raise
 
     # Appending: the log's own thread, on the active segment.
 
@@ -244,7 +248,10 @@ class LogSegment:
         A batch must not reach over the next one. That is looked at where it is at hand, and where offsets are left out.
         """
         end = self.size_bytes if end_position is None else end_position
-        start = self._start_of(offset)
+        start = self._resume_positions.get(offset)
+        if start is None:
+            floor = self.offset_index.floor(offset - self.base_offset) if self.trusts_index else None
+            start = floor[1] if floor is not None else 0
         if self.damage:
             check_undamaged(self.path, self.damage, offset)
             intact = undamaged_around(self.damage, offset, self.size_bytes)
@@ -260,13 +267,6 @@ class LogSegment:
         if leaves_out and found.position == start and self.trusts_index and start > 0:
             raise CorruptRecordError(f"an index entry leads offset {offset} to {found.base_offset}")
         return found
-
-    def _start_of(self, offset: int) -> int:
-        remembered = self._resume_positions.get(offset)
-        if remembered is not None:
-            return remembered
-        floor = self.offset_index.floor(offset - self.base_offset) if self.trusts_index else None
-        return floor[1] if floor is not None else 0
 
     def headers(self, position: int) -> Iterator[Placed]:
         """Yields (position, header) of each batch from one on, but damaged ones. Raises RecordError or OSError."""
@@ -296,8 +296,8 @@ class LogSegment:
         floor = self.offset_index.floor_value(limit) if self.trusts_index else None
         nearest = max(start, floor[1]) if floor is not None else start
         for first, end in intact_bytes(self.damage, nearest, self.size_bytes):
-            if (found := first_behind(self._fs, self.fd, first, end, limit)) is not None:
-                return found
+            if (found := find_batch(self._fs, self.fd, first, end, MAX_LONG, limit)) is not None:
+                return found.position, found.base_offset
         return self.size_bytes, self.next_offset
 
     def _remember(self, next_offset: int, position: int) -> None:
