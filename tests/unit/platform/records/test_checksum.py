@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 
 from millrace import kernel
 from millrace.kernel import native
+from millrace.records.batch import ATTRIBUTES_POSITION, read_header
 from millrace.records.checksum import crc32c
+from millrace.records.record import NewRecord, encode_batch
+from millrace.records.record_check import is_valid_batch
 
 needs_kernel = pytest.mark.skipif(
     not hasattr(native, "crc32c"), reason=f"no CRC-32C of its own: the record kernel is {kernel.description}"
+)
+needs_batches = pytest.mark.skipif(
+    not hasattr(native, "is_valid_batch"), reason=f"no CRC-32C of batches: the record kernel is {kernel.description}"
 )
 BYTES = memoryview(random.Random(32).randbytes(20_000))
 MASK = 2**32 - 1
@@ -66,6 +72,25 @@ def test_every_bit_counts():
         crcs.add(crc32c(data))
         data[bit // 8] ^= 1 << bit % 8
     assert len(crcs) == 8 * len(data) + 1
+
+
+@needs_batches
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_the_kernel_and_the_package_agree_on_a_batch_of_any_length(start):
+    for length in (*range(1025), 1536, 2304, 19_000):
+        batch = encode_batch([NewRecord(bytes(BYTES[:length]))])
+        assert packaged_crc32c(batch[ATTRIBUTES_POSITION:]) == read_header(batch).crc
+        placed = bytearray(start) + batch
+        assert is_valid_batch(memoryview(placed)[start:])
+
+
+@needs_batches
+def test_every_bit_of_a_batch_counts():
+    batch = bytearray(encode_batch([NewRecord(bytes(BYTES[:1000]))]))
+    for bit in range(8 * ATTRIBUTES_POSITION, 8 * len(batch)):
+        batch[bit // 8] ^= 1 << bit % 8
+        assert not is_valid_batch(batch), bit
+        batch[bit // 8] ^= 1 << bit % 8
 
 
 @needs_kernel
