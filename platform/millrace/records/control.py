@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, check_crc
-from millrace.records.record import BatchProducer, NewRecord, Record, decode_batch, encode_batch
+from millrace.records.record import BatchProducer, NewRecord, Record, decompress_body, encode_batch, records_of
 
 KEY = struct.Struct(">hh")
 VALUE = struct.Struct(">hi")
@@ -43,6 +43,9 @@ class ControlType(IntEnum):
 
     ABORT = 0
     COMMIT = 1
+
+
+_CONTROL_TYPES = {int(each): each for each in ControlType}
 
 
 class EndTransactionMarker(NamedTuple):
@@ -71,7 +74,7 @@ def decode_marker(header: BatchHeader, batch: memoryview) -> EndTransactionMarke
     """
     if not header.is_control:
         raise InvalidRecordError(f"batch at offset {header.base_offset} is no control batch")
-    records = list(decode_batch(header, batch))
+    records = records_of(header, decompress_body(header, batch))
     if not records:
         return None
     if len(records) > 1:
@@ -81,10 +84,11 @@ def decode_marker(header: BatchHeader, batch: memoryview) -> EndTransactionMarke
 
 def _marker_of(record: Record) -> EndTransactionMarker | None:
     _, type_id = _fields(KEY, record.key, record.offset)
-    if type_id not in tuple(ControlType):
+    control_type = _CONTROL_TYPES.get(type_id)
+    if control_type is None:
         return None
     _, coordinator_epoch = _fields(VALUE, record.value, record.offset)
-    return EndTransactionMarker(ControlType(type_id), coordinator_epoch)
+    return EndTransactionMarker(control_type, coordinator_epoch)
 
 
 def _fields(form: struct.Struct, data: bytes | None, offset: int) -> tuple[int, int]:

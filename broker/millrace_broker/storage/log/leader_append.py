@@ -17,6 +17,7 @@ from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import InvalidRecordError, MillraceError, RecordTooLargeError
 from millrace.fs import Buffer
 from millrace.records.batch import CODEC_MASK, HEADER, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
+from millrace.records.compression import Codec
 from millrace.records.control import decode_marker
 from millrace.records.record_check import check_in_place, is_valid_batch
 from millrace_broker.storage.batches.append_time import stamped
@@ -39,8 +40,8 @@ class LeaderAppend:
     """Appends to one log what producers and coordinators send."""
 
     __slots__ = (
-        "_clock", "_config", "_flushing", "_producers", "_segments", "_stamps_append_time", "_takes_any_record",
-        "_writer",
+        "_clock", "_config", "_flushing", "_keeps_plain", "_producers", "_segments", "_stamps_append_time",
+        "_takes_any_record", "_writer",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
@@ -62,7 +63,9 @@ class LeaderAppend:
     def reconfigure(self, config: LogConfig) -> None:
         """Takes other settings, from the next append on."""
         self._config = config
-        self._takes_any_record = codec_of_topic(config) is None and not asks_of_records(config)
+        codec = codec_of_topic(config)
+        self._keeps_plain = codec is None or codec is Codec.NONE
+        self._takes_any_record = codec is None and not asks_of_records(config)
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
     def append_all(self, appends: Sequence[Buffer | Prepared], leader_epoch: int) -> Sequence[AppendOutcome]:
@@ -152,6 +155,9 @@ class LeaderAppend:
         if header.is_control:
             return self._append_marker(view, header, leader_epoch)
         if header.producer_id == NO_PRODUCER_ID:
+            if self._keeps_plain and len(view) <= self._config.max_message_bytes and is_valid_batch(view):
+                # Its records were encoded by this broker: the topic's rules for them are for what others send.
+                return only_place(self.append_all((Prepared(view, [(0, header)], len(view)),), leader_epoch))
             return only_place(self.append_all((batches,), leader_epoch))
         found = validate_produced(view, self._config.max_message_bytes)
         self._producers.check_epoch(header)
