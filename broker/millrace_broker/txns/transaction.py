@@ -25,7 +25,6 @@ The effects that come back; a transaction does nothing else:
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from millrace.errors import ErrorCode
@@ -250,8 +249,7 @@ class Transaction:
         added = self.metadata.partitions.union(partitions)
         if goes_on and added == self.metadata.partitions:
             return [Respond(ticket, Result(ErrorCode.NONE, producer))]
-        kept = replace(
-            self.metadata,
+        kept = self.metadata._replace(
             state=after,
             partitions=added,
             start_timestamp_ms=self.metadata.start_timestamp_ms if goes_on else now_ms,
@@ -320,8 +318,7 @@ class Transaction:
     def _decision(self, after: TransactionState, request: End, fresh_id: int, now_ms: int) -> TransactionMetadata:
         kept = self.metadata
         is_open = kept.state is TransactionState.ONGOING
-        decided = replace(
-            kept,
+        decided = kept._replace(
             state=after,
             partitions=kept.partitions if is_open else frozenset(),
             start_timestamp_ms=kept.start_timestamp_ms if is_open else now_ms,
@@ -330,8 +327,7 @@ class Transaction:
         )
         if request.client_version < EPOCH_BUMP_VERSION:
             return decided
-        return replace(
-            decided,
+        return decided._replace(
             producer_epoch=kept.producer_epoch + 1,
             last_producer_epoch=kept.producer_epoch,
             previous_producer_id=kept.producer_id,
@@ -350,8 +346,7 @@ class Transaction:
     def _fence(self, ticket: Ticket | None, now_ms: int) -> Effects:
         """Aborts under the next epoch, or under the one that could not be stored before, which no producer has got."""
         kept = self.metadata
-        fenced = replace(
-            kept,
+        fenced = kept._replace(
             state=TransactionState.PREPARE_ABORT,
             producer_epoch=kept.producer_epoch + (0 if self._has_failed_fence else 1),
             last_producer_epoch=kept.last_producer_epoch if self._has_failed_fence else kept.producer_epoch,
@@ -374,8 +369,7 @@ class Transaction:
         if not isinstance(after, TransactionState) or self.is_storing:
             return []
         has_next = kept.next_producer_id != NO_PRODUCER_ID
-        complete = replace(
-            kept,
+        complete = kept._replace(
             state=after,
             partitions=frozenset(),
             last_update_timestamp_ms=now_ms,
@@ -431,8 +425,7 @@ class Transaction:
             case Fenced(ticket):
                 assert store.metadata is not None
                 self._has_failed_fence = True
-                self.metadata = replace(
-                    self.metadata,
+                self.metadata = self.metadata._replace(
                     producer_epoch=store.metadata.producer_epoch,
                     last_producer_epoch=store.metadata.last_producer_epoch,
                 )

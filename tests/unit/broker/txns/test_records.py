@@ -24,7 +24,7 @@ PARTITIONS = st.frozensets(st.builds(TopicPartition, st.text("abc", min_size=1, 
 
 
 def metadata(**fields):
-    return TransactionMetadata(**{name: getattr(ONGOING, name) for name in ONGOING.__slots__} | fields)
+    return ONGOING._replace(**fields)
 
 
 def test_an_id_without_a_transaction():

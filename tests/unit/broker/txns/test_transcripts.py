@@ -125,8 +125,7 @@ class Stage(transcripts.Stage):
         epoch = int(plain[0])
         kept = self.transaction.metadata
         self.producers["a"] = Producer(kept.producer_id, epoch)
-        values = {name: getattr(kept, name) for name in kept.__slots__}
-        self.transaction.metadata = type(kept)(**{**values, "producer_epoch": epoch})
+        self.transaction.metadata = kept._replace(producer_epoch=epoch)
 
     def on_expire(self, *plain, **options):
         if self.transaction.is_expired(self.now_ms, int(options["after"])):
