@@ -82,7 +82,7 @@ NOTICED_BY = {
     "producer_state_manager.ProducerStateManager._remove": (
         PRODUCER.test_a_snapshot_removed_with_its_batches_stays_removed
     ),
-    "transaction_index.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
+    "indexes.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
     "truncation.Truncation._remove": POWER_CUT_IN_TRUNCATION,
     "truncation.Truncation._go_on": (
         TRUNCATION.test_a_log_that_begins_afresh_begins_there_after_a_power_cut_at_any_operation
@@ -93,12 +93,12 @@ NOTICED_BY = {
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
     "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
     "segment_swap.finish_swaps": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
-    "log_copy.LogCopy.finish": POWER_CUT_IN_MOVE,
-    "log_copy.LogCopy._written": POWER_CUT_IN_MOVE,
-    "log_swap.swap": POWER_CUT_IN_MOVE,
-    "repair._repair_damage": repairs_at_any_operation,
-    "repair._copy": lambda: REPAIR.test_a_repair_is_whole(REPAIR.damaged_disk()),
-    "repair._sync": REPAIR.test_a_raised_recovery_point_speaks_for_synced_bytes_only,
+    "moves.LogCopy.finish": POWER_CUT_IN_MOVE,
+    "moves.LogCopy._written": POWER_CUT_IN_MOVE,
+    "moves.swap": POWER_CUT_IN_MOVE,
+    "offline_logs._repair_damage": repairs_at_any_operation,
+    "offline_logs._copy": lambda: REPAIR.test_a_repair_is_whole(REPAIR.damaged_disk()),
+    "offline_logs._sync": REPAIR.test_a_raised_recovery_point_speaks_for_synced_bytes_only,
     "fs.write_files_durably": MANY_AT_ONCE,
     "fs.write_file_durably: bytes": POWER_CUT_IN_MANAGER,
     "fs.write_file_durably: name": CLEAN_STOP,

@@ -10,7 +10,7 @@ from millrace.records.control import ControlType, EndTransactionMarker, decode_m
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producers.producer_state import ProducerEntry, with_batch, with_marker
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction
+from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError, fs_with_folder
 from millrace_support.markers import append_marker

@@ -7,8 +7,7 @@ import pytest
 from millrace.fs import read_file
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage.filenames import segment_file_name
-from millrace_broker.storage.recovery.offline_logs import check_segment
-from millrace_broker.storage.recovery.repair import repair
+from millrace_broker.storage.recovery.offline_logs import check_segment, repair
 from millrace_support.crash_fs import CrashFileSystem
 
 FOLDER = "/data/t-0"

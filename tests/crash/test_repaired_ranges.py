@@ -18,9 +18,8 @@ from millrace_broker.storage.filenames import (
     parse_partition_dir,
     segment_file_name,
 )
-from millrace_broker.storage.recovery.offline_logs import check_logs, logs_in
+from millrace_broker.storage.recovery.offline_logs import check_logs, logs_in, repair
 from millrace_broker.storage.recovery.range_files import read_repaired
-from millrace_broker.storage.recovery.repair import repair
 from millrace_broker.storage.segments.damage import DamagedRangeError
 from millrace_support.damaged_log import (
     END,

@@ -6,7 +6,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.sync_producer import SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace_broker.storage.producers.producer_snapshot import decode_snapshot
+from millrace_broker.storage.producers.producer_state_manager import decode_snapshot
 
 
 def test_a_stopped_broker_leaves_its_high_watermarks_and_snapshots(tmp_path):

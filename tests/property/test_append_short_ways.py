@@ -23,8 +23,7 @@ from millrace.records.record_check import is_valid_batch
 from millrace_broker.replication.produced import batches_of, check_base_offset, is_plain_batch
 from millrace_broker.storage import LogConfig
 from millrace_broker.storage.batches.placement import _place_batches, place
-from millrace_broker.storage.batches.preparation import finished, prepare
-from millrace_broker.storage.batches.validation import validate_produced
+from millrace_broker.storage.batches.preparation import finished, prepare, validate_produced
 from millrace_support.lying_batches import BASE_TIMESTAMP_MS, LIES, PRODUCER_LIES, lying_batches
 
 CONFIG = LogConfig()

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage.batches.salvage import Damage, ValidBatch, examine, segment_bounds
-from millrace_broker.storage.recovery.offline_logs import check_segment
-from millrace_broker.storage.recovery.repair import repair_segment
+from millrace_broker.storage.recovery.offline_logs import check_segment, repair
 from millrace_support.crash_fs import CrashFileSystem
 
 BASE_OFFSET = 2**32 - 3  # offsets that differ in more than their low bytes
@@ -96,7 +95,7 @@ def test_a_repaired_segment_holds_the_valid_batches_and_no_damage(pieces):
     content = b"".join(BATCHES[piece][0] if isinstance(piece, int) else piece for piece in pieces)
     fs, fd = holding(content)
     valid = [part for part in examined(fs, fd) if isinstance(part, ValidBatch)]
-    done = repair_segment(fs, PATH)
+    done = next(iter(repair(fs, [PATH])), None)
     kept = b"".join(content[part.position : part.position + part.size_bytes] for part in valid)
     assert read(fs, PATH) == kept
     assert check_segment(fs, PATH).findings == ()

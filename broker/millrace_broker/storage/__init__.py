@@ -25,11 +25,11 @@ from millrace_broker.storage.batches.placement import AppendOrigin as AppendOrig
 from millrace_broker.storage.batches.placement import LogAppendInfo as LogAppendInfo
 from millrace_broker.storage.batches.preparation import Prepared as Prepared
 from millrace_broker.storage.batches.preparation import Steps as Steps
+from millrace_broker.storage.batches.preparation import codec_of_topic as codec_of_topic
 from millrace_broker.storage.batches.preparation import finished as finished
 from millrace_broker.storage.batches.preparation import finished_within as finished_within
 from millrace_broker.storage.batches.preparation import prepare as prepare
-from millrace_broker.storage.batches.topic_codec import codec_of_topic as codec_of_topic
-from millrace_broker.storage.batches.topic_codec import uncompressed_limit_bytes as uncompressed_limit_bytes
+from millrace_broker.storage.batches.preparation import uncompressed_limit_bytes as uncompressed_limit_bytes
 from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig as CleanerConfig
 from millrace_broker.storage.cleaner.log_cleaner import LogCleaner as LogCleaner
 from millrace_broker.storage.config import BROKER_CONFIG as BROKER_CONFIG
@@ -42,9 +42,9 @@ from millrace_broker.storage.filenames import TopicPartition as TopicPartition
 from millrace_broker.storage.filenames import by_topic as by_topic
 from millrace_broker.storage.log.leader_append import AppendOutcome as AppendOutcome
 from millrace_broker.storage.log.log import Log as Log
-from millrace_broker.storage.log.log_slice import LogSlice as LogSlice
+from millrace_broker.storage.log.log_reader import LogSlice as LogSlice
 from millrace_broker.storage.manager.log_manager import LogManager as LogManager
-from millrace_broker.storage.moves.log_copy import LogCopy as LogCopy
+from millrace_broker.storage.moves import LogCopy as LogCopy
 from millrace_broker.storage.reports import CompactionReport as CompactionReport
 from millrace_broker.storage.reports import LogFinding as LogFinding
 from millrace_broker.storage.reports import LogRecovery as LogRecovery
@@ -54,4 +54,4 @@ from millrace_broker.storage.reports import SegmentReport as SegmentReport
 from millrace_broker.storage.reports import VerifiedSegment as VerifiedSegment
 from millrace_broker.storage.reports import VerifyReport as VerifyReport
 from millrace_broker.storage.segments.damage import DamagedRangeError as DamagedRangeError
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction as AbortedTransaction
+from millrace_broker.storage.segments.indexes import AbortedTransaction as AbortedTransaction

@@ -22,7 +22,7 @@
     <any of these>.deleted                cut by retention or replaced by compaction, to be removed
     <any of these>.cleaned                being written by compaction
     <any of these>.swap                   complete, about to take the place of what it was made of
-  <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`log_swap`)
+  <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`moves`)
   <topic>-<partition>.<32 hex>-delete/    a deleted or moved partition, to be removed
   <topic>-<partition>.<32 hex>-stray/     a log that made way for that of another topic of its name; nothing reads it
 """
@@ -116,16 +116,6 @@ def is_partition_name(topic_partition: TopicPartition) -> bool:
     return len(topic) <= MAX_TOPIC_BYTES and topic not in {".", ".."} and parse_partition_dir(name) == topic_partition
 
 
-def deleted_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
-    """Returns the name of a deleted partition's folder; a long topic name is cut so that the whole fits."""
-    return _unique_dir_name(topic_partition, unique, DELETED_DIR_SUFFIX)
-
-
-def stray_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
-    """Returns the name of the folder of a log that is kept without being a partition's; a long one is cut, too."""
-    return _unique_dir_name(topic_partition, unique, STRAY_DIR_SUFFIX)
-
-
 def future_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
     """Returns the name of a folder that a log is copied to; a long topic name exceeds `MAX_NAME_BYTES` (KAFKA-4893)."""
     return f"{topic_partition}.{unique.hex}{FUTURE_DIR_SUFFIX}"
@@ -137,6 +127,7 @@ def parse_future_dir(name: str) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
-def _unique_dir_name(topic_partition: TopicPartition, unique: uuid.UUID, suffix: str) -> str:
+def unique_dir_name(topic_partition: TopicPartition, unique: uuid.UUID, suffix: str) -> str:
+    """Returns the name of a deleted or a stray partition's folder; a long topic name is cut so that the whole fits."""
     ending = f"-{topic_partition.partition}.{unique.hex}{suffix}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending

@@ -133,14 +133,6 @@ def policies_of(config: LogConfig) -> tuple[RetentionPolicy, ...]:
     return ByLogStartOffset(), *(_Guarded(name, config) for name in named)
 
 
-def deletable_of(
-    config: LogConfig, segments: Sequence[SegmentFacts], *, log_start_offset: int, up_to_offset: int, now_ms: int
-) -> list[str]:
-    """Returns what `deletable` does by the policies that a log's settings ask for."""
-    policies = policies_of(config)
-    return deletable(segments, policies, log_start_offset=log_start_offset, up_to_offset=up_to_offset, now_ms=now_ms)
-
-
 def check_policies(config: LogConfig) -> None:
     """Raises InvalidConfigError where a policy that the settings name is not there, or can't be made."""
     _find.cache_clear()  # a package may have been installed meanwhile

@@ -61,7 +61,7 @@ class SyncLane:
         self._waiting: dict[OwesSync, None] = {}
         self._is_at_work = False
         self._worker: Executor | None = None
-        self._tell: Tell = _nobody
+        self._tell: Tell = lambda _: None
         self._is_stopped = Event()
 
     def start(self, worker: Executor, tell: Tell) -> None:
@@ -132,7 +132,3 @@ class SyncLane:
             logger.warning("%s is synced again in %.1f s: %s", log.topic_partition, RETRY_S, error)
             return False
         return True
-
-
-def _nobody(topic_partition: TopicPartition) -> None:
-    """Tells nobody, as no one waits."""

@@ -248,7 +248,7 @@ def _cell(name: str, value: JsonValue) -> JsonValue:
 def snapshot_lines(content: bytes) -> Iterator[JsonObject]:
     """Yields the producers of a snapshot, or its damage."""
     from millrace.errors import CorruptRecordError
-    from millrace_broker.storage.producers.producer_snapshot import decode_snapshot
+    from millrace_broker.storage.producers.producer_state_manager import decode_snapshot
 
     try:
         entries = decode_snapshot(content)
@@ -269,10 +269,10 @@ def snapshot_lines(content: bytes) -> Iterator[JsonObject]:
 
 def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[JsonObject]:
     """Yields the aborted transactions of a segment, then damage: their markers must lie in it, in ascending order."""
-    from millrace_broker.storage.segments.transaction_index import ENTRY, VERSION
+    from millrace_broker.storage.segments.indexes import ABORTED_ENTRY, ABORTED_VERSION
 
-    whole = len(content) // ENTRY.size * ENTRY.size
-    entries = list(ENTRY.iter_unpack(content[:whole]))
+    whole = len(content) // ABORTED_ENTRY.size * ABORTED_ENTRY.size
+    entries = list(ABORTED_ENTRY.iter_unpack(content[:whole]))
     for number, (_, producer_id, first_offset, last_offset, last_stable_offset) in enumerate(entries):
         yield {
             "entry": number,
@@ -282,8 +282,8 @@ def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[JsonOb
             "last_stable_offset": last_stable_offset,
         }
     for number, (version, _, first_offset, last_offset, _) in enumerate(entries):
-        if version != VERSION:
-            yield _entry_damage(number, f"entry {number} is of version {version}, expected {VERSION}")
+        if version != ABORTED_VERSION:
+            yield _entry_damage(number, f"entry {number} is of version {version}, expected {ABORTED_VERSION}")
         elif last_offset < base_offset or first_offset > last_offset:
             yield _entry_damage(
                 number, f"entry {number} goes from {first_offset} to {last_offset}, base is {base_offset}"
@@ -296,9 +296,9 @@ def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[JsonOb
 
 
 def _entry_damage(number: int, damage: str) -> JsonObject:
-    from millrace_broker.storage.segments.transaction_index import ENTRY
+    from millrace_broker.storage.segments.indexes import ABORTED_ENTRY
 
-    return {"position": number * ENTRY.size, "damage": damage}
+    return {"position": number * ABORTED_ENTRY.size, "damage": damage}
 
 
 def group_record_of(record: Record) -> JsonObject:

@@ -23,8 +23,7 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millrace_broker.storage.recovery.offline_logs import SegmentReport
-    from millrace_broker.storage.recovery.repair import SegmentRepair
+    from millrace_broker.storage.recovery.offline_logs import SegmentRepair, SegmentReport
     from millrace_broker.storage.reports import LogFinding
     from millrace_ops.cli.verify_broker import PartitionReport
 
@@ -76,7 +75,7 @@ def _verify_broker(bootstrap: str, client_config: str | None, topics: Sequence[s
 
 def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoReturn:
     from millrace_broker.storage.recovery.offline_logs import check_logs, find_segments, locked
-    from millrace_broker.storage.recovery.repair import repair as repair_logs
+    from millrace_broker.storage.recovery.offline_logs import repair as repair_logs
     from millrace_broker.txns.hanging import find_hanging
 
     fs = ReadOnlyFileSystem()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
@@ -33,7 +33,7 @@ from millrace.records.batch import (
     BatchHeader,
 )
 from millrace.records.checksum import crc32c
-from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
+from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, checksum
 
 CHUNK_BYTES = 1 << 20
 _MESSAGE = struct.Struct(">qiIb")
@@ -196,7 +196,7 @@ def _batch(fs: FileSystem, fd: int, position: int, head: bytes, bounds: SearchBo
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise CorruptRecordError(f"{header.record_count} records up to offset delta {header.last_offset_delta}")
     end = position + header.size_bytes
-    if _checksum(fs, fd, position + ATTRIBUTES_POSITION, end, crc32c) != header.crc:
+    if checksum(fs, fd, position + ATTRIBUTES_POSITION, end, crc32c) != header.crc:
         raise CorruptRecordError(f"CRC-32C of the batch at offset {header.base_offset} is wrong")
     return ValidBatch(position, header.size_bytes, header.base_offset, header.last_offset)
 
@@ -207,7 +207,7 @@ def _message(fs: FileSystem, fd: int, position: int, head: bytes, bounds: Search
         raise CorruptRecordError(f"magic {magic} is no message format")
     _check_length(length, _MIN_MESSAGE_BYTES[magic], position, bounds.end)
     end = position + LOG_OVERHEAD_BYTES + length
-    if _checksum(fs, fd, position + MAGIC_POSITION, end, zlib.crc32) != crc:
+    if checksum(fs, fd, position + MAGIC_POSITION, end, zlib.crc32) != crc:
         raise CorruptRecordError(f"CRC-32 of the message at offset {offset} is wrong")
     return ValidBatch(position, end - position, offset, offset)
 
@@ -215,14 +215,3 @@ def _message(fs: FileSystem, fd: int, position: int, head: bytes, bounds: Search
 def _check_length(length: int, minimum: int, position: int, end: int) -> None:
     if not minimum <= length <= end - position - LOG_OVERHEAD_BYTES:
         raise CorruptRecordError(f"length {length} with {end - position} bytes left")
-
-
-def _checksum(fs: FileSystem, fd: int, start: int, end: int, update: Callable[[bytes, int], int]) -> int:
-    checksum = 0
-    while start < end:
-        part = fs.pread(fd, min(CHUNK_BYTES, end - start), start)
-        if not part:
-            raise CorruptRecordError(f"the file ends at {start}, expected {end}")
-        checksum = update(part, checksum)
-        start += len(part)
-    return checksum

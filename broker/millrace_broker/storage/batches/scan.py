@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
@@ -140,7 +140,7 @@ def walk_batches(fs: FileSystem, fd: int, end: int, position: int = 0) -> Iterat
                 chunk, chunk_position, start, stop = _chunk(fs, fd, position, end), position, 0, size_bytes
         crc = crc32c(chunk[start + ATTRIBUTES_POSITION : stop])
         if stop > len(chunk):
-            crc = _crc(fs, fd, chunk_position + len(chunk), position + size_bytes, crc)
+            crc = checksum(fs, fd, chunk_position + len(chunk), position + size_bytes, crc32c, crc)
         yield position, header, crc == header.crc
         position += size_bytes
 
@@ -156,12 +156,14 @@ def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
     return memoryview(chunk)
 
 
-def _crc(fs: FileSystem, fd: int, position: int, end: int, crc: int) -> int:
-    """Returns the CRC-32C that `crc` becomes at the end of a batch that is larger than a chunk."""
+def checksum(  # noqa: PLR0917 -- bytes of a file, and what is done with them
+    fs: FileSystem, fd: int, position: int, end: int, update: Callable[[bytes, int], int], before: int = 0
+) -> int:
+    """Returns what the checksum before some bytes of a file becomes at their end. Raises CorruptRecordError."""
     while position < end:
         part = fs.pread(fd, min(BATCHES_CHUNK_BYTES, end - position), position)
         if not part:
             raise CorruptRecordError(f"the file ends at {position}, expected {end}")
-        crc = crc32c(part, crc)
+        before = update(part, before)
         position += len(part)
-    return crc
+    return before

@@ -20,12 +20,25 @@ kept without records where it bears the last sequence of its producer.
 A marker stays as it is while something of its transaction is left. The first pass that finds nothing left gives it a
 delete horizon, and a pass after that time drops it: a reader that had read part of the transaction has met the marker
 by then. It stays whole where it is all that is left of its producer, whose epoch it bears.
+
+A pass knows the last offset of each key in a fixed amount of memory (`OffsetMap`):
+
+    slot  := digest u64 u64, offset + 1 u64      24 bytes; 0 stands for a free slot
+
+Open addressing with double hashing (Knuth, TAOCP 3, 6.4, Algorithm D): half of the digest chooses the slot, the other
+half the step, and a prime number of slots lets every step visit all of them. Keys are known by a 16-byte BLAKE2b
+digest only, as in Kafka's SkimpyOffsetMap; that hash is collision resistant, so no producer can make a key whose
+records supersede those of another one.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from math import isqrt
+from mmap import mmap
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError
@@ -49,9 +62,73 @@ from millrace.records.batch import (
 from millrace.records.compression import codec_of, compress, decompress
 from millrace.records.record import MAX_DELTA, MIN_DELTA
 from millrace.records.varint import decode_varint, encode_varint
-from millrace_broker.storage.cleaner.offset_map import OffsetMap
 
 NULL_LENGTH = 1
+
+
+SLOT_BYTES = 24
+LOAD_FACTOR = 0.75
+MIN_SLOTS = 5
+
+_DIGEST = struct.Struct("<QQ")
+
+
+class OffsetMap:
+    """A map from each key to the largest offset put for it; it is full at three quarters of its slots."""
+
+    def __init__(self, max_bytes: int, max_keys: int) -> None:
+        """Has room for `max_keys`, or for as many as fit in `max_bytes`."""
+        wanted = min(max_bytes // SLOT_BYTES, int(max_keys / LOAD_FACTOR) + MIN_SLOTS)
+        self._slots = _prime_up_to(max(wanted, MIN_SLOTS))
+        self.capacity = int(self._slots * LOAD_FACTOR)
+        self._lows, self._highs, self._ends = (_zeros(self._slots) for _ in range(3))
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """Puts a key's offset, which must not be below an earlier one; returns false where a new key finds no room."""
+        low, high = _digest(key)
+        slot = self._slot(low, high)
+        if not self._ends[slot]:
+            if self._size >= self.capacity:
+                return False
+            self._size += 1
+            self._lows[slot], self._highs[slot] = low, high
+        self._ends[slot] = offset + 1
+        return True
+
+    def get(self, key: bytes) -> int:
+        """Returns the offset of a key; -1 where none was put."""
+        return self._ends[self._slot(*_digest(key))] - 1
+
+    def _slot(self, low: int, high: int) -> int:
+        """Returns the key's slot, or the free one that it would take."""
+        slots, ends, lows, highs = self._slots, self._ends, self._lows, self._highs
+        slot = low % slots
+        step = 0
+        while ends[slot] and (lows[slot] != low or highs[slot] != high):
+            step = step or 1 + high % (slots - 1)
+            slot = (slot + step) % slots
+        return slot
+
+
+def _digest(key: bytes) -> tuple[int, int]:
+    low, high = _DIGEST.unpack(blake2b(key, digest_size=16).digest())
+    return low, high
+
+
+def _zeros(count: int) -> memoryview:
+    """Returns integers in memory that the operating system provides page by page, as it is touched."""
+    return memoryview(mmap(-1, 8 * count)).cast("Q")
+
+
+def _prime_up_to(number: int) -> int:
+    """Returns the largest prime that is not above `number`, which is at least 2."""
+    while any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
+        number -= 1
+    return number
 
 
 class RecordSlice(NamedTuple):

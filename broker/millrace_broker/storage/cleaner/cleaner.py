@@ -43,12 +43,18 @@ from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from millrace.records.compression import codec_of, decompress
 from millrace.records.control import ControlType, decode_marker
-from millrace_broker.storage.cleaner.batches import CleaningRules, RecordCounts, cleaned, offsets_only, record_slices
-from millrace_broker.storage.cleaner.offset_map import OffsetMap
+from millrace_broker.storage.cleaner.batches import (
+    CleaningRules,
+    OffsetMap,
+    RecordCounts,
+    cleaned,
+    offsets_only,
+    record_slices,
+)
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import CLEANED_FILE_SUFFIX
+from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 from millrace_broker.storage.throttle import Throttle
 
 READ_BYTES = 128 << 10

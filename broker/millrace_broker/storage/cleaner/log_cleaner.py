@@ -34,9 +34,10 @@ from millrace.fs import FileSystem
 from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
-from millrace_broker.storage.cleaner.batches import CleaningRules, LastRecord, RecordCounts
+from millrace_broker.storage.cleaner.batches import CleaningRules, LastRecord, OffsetMap, RecordCounts
 from millrace_broker.storage.cleaner.choice import (
     Dirtiness,
+    FailingLogs,
     GroupLimits,
     SegmentSizes,
     dirtiness,
@@ -51,8 +52,6 @@ from millrace_broker.storage.cleaner.cleaner import (
     fill_map,
     remove_stale,
 )
-from millrace_broker.storage.cleaner.failing_logs import FailingLogs
-from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPartition
 from millrace_broker.storage.log.log import Log
@@ -130,7 +129,7 @@ class LogCleaner:
         """Compacts the logs that are due, the dirtiest first; with `force` every compacted log with dirty segments.
 
         Only logs of `topics`, None for all. What goes wrong with one log is in its report. Such a log is left alone for
-        a while (`failing_logs`), unless forced.
+        a while (`FailingLogs`), unless forced.
         """
         reports: list[CompactionReport] = []
         done: set[TopicPartition] = set()
@@ -398,21 +397,17 @@ def _groups(log: Log, segments: Sequence[LogSegment]) -> Iterator[Sequence[LogSe
         start += count
 
 
-class _Size(NamedTuple):
-    """The size of a segment before a compaction."""
-
-    base_offset: int
-    size_bytes: int
+def _sizes(log: Log) -> dict[int, int]:
+    """Returns the sizes of the closed segments by base offset."""
+    return {segment.base_offset: segment.size_bytes for segment in log.closed_segments}
 
 
-def _sizes(log: Log) -> list[_Size]:
-    return [_Size(segment.base_offset, segment.size_bytes) for segment in log.closed_segments]
-
-
-def _report(choice: _Choice, before: Sequence[_Size], progress: _Progress, *, rewritten_up_to: int) -> CompactionReport:
+def _report(
+    choice: _Choice, before: Mapping[int, int], progress: _Progress, *, rewritten_up_to: int
+) -> CompactionReport:
     """Reports on a compaction; the segments that begin below the offset `rewritten_up_to` were rewritten."""
     log, dirt, reason, _ = choice
-    end_offset = before[-1].base_offset if before else 0
+    end_offset = max(before, default=0)
     after = [segment for segment in log.closed_segments if segment.base_offset <= end_offset]
     return CompactionReport(
         topic=log.topic_partition.topic,
@@ -420,7 +415,7 @@ def _report(choice: _Choice, before: Sequence[_Size], progress: _Progress, *, re
         passes=progress.passes,
         segments_before=len(before),
         segments_after=len(after),
-        bytes_before=sum(each.size_bytes for each in before),
+        bytes_before=sum(before.values()),
         bytes_after=sum(segment.size_bytes for segment in after),
         dirty_bytes=dirt.dirty_bytes,
         records_kept=progress.kept,
@@ -428,9 +423,9 @@ def _report(choice: _Choice, before: Sequence[_Size], progress: _Progress, *, re
         keyless_dropped=progress.keyless_dropped,
         first_dirty_offset=progress.first_dirty_offset,
         by_segment=tuple(
-            SegmentReport(base_offset=each.base_offset, size_bytes=each.size_bytes, reason=reason)
-            for each in before
-            if each.base_offset < rewritten_up_to
+            SegmentReport(base_offset=base_offset, size_bytes=size_bytes, reason=reason)
+            for base_offset, size_bytes in before.items()
+            if base_offset < rewritten_up_to
         ),
         error=progress.error,
     )

@@ -1,4 +1,4 @@
-"""The data folders of a broker, and the choice of the one in which a new log is made (KIP-113).
+"""The data folders of a broker, the open logs in them, and the choice of a folder for a new log (KIP-113).
 
 | a log that is not there yet | goes to |
 |---|---|
@@ -7,14 +7,20 @@
 | an offline folder may hold it already | none: StorageError |
 
 Folders that were renamed to `-delete` wait here until `file.delete.delay.ms` is over; a start removes them at once.
+
+`LogTable` has the open logs by partition, with the ids of their topics. The mapping `logs` is replaced, never changed,
+so any thread may take it and keep it.
 """
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from threading import Lock
+from types import MappingProxyType
+from typing import NamedTuple
 
 from millrace.clock import Clock
 from millrace.errors import StorageError
@@ -22,6 +28,7 @@ from millrace.fs import FileSystem
 from millrace_broker.storage.data_dirs.data_dir import DataDir, remove_tree
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log.log import Log
 
 MAX_PREFERRED = 10_000
 
@@ -99,3 +106,53 @@ class DeletedDirs:
         with self._lock:
             is_due = self._waiting and self._waiting[0][0] <= self._clock.monotonic_ms()
             return self._waiting.popleft()[1] if is_due else None
+
+
+class LogEntry(NamedTuple):
+    """A log and the id of its topic, if one was written."""
+
+    topic_partition: TopicPartition
+    log: Log
+    topic_id: uuid.UUID | None
+
+
+class LogTable:
+    """The open logs. Those of `configured` have their topic's settings, the others the broker's defaults."""
+
+    def __init__(self, dirs: DataDirs) -> None:
+        self.logs: Mapping[TopicPartition, Log] = {}
+        self.topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
+        self.configured: set[TopicPartition] = set()
+        self._dirs = dirs
+        self._lock = Lock()
+
+    def in_dir(self, data_dir: DataDir) -> dict[TopicPartition, Log]:
+        """Returns the logs in a data folder."""
+        if len(self._dirs.all) == 1:
+            return dict(self.logs)
+        return {key: log for key, log in self.logs.items() if os.path.dirname(log.directory) == data_dir.path}
+
+    def add(self, entries: Sequence[LogEntry]) -> None:
+        """Adds logs that are new here. Raises StorageError where a partition is there twice, and nothing is added."""
+        logs: dict[TopicPartition, Log] = {}
+        for topic_partition, log, _ in entries:
+            known = logs.setdefault(topic_partition, log)
+            if known is not log:
+                raise StorageError(f"{log.directory}: {known.directory} holds this partition too")
+        self.topic_ids.update((each.topic_partition, each.topic_id) for each in entries)
+        for log in logs.values():
+            self._dirs.of_log(log.directory).log_count += 1
+        self.replace(put=logs)
+
+    def replace(
+        self, *, put: Mapping[TopicPartition, Log] = MappingProxyType({}), without: Container[TopicPartition] = ()
+    ) -> None:
+        """Puts another mapping in the place of `logs`: without some, and with others."""
+        with self._lock:
+            self.logs = {key: log for key, log in self.logs.items() if key not in without} | dict(put)
+
+    def forget(self, topic_partition: TopicPartition, log: Log) -> None:
+        """Forgets what is known beside a log that is no longer in `logs`: its topic's id, its settings, its count."""
+        self.topic_ids.pop(topic_partition)
+        self.configured.discard(topic_partition)
+        self._dirs.of_log(log.directory).log_count -= 1

@@ -16,8 +16,7 @@ from contextlib import ExitStack, contextmanager
 from millrace.config import MAX_LONG
 from millrace.errors import StorageError
 from millrace_broker.storage.data_dirs.data_dir import DataDir
-from millrace_broker.storage.data_dirs.data_dirs import DataDirs
-from millrace_broker.storage.data_dirs.log_table import LogTable
+from millrace_broker.storage.data_dirs.data_dirs import DataDirs, LogTable
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log import Log
 

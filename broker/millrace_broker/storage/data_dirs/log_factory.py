@@ -17,7 +17,7 @@ from millrace.errors import StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dirs.data_dir import DataDir
-from millrace_broker.storage.data_dirs.log_table import LogEntry
+from millrace_broker.storage.data_dirs.data_dirs import LogEntry
 from millrace_broker.storage.data_dirs.meta_properties import DamagedMetadataError, make_partition_dirs, read_topic_id
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log import Log

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from millrace.errors import InvalidRecordError, StorageError
-from millrace.fs import Buffer, FileSystem
+from millrace.fs import Buffer
 from millrace.records.batch import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,
@@ -34,12 +34,7 @@ from millrace.records.control import decode_marker
 from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Placement
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.failures import AppendWaitsError
-from millrace_broker.storage.log.flushing import Flushing
-from millrace_broker.storage.log.leader_epochs import LeaderEpochs
-from millrace_broker.storage.log.log_segments import LogSegments
-from millrace_broker.storage.log.segment_writer import SegmentWriter
 from millrace_broker.storage.log.truncation import Truncation
-from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.range_files import allow_gaps
 
 
@@ -76,33 +71,14 @@ def validate_fetched(batches: memoryview, leader_epoch: int) -> list[tuple[int, 
     return found
 
 
-class FollowerAppend:
-    """Appends to one log what was fetched from its leader. `may_have_gaps` says whether offsets may be left out."""
+class FollowerAppend(Truncation):
+    """Appends to one log what was fetched from its leader, and cuts off what the leader does not have.
 
-    __slots__ = (
-        "_epochs", "_flushing", "_fs", "_producers", "_segments", "_truncation", "_writer", "may_have_gaps",
-    )  # fmt: skip
+    `may_have_gaps` says whether offsets may be left out.
+    """
 
-    def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
-        self,
-        fs: FileSystem,
-        segments: LogSegments,
-        writer: SegmentWriter,
-        producers: ProducerStateManager,
-        epochs: LeaderEpochs,
-        flushing: Flushing,
-        truncation: Truncation,
-        *,
-        may_have_gaps: bool,
-    ) -> None:
-        self._fs = fs
-        self._segments = segments
-        self._writer = writer
-        self._producers = producers
-        self._epochs = epochs
-        self._flushing = flushing
-        self._truncation = truncation
-        self.may_have_gaps = may_have_gaps
+    __slots__ = ("may_have_gaps",)
+    may_have_gaps: bool
 
     def append(self, batches: Buffer, leader_epoch: int, *, may_wait: bool) -> LogAppendInfo | None:
         """Appends what was fetched, as `Log.append_as_follower`."""
@@ -120,7 +96,7 @@ class FollowerAppend:
         if not may_wait and (begins_below or is_first_gap or self._epochs.is_behind):
             raise AppendWaitsError(f"{self._segments.topic_partition}: files are changed before this append")
         if begins_below:
-            self._truncation.start_at(first_offset, log_start_offset=end_offset)
+            self.start_at(first_offset, log_start_offset=end_offset)
         self._epochs.catch_up()
         if is_first_gap:
             allow_gaps(self._fs, self._segments.directory)
@@ -130,7 +106,7 @@ class FollowerAppend:
                 self._append_run(view, run, epoch)
         except StorageError:
             if self._segments.end_offset < end_offset:
-                self._truncation.start_at(end_offset, end_offset)
+                self.start_at(end_offset, end_offset)
             raise
         self._flushing.put_if_owed()
         newest = max(header.max_timestamp for _, header in found)

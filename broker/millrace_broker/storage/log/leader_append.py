@@ -20,16 +20,19 @@ from millrace.records.batch import CODEC_MASK, HEADER, NO_PRODUCER_ID, NO_TIMEST
 from millrace.records.compression import Codec
 from millrace.records.control import decode_marker
 from millrace.records.record_check import check_in_place, is_valid_batch
-from millrace_broker.storage.batches.append_time import stamped
 from millrace_broker.storage.batches.placement import Append, Batches, LogAppendInfo, only_place, place
-from millrace_broker.storage.batches.preparation import Prepared, finished, prepare_found
-from millrace_broker.storage.batches.record_rules import asks_of_records
-from millrace_broker.storage.batches.topic_codec import codec_of_topic
-from millrace_broker.storage.batches.validation import validate_produced
+from millrace_broker.storage.batches.preparation import (
+    Prepared,
+    asks_of_records,
+    codec_of_topic,
+    finished,
+    prepare_found,
+    stamped,
+    validate_produced,
+)
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 from millrace_broker.storage.log.flushing import Flushing
-from millrace_broker.storage.log.log_segments import LogSegments
-from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.log.log_segments import LogSegments, SegmentWriter
 from millrace_broker.storage.producers.producer_state import Turn, next_turn
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 

@@ -12,9 +12,8 @@ A crash may cost what lies above the recovery point, from the first damaged byte
 | part | what it does |
 |---|---|
 | `log_segments` | holds the segments and the offsets at which the log starts and ends, deletes and replaces files |
-| `leader_append` | checks what is sent, gives it offsets and writes it, by way of `segment_writer`, which rolls |
-| `follower_append` | writes what was fetched from the leader as it is |
-| `truncation` | cuts the end off, or everything |
+| `leader_append` | checks what is sent, gives it offsets and writes it, by way of `SegmentWriter`, which rolls |
+| `follower_append` | writes what was fetched from the leader as it is; by `truncation` cuts the end off, or all |
 | `log_reader` | finds and reads batches, times and aborted transactions |
 | `flushing` | syncs, and moves the recovery point |
 | `producer_state_manager`, `leader_epochs` | know who has written |
@@ -43,20 +42,18 @@ from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.follower_append import FollowerAppend
 from millrace_broker.storage.log.leader_append import AppendOutcome, LeaderAppend
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
-from millrace_broker.storage.log.log_reader import LogReader
-from millrace_broker.storage.log.log_segments import LogSegments, Rolling
-from millrace_broker.storage.log.log_slice import LogSlice
-from millrace_broker.storage.log.segment_writer import SegmentWriter
-from millrace_broker.storage.log.truncation import Truncation, apply_retention
+from millrace_broker.storage.log.log_reader import LogReader, LogSlice
+from millrace_broker.storage.log.log_segments import LogSegments, Rolling, SegmentWriter
+from millrace_broker.storage.log.truncation import apply_retention
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.loading import LoadedLog, Promises, load_log
 from millrace_broker.storage.recovery.range_files import name_damage
 from millrace_broker.storage.recovery.verification import verify_log
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.segments.damage import DamagedRange
+from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 from millrace_broker.storage.sync_lane import SyncLane
 
 
@@ -64,8 +61,8 @@ class Log:
     """One partition's batches on the disk."""
 
     __slots__ = (
-        "_clock", "_flushing", "_follower", "_fs", "_leader", "_named_damage", "_reader", "_segments", "_truncation",
-        "_writer", "config", "directory", "leader_epochs", "producers", "recovery", "topic_partition",
+        "_clock", "_flushing", "_follower", "_fs", "_leader", "_named_damage", "_reader", "_segments", "_writer",
+        "config", "directory", "leader_epochs", "producers", "recovery", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -136,11 +133,8 @@ class Log:
         )  # fmt: skip
         self._writer = SegmentWriter(segments, rolling, self.producers, self.leader_epochs)
         self._leader = LeaderAppend(clock, segments, self._writer, self.producers, self._flushing, config)
-        beside = self.producers, self.leader_epochs, self._flushing
-        self._truncation = Truncation(fs, segments, self._writer, *beside)
-        self._follower = FollowerAppend(
-            fs, segments, self._writer, *beside, self._truncation, may_have_gaps=loaded.may_have_gaps
-        )
+        self._follower = FollowerAppend(fs, segments, self._writer, self.producers, self.leader_epochs, self._flushing)
+        self._follower.may_have_gaps = loaded.may_have_gaps
         self._reader = LogReader(fs, segments)
 
     @property
@@ -286,7 +280,7 @@ class Log:
 
     def end_if_truncated(self, offset: int) -> int:
         """Returns where the log would end after `truncate_to`, which cuts off whole batches. Raises StorageError."""
-        return self._truncation.end_at(offset)
+        return self._follower.end_at(offset)
 
     def truncate_to(self, offset: int) -> bool:
         """Cuts off what is not wholly below `offset`, durably; returns false where that is nothing.
@@ -296,7 +290,7 @@ class Log:
         tells how much is left.
         """
         self.release_replaced()
-        is_truncated = self._truncation.truncate_to(offset)
+        is_truncated = self._follower.truncate_to(offset)
         self.expire_producers()
         return is_truncated
 
@@ -306,7 +300,7 @@ class Log:
         Raises as `truncate_to`.
         """
         self.release_replaced()
-        self._truncation.start_at(offset, offset if log_start_offset is None else log_start_offset)
+        self._follower.start_at(offset, offset if log_start_offset is None else log_start_offset)
 
     def flush(self) -> None:
         """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush.

@@ -1,20 +1,29 @@
 """Finding and reading what a log holds: batches by offset, records by time, aborted transactions.
 
 Each method takes one snapshot of the segments, so what appends, retention and compaction do meanwhile is not seen.
-Damage that a read meets is set aside (`damage_search`); a read of what is damaged raises DamagedRangeError.
-Belongs to the log's own thread, but for `aborted_transactions`, which compaction's thread calls too.
+Damage that a read meets is set aside (`damage_search`); a read of what is damaged raises DamagedRangeError. Belongs to
+the log's own thread, but for `aborted_transactions`, which compaction's thread calls too.
 
 The header of a batch has the largest timestamp of its records, so a look-up by time decompresses no batch without a
 candidate. A batch may hold millions of records, so such a look-up pauses at each (`millrace.turns`).
+
+Many batches are read only when the socket takes them (`LogSlice`). The answer to a fetch can hold many megabytes and
+its reader can be slow, so the answer holds the place of the batches and not their bytes. A slice keeps the segment's
+file open, even if retention or compaction takes the segment out meanwhile; the file is given back with the last
+reference to the slice.
+
+Where the log is truncated meanwhile, the file ends before the batches do, and nothing is written there again
+(`truncation`): what was cut can't be read any more, nor what took its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from millrace.config import MAX_LONG
-from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError
+from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace.records.record_times import TimedOffset, record_times
@@ -22,14 +31,58 @@ from millrace.turns import each
 from millrace_broker.storage.batches.scan import Located
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.log.log_segments import LogSegments
-from millrace_broker.storage.log.log_slice import LogSlice
 from millrace_broker.storage.segments.damage_search import past_damage, set_aside_from
+from millrace_broker.storage.segments.indexes import AbortedTransaction, find_aborted
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction, find_aborted
 
 LATEST = -1
 EARLIEST = -2
+
+
+class LogSlice:
+    """Whole batches in a file; `len()` is their size in bytes."""
+
+    __slots__ = ("_position", "_segment", "_size_bytes")
+
+    def __init__(self, segment: LogSegment, position: int, size_bytes: int) -> None:
+        """Retains the segment; raises StorageError where it is closed already."""
+        self._segment: LogSegment | None = None
+        if not segment.retain():
+            raise StorageError(f"{segment.path}: the segment is closed")
+        self._segment = segment
+        self._position = position
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def __del__(self) -> None:
+        if self._segment is not None:
+            self._segment.release()
+
+    def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """Returns the bytes, or `size_bytes` of them from `start` on.
+
+        Raises StorageError, also where they were cut off.
+        """
+        assert self._segment is not None
+        length = self._size_bytes - start if size_bytes is None else min(size_bytes, self._size_bytes - start)
+        with storage_errors(self._segment.path):
+            data = self._segment.read_at(self._position + start, length)
+        if len(data) < length:
+            raise StorageError(f"{self._segment.path}: the log was truncated while its records were read")
+        return data
+
+    @contextmanager
+    def file(self) -> Iterator[tuple[int, int]]:
+        """Lends (descriptor, position) for `sendfile`, within the context, which sends fewer bytes where the file ends.
+
+        Raises StorageError.
+        """
+        assert self._segment is not None
+        with storage_errors(self._segment.path), self._segment.descriptor() as fd:
+            yield fd, self._position
 
 
 FoundBatches = tuple[LogSegment, Located]

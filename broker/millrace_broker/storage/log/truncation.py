@@ -41,12 +41,11 @@ from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
-from millrace_broker.storage.log.log_segments import LogSegments
-from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.log.log_segments import LogSegments, SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.range_files import cut_repaired
 from millrace_broker.storage.reports import RetentionReport, SegmentReport
-from millrace_broker.storage.retention import deletable_of
+from millrace_broker.storage.retention import deletable, policies_of
 from millrace_broker.storage.segments.damage import Synced
 from millrace_broker.storage.segments.damage_search import past_damage
 from millrace_broker.storage.segments.segment import LogSegment
@@ -227,9 +226,8 @@ def apply_retention(
     The caller holds `names_lock`. A log that is closed keeps what it has.
     """
     before = [] if segments.is_closed else [facts_of(segment) for segment in segments.now]
-    reasons = deletable_of(
-        config, before, log_start_offset=segments.start_offset, up_to_offset=up_to_offset, now_ms=now_ms
-    )
+    policies, start_offset = policies_of(config), segments.start_offset
+    reasons = deletable(before, policies, log_start_offset=start_offset, up_to_offset=up_to_offset, now_ms=now_ms)
     deleted = tuple(
         SegmentReport(base_offset=each.base_offset, size_bytes=each.size_bytes, reason=reason)
         for each, reason in zip(before, reasons, strict=False)

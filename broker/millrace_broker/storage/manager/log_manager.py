@@ -5,9 +5,8 @@ marker is removed before anything is written, so a crash at any later point mean
 
 | part | what it does |
 |---|---|
-| `log_table` | holds the logs by partition |
-| `data_dirs` | chooses the folder of a new log |
-| `log_moves` | moves logs from one folder to another |
+| `data_dirs` | chooses the folder of a new log, and holds the logs by partition |
+| `moves` | moves logs from one folder to another |
 | `log_checkpoints` | writes down what the next start must know |
 | `log_factory` | opens and makes one log |
 | `opening` | opens and closes many logs at once |
@@ -39,16 +38,15 @@ from millrace.fs import FileSystem
 from millrace.uuids import encode_id
 from millrace_broker.storage.config import RECOVERY_THREADS
 from millrace_broker.storage.data_dirs.data_dir import DataDir
-from millrace_broker.storage.data_dirs.data_dirs import DataDirs, DeletedDirs
+from millrace_broker.storage.data_dirs.data_dirs import DataDirs, DeletedDirs, LogEntry, LogTable
 from millrace_broker.storage.data_dirs.log_checkpoints import LogCheckpoints
 from millrace_broker.storage.data_dirs.log_factory import LogConfigs, LogFactory, NewLog
-from millrace_broker.storage.data_dirs.log_table import LogEntry, LogTable
 from millrace_broker.storage.data_dirs.meta_properties import is_damaged_id, write_topic_id
 from millrace_broker.storage.failures import DirHealth, each_tried, storage_errors
-from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name, stray_dir_name
+from millrace_broker.storage.filenames import DELETED_DIR_SUFFIX, STRAY_DIR_SUFFIX, TopicPartition, unique_dir_name
 from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.manager.opening import abandon_dir, close_all, open_data_dirs
-from millrace_broker.storage.moves.log_moves import LogMoves
+from millrace_broker.storage.moves import LogMoves
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 from millrace_broker.storage.sync_lane import Tell
 
@@ -84,7 +82,7 @@ class LogManager:
         self._factory = LogFactory(fs, clock, self._configs)
         self.moves = LogMoves(fs, clock, self._factory, self.dirs, self._table, self.checkpoints, self._deleted)
         self._writes_epochs_first = False
-        self.when_truncated: Callable[[Log], None] = _nothing
+        self.when_truncated: Callable[[Log], None] = lambda _: None
         """Is called with each log that was truncated, before anything is appended to it; compaction follows by it."""
 
     def start(self) -> RecoveryReport:
@@ -402,11 +400,11 @@ class LogManager:
             raise InconsistentTopicIdError(f"{log.directory}: belongs to the topic with id {known}, not {topic_id}")
 
     def _delete(self, topic_partition: TopicPartition, log: Log) -> None:
-        target = self._rename(topic_partition, log, deleted_dir_name(topic_partition, uuid.uuid4()))
+        target = self._rename(topic_partition, log, unique_dir_name(topic_partition, uuid.uuid4(), DELETED_DIR_SUFFIX))
         self._deleted.add(target, log.config.file_delete_delay_ms)
 
     def _set_aside(self, topic_partition: TopicPartition, log: Log) -> None:
-        target = self._rename(topic_partition, log, stray_dir_name(topic_partition, uuid.uuid4()))
+        target = self._rename(topic_partition, log, unique_dir_name(topic_partition, uuid.uuid4(), STRAY_DIR_SUFFIX))
         logger.warning("%s is kept as %s, as another topic has its name now", topic_partition, target)
 
     def _rename(self, topic_partition: TopicPartition, log: Log, name: str) -> str:
@@ -434,7 +432,3 @@ def _end_if_truncated(log: Log, offset: int) -> int:
         return log.end_if_truncated(offset)
     except StorageError:
         return offset
-
-
-def _nothing(log: Log) -> None:
-    """Does nothing, as no one compacts."""

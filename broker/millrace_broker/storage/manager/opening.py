@@ -19,10 +19,10 @@ from typing import TypeVar
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.data_dirs.data_dir import DataDir
-from millrace_broker.storage.data_dirs.log_table import LogEntry
+from millrace_broker.storage.data_dirs.data_dirs import LogEntry
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log import Log
-from millrace_broker.storage.moves.log_swap import settle_moves
+from millrace_broker.storage.moves import settle_moves
 
 logger = logging.getLogger(__name__)
 

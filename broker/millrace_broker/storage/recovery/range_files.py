@@ -16,7 +16,7 @@ one without lines is removed.
 Nothing in it is the only copy: what it names is found again by a walk over the segments. So a file that is damaged has
 them all walked, and after a loss of the file reads and `verify` find the damage.
 
-`repaired-ranges` names the offsets that a repair has given up (`repair`):
+`repaired-ranges` names the offsets that a repair has given up (`offline_logs`):
 
     180 190                 first offset, offset behind the last
 

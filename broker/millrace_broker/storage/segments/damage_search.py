@@ -29,12 +29,13 @@ from millrace_broker.storage.segments.damage import (
     DamagedRange,
     DamagedRangeError,
     Synced,
+    WalkedFrom,
     damaged_from,
     intact_bytes,
     is_valid_again,
+    valid_batches,
 )
 from millrace_broker.storage.segments.segment import LogSegment
-from millrace_broker.storage.segments.segment_walk import WalkedFrom, valid_batches
 
 logger = logging.getLogger(__name__)
 

@@ -45,20 +45,20 @@ from millrace_broker.storage.filenames import (
 from millrace_broker.storage.segments.damage import (
     NOTHING_SYNCED,
     DamagedRange,
+    Headers,
     RepairedRange,
     Synced,
+    WalkedFrom,
     batches_end,
-    check_undamaged,
     covering,
     damaged_from,
     intact_bytes,
     is_synced,
     undamaged_around,
+    valid_batches,
     with_added,
 )
-from millrace_broker.storage.segments.indexes import OffsetIndex, TimeIndex
-from millrace_broker.storage.segments.segment_walk import Headers, WalkedFrom, valid_batches
-from millrace_broker.storage.segments.transaction_index import TransactionIndex
+from millrace_broker.storage.segments.indexes import OffsetIndex, TimeIndex, TransactionIndex
 
 MAX_RESUME_POSITIONS = 64
 NOTHING_INDEXED = NO_TIMESTAMP - 1
@@ -253,9 +253,8 @@ class LogSegment:
             floor = self.offset_index.floor(offset - self.base_offset) if self.trusts_index else None
             start = floor[1] if floor is not None else 0
         if self.damage:
-            check_undamaged(self.path, self.damage, offset)
-            intact = undamaged_around(self.damage, offset, self.size_bytes)
-            start, end = max(start, intact.position), min(end, intact.end_position)
+            first, last = undamaged_around(self.path, self.damage, offset, self.size_bytes)
+            start, end = max(start, first), min(end, last)
         found = find_batch(self._fs, self.fd, start, end, offset)
         if found is None:
             return None

@@ -38,10 +38,6 @@ class SegmentSequence:
         """Returns the index of the segment whose range the offset falls in; 0 for an offset below them all."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
-    def with_added(self, segment: LogSegment) -> SegmentSequence:
-        """Returns the segments with a new active one behind them."""
-        return SegmentSequence((*self._segments, segment))
-
     def holds(self, segments: Sequence[LogSegment]) -> bool:
         """Returns whether these are here, side by side, and the active one is not among them."""
         index = self.floor_index(segments[0].base_offset)
@@ -51,10 +47,6 @@ class SegmentSequence:
         """Returns the segments with one in the place of several neighbours."""
         index = self.floor_index(old[0].base_offset)
         return SegmentSequence((*self._segments[:index], new, *self._segments[index + len(old) :]))
-
-    def without_first(self, count: int) -> SegmentSequence:
-        """Returns the segments without the `count` oldest."""
-        return SegmentSequence(self._segments[count:])
 
 
 def facts_of(segment: LogSegment) -> SegmentFacts:

@@ -20,9 +20,7 @@ from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import PartitionState, StopState
-from millrace_broker.storage import LogManager, TopicPartition
-from millrace_broker.storage.moves import log_moves
-from millrace_broker.storage.moves.log_swap import swap
+from millrace_broker.storage import LogManager, TopicPartition, moves
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.held_worker import hold_syncs
@@ -201,14 +199,14 @@ def test_roles_and_readers_wait_while_a_log_is_cut():
 
 @pytest.mark.parametrize("is_led", [False, True])
 def test_the_last_step_of_a_move_keeps_nobody_but_the_partitions_producers(monkeypatch, *, is_led):
-    begun, goes_on = threading.Event(), threading.Event()
+    begun, goes_on, swap = threading.Event(), threading.Event(), moves.swap
 
     def slow_swap(*args):
         begun.set()
         assert goes_on.wait(60)
         return swap(*args)
 
-    monkeypatch.setattr(log_moves, "swap", slow_swap)
+    monkeypatch.setattr(moves, "swap", slow_swap)
 
     async def scenario(broker):
         await broker.follow(ME if is_led else OTHER, 1)

@@ -14,7 +14,7 @@ from millrace.records.message_set import encode_message_set
 from millrace.records.record import NewRecord, Record, encode_batch
 from millrace_broker.replication.produced import batches_of
 from millrace_broker.storage import LogConfig
-from millrace_broker.storage.batches.validation import validate_produced
+from millrace_broker.storage.batches.preparation import validate_produced
 
 CONFIG = LogConfig()
 BATCH = encode_batch([NewRecord(b"v", b"k", 7)])

@@ -5,10 +5,10 @@ import pytest
 from millrace_broker.storage.filenames import (
     MAX_NAME_BYTES,
     TopicPartition,
-    deleted_dir_name,
     parse_partition_dir,
     parse_segment_file_name,
     segment_file_name,
+    unique_dir_name,
 )
 
 
@@ -46,8 +46,8 @@ def test_other_files_are_no_segments(name: str) -> None:
 
 def test_a_deleted_folder_has_a_name_of_its_own_that_fits_the_file_system() -> None:
     unique = uuid.UUID(int=7)
-    assert deleted_dir_name(TopicPartition("t", 1), unique) == f"t-1.{unique.hex}-delete"
-    long = deleted_dir_name(TopicPartition("x" * 249, 12), unique)
+    assert unique_dir_name(TopicPartition("t", 1), unique, "-delete") == f"t-1.{unique.hex}-delete"
+    long = unique_dir_name(TopicPartition("x" * 249, 12), unique, "-delete")
     assert len(long) == MAX_NAME_BYTES
     assert long.endswith(f"x-12.{unique.hex}-delete")
     assert parse_partition_dir(long) is None

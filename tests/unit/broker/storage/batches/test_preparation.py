@@ -9,8 +9,7 @@ from millrace.records.batch import NO_TIMESTAMP, read_header, walk
 from millrace.records.compression import CHUNK_BYTES, DECOMPRESSED_LIMIT_BYTES, Codec, compress, decompress
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace_broker.storage import LogConfig
-from millrace_broker.storage.batches.preparation import finished, finished_within, prepare
-from millrace_broker.storage.batches.topic_codec import uncompressed_limit_bytes
+from millrace_broker.storage.batches.preparation import finished, finished_within, prepare, uncompressed_limit_bytes
 from millrace_broker.storage.config import LOG_APPEND_TIME
 from millrace_support.lying_batches import (
     BASE_TIMESTAMP_MS,

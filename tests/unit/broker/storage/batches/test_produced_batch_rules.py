@@ -15,7 +15,7 @@ from millrace.errors import (
 )
 from millrace.records.batch import CRC_POSITION, compute_crc
 from millrace.records.record import NewRecord, encode_batch
-from millrace_broker.storage.batches.validation import validate_produced
+from millrace_broker.storage.batches.preparation import validate_produced
 
 GOOD = encode_batch([NewRecord(b"a"), NewRecord(b"b")], base_offset=500)
 

@@ -6,8 +6,7 @@ from millrace.errors import ErrorCode, InvalidTimestampError, RejectedRecordsErr
 from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
-from millrace_broker.storage.batches.preparation import finished, prepare
-from millrace_broker.storage.batches.record_rules import NO_KEY, asks_of_records
+from millrace_broker.storage.batches.preparation import NO_KEY, asks_of_records, finished, prepare
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 
 NOW_MS = 1_700_000_000_000

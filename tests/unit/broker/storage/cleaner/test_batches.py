@@ -18,8 +18,7 @@ from millrace.records.batch import (
 )
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, Record, decode_batch, encode_batch
-from millrace_broker.storage.cleaner.batches import CleaningRules, LastRecord, RecordCounts, cleaned
-from millrace_broker.storage.cleaner.offset_map import OffsetMap
+from millrace_broker.storage.cleaner.batches import CleaningRules, LastRecord, OffsetMap, RecordCounts, cleaned
 
 BASE = 100
 NOW_MS = 1_000_000

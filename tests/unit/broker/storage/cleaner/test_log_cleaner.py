@@ -9,9 +9,8 @@ from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import CleanerConfig, TopicPartition
-from millrace_broker.storage.cleaner.batches import CleaningRules
+from millrace_broker.storage.cleaner.batches import CleaningRules, OffsetMap
 from millrace_broker.storage.cleaner.cleaner import CleanedTransactions, SegmentRewriter, fill_map
-from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.throttle import Throttle
 from millrace_support.compacted_logs import Store, fill, last_values, put, records
 

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from millrace_broker.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from millrace_broker.storage.cleaner.batches import SLOT_BYTES, OffsetMap
 
 
 @pytest.mark.parametrize("max_keys", [1, 10, 1000])

@@ -11,7 +11,7 @@ from millrace.records.control import ControlType, EndTransactionMarker, encode_m
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace_broker.storage import CleanerConfig, CompactionReport, Log, LogCleaner, LogManager, TopicPartition
 from millrace_broker.storage.cleaner.cleaner import CleanedTransactions
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction
+from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.markers import append_marker

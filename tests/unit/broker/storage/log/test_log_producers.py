@@ -16,8 +16,8 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
-from millrace_broker.storage.producers.producer_snapshot import decode_snapshot
-from millrace_broker.storage.segments.transaction_index import AbortedTransaction
+from millrace_broker.storage.producers.producer_state_manager import decode_snapshot
+from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_support.clock import ManualClock
 from millrace_support.markers import append_marker
 

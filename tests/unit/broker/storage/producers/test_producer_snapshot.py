@@ -2,8 +2,8 @@ import pytest
 from crc32c import crc32c
 
 from millrace.errors import CorruptRecordError
-from millrace_broker.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from millrace_broker.storage.producers.producer_state import BatchMetadata, ProducerEntry
+from millrace_broker.storage.producers.producer_state_manager import decode_snapshot, encode_snapshot
 
 ENTRIES = [
     ProducerEntry(7, 3, (BatchMetadata(14, 114, 4, 1004),), 1004, 9, 110),

@@ -1,1 +1,0 @@
-"""Moving a log from one data folder to another while it is served (KIP-113)."""
