@@ -43,10 +43,9 @@ from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.log_dir_mover import LogDirMover
-from millrace_broker.replication.partition_roles import LeadershipListener, PartitionRoles
+from millrace_broker.replication.partition_roles import LeadershipListener, PartitionRoles, ReplicaFetchers
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
-from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import ControllerFence

@@ -9,7 +9,7 @@ from millrace.zk import codec, controller_codec, paths
 from millrace.zk.session import ZooKeeperSession
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
-from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
+from millrace_broker.controller.controller_store import ControllerClaim, claim_controller
 
 NOW_MS = 1_700_000_000_000
 

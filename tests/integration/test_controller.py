@@ -150,11 +150,11 @@ def test_the_next_controller_takes_over_when_one_stops(address):
             await_state(one.session, leader=1)
             assert not two.controller.is_active
             with pytest.raises(NotControllerError):
-                two.controller.shut_down(1, -1).result(WAIT_S)
+                two.controller.asked(lambda active: active.shut_down(1, -1)).result(WAIT_S)
             one.controller.stop()
             assert await_active(two.controller) is two.controller
             two.socket.await_request(lambda request: request.message.controller_epoch == 2)
-            assert two.controller.shut_down(1, one.epochs[0]).result(WAIT_S) == []
+            assert two.controller.asked(lambda active: active.shut_down(1, one.epochs[0])).result(WAIT_S) == []
             await_state(two.session, leader=2, leader_epoch=1, isr=(2,), controller_epoch=2)
 
 
@@ -167,8 +167,11 @@ def test_a_controller_whose_session_expires_is_one_no_longer_and_comes_back(addr
         assert await_active(one.controller) is one.controller
         former, current = one.epochs
         await_state(two.session, leader=2, leader_epoch=1, isr=(2,), controller_epoch=2)
-        assert one.controller.alter_partitions(1, former, {}).result(WAIT_S) is ErrorCode.STALE_BROKER_EPOCH
-        assert one.controller.alter_partitions(1, current, {}).result(WAIT_S) == {}
+        assert (
+            one.controller.asked(lambda active: active.alter_partitions(1, former, {})).result(WAIT_S)
+            is ErrorCode.STALE_BROKER_EPOCH
+        )
+        assert one.controller.asked(lambda active: active.alter_partitions(1, current, {})).result(WAIT_S) == {}
 
 
 def test_a_controller_that_slept_can_write_nothing_any_more(address):
@@ -181,11 +184,11 @@ def test_a_controller_that_slept_can_write_nothing_any_more(address):
             asleep.set()
             awake.wait(WAIT_S)
 
-        one.controller._asked(sleep)
+        one.controller.asked(sleep)
         assert asleep.wait(WAIT_S)
         three.session.close()
         proposal = IsrProposal(1, 0, 0, {1: -1}, 0)
-        late = one.controller.alter_partitions(1, one.epochs[0], {FIRST_BY_ID: proposal})
+        late = one.controller.asked(lambda active: active.alter_partitions(1, one.epochs[0], {FIRST_BY_ID: proposal}))
         two.session.multi([Delete(paths.CONTROLLER)])  # as an operator moves the role
         with running(two.controller):
             await_active(two.controller)
@@ -195,8 +198,10 @@ def test_a_controller_that_slept_can_write_nothing_any_more(address):
                 late.result(WAIT_S)
             await_active(one.controller, two.controller)
             assert await_state(two.session) == before
-            outcomes = two.controller.alter_partitions(
-                1, one.epochs[0], {FIRST_BY_ID: IsrProposal(1, 1, 1, {1: -1}, 0)}
+            outcomes = two.controller.asked(
+                lambda active: active.alter_partitions(
+                    1, one.epochs[0], {FIRST_BY_ID: IsrProposal(1, 1, 1, {1: -1}, 0)}
+                )
             ).result(WAIT_S)
             assert outcomes[FIRST_BY_ID].isr == (1,)
 
@@ -222,13 +227,20 @@ def test_a_leader_is_answered_and_ids_are_given(address):
         create_topic(one.session, "t", (1, 2))
         await_state(one.session, leader=1)
         epoch = one.epochs[0]
-        outcomes = one.controller.alter_partitions(1, epoch, {FIRST_BY_ID: IsrProposal(1, 0, 0, {1: -1}, 0)}).result(
-            WAIT_S
-        )
+        outcomes = one.controller.asked(
+            lambda active: active.alter_partitions(1, epoch, {FIRST_BY_ID: IsrProposal(1, 0, 0, {1: -1}, 0)})
+        ).result(WAIT_S)
         assert outcomes[FIRST_BY_ID].partition_epoch == 1
-        assert one.controller.alter_partitions(1, epoch - 1, {}).result(WAIT_S) is ErrorCode.STALE_BROKER_EPOCH
-        assert one.controller.allocate_producer_ids(2, two.epochs[0]).result(WAIT_S) == range(1000)
-        assert one.controller.allocate_producer_ids(2, two.epochs[0]).result(WAIT_S) == range(1000, 2000)
+        assert (
+            one.controller.asked(lambda active: active.alter_partitions(1, epoch - 1, {})).result(WAIT_S)
+            is ErrorCode.STALE_BROKER_EPOCH
+        )
+        assert one.controller.asked(lambda active: active.allocate_producer_ids(2, two.epochs[0])).result(
+            WAIT_S
+        ) == range(1000)
+        assert one.controller.asked(lambda active: active.allocate_producer_ids(2, two.epochs[0])).result(
+            WAIT_S
+        ) == range(1000, 2000)
 
 
 def test_leaders_go_back_to_the_first_replicas_by_themselves(address):
@@ -239,5 +251,7 @@ def test_leaders_go_back_to_the_first_replicas_by_themselves(address):
         with members(address, 2) as (two,):
             two.roles(leader=1)
             both = {FIRST_BY_ID: IsrProposal(1, 0, 0, {1: -1, 2: -1}, 0)}
-            assert one.controller.alter_partitions(1, one.epochs[0], both).result(WAIT_S)[FIRST_BY_ID].isr == (1, 2)
+            assert one.controller.asked(lambda active: active.alter_partitions(1, one.epochs[0], both)).result(WAIT_S)[
+                FIRST_BY_ID
+            ].isr == (1, 2)
             await_state(one.session, leader=2, leader_epoch=1, isr=(1, 2))

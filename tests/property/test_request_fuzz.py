@@ -41,7 +41,7 @@ class Driver:
     def __init__(self, broker, random):
         self.services = broker._services
         self.words = Words()
-        self.words.paths += [str(one) for one in self.services.replicas.logs_by_data_dir()]
+        self.words.paths += [str(one) for one in self.services.replicas.logs.by_data_dir()]
         self.fuzzer = RequestFuzzer(random, {key: api.versions for key, api in self.services.apis.items()}, self.words)
         self.outcomes = Counter()
         self.slowest = (0.0, b"")

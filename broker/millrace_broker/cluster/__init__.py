@@ -9,5 +9,4 @@ metadata_delta               what differs between two images
 topic_manager                creates, changes and deletes topics; `replica_assignment` places their replicas
 config_manager, acl_manager, token_manager   the same for configurations, access control lists, delegation tokens
 leader_epochs                the epochs with which a standalone broker begins to lead
-controller_claim             the claim by which a broker is the controller
 """

@@ -2,7 +2,6 @@
 
 cluster_state      brokers, assignments, leaders and in-sync replicas, as the controller knows them
 elections          who leads a partition after a failure, at a shutdown, or as an operator prefers (pure)
-leader_balance     which partitions their first replicas should lead again (pure)
 alter_partition    the answer to a leader that asks for another ISR (pure)
 control_requests   what is sent to which broker (pure)
 controller_store   reads ZooKeeper, and writes only while the claim of the role holds

@@ -18,19 +18,23 @@ from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, 
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import controller_codec, paths
 from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal, judge
-from millrace_broker.controller.broker_responses import BrokerResponse, deleted_replicas, roles_in
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
-from millrace_broker.controller.control_requests import ControlRequest, ControlRequests
+from millrace_broker.controller.control_requests import (
+    BrokerResponse,
+    ControlRequest,
+    ControlRequests,
+    deleted_replicas,
+    roles_in,
+)
 from millrace_broker.controller.controller_store import ControllerStore, Notification, WrittenState
 from millrace_broker.controller.elections import (
     elect_after_failure,
     elect_after_restart,
     elect_at_shutdown,
     elect_preferred,
+    find_imbalance,
 )
-from millrace_broker.controller.leader_balance import find_imbalance
-from millrace_broker.controller.partition_leaders import PartitionLeaders
-from millrace_broker.controller.reassignments import Reassignments
+from millrace_broker.controller.partition_leaders import PartitionLeaders, Reassignments
 from millrace_broker.controller.topic_deletions import TopicDeletions
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
@@ -112,16 +116,6 @@ class ActiveController:
         self._send()
         self._reassignments.go_on(self.reassignments(), is_begin=True)
         self._send()
-        self.read_reassignments()
-        self.read_preferred_elections()
-
-    def read_all(self) -> None:
-        """Reads everything again after the connection to ZooKeeper was lost, since changes may have been missed."""
-        self.read_brokers()
-        self.read_topics()
-        self.read_deletions()
-        self.read_isr_changes()
-        self.read_log_dir_events()
         self.read_reassignments()
         self.read_preferred_elections()
 

@@ -17,13 +17,15 @@ from millrace.addresses import PLAINTEXT, Address
 from millrace.client.connection import Connection
 from millrace.errors import BrokerUnreachableError, is_unforeseen
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from millrace_broker.controller.broker_responses import BrokerResponse, role_outcomes, stop_outcomes
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import (
+    BrokerResponse,
     ControlRequest,
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
+    role_outcomes,
+    stop_outcomes,
 )
 
 logger = logging.getLogger(__name__)
@@ -135,14 +137,11 @@ class _Channel:
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = self._connect(self._address())
+            endpoint = self._broker.endpoint(self._listener)
+            if endpoint is None:
+                raise BrokerUnreachableError(f"broker {self._broker.id} has no listener {self._listener}")
+            self._connection = self._connect(endpoint.address)
         return self._connection
-
-    def _address(self) -> Address:
-        endpoint = self._broker.endpoint(self._listener)
-        if endpoint is None:
-            raise BrokerUnreachableError(f"broker {self._broker.id} has no listener {self._listener}")
-        return endpoint.address
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

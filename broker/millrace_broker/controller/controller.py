@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -22,16 +22,12 @@ from millrace.errors import ErrorCode, NotControllerError, is_unforeseen
 from millrace.zk import paths
 from millrace.zk.operations import Delete
 from millrace.zk.session import ZooKeeperSession
-from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
 from millrace_broker.controller.active_controller import ActiveController, Channels, ControllerConfig, Role
-from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal
 from millrace_broker.controller.broker_channels import BrokerChannels, Connect, OnResponse
-from millrace_broker.controller.broker_responses import BrokerResponse
-from millrace_broker.controller.cluster_counts import ClusterCounts, count_cluster
-from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr
-from millrace_broker.controller.controller_store import ControllerStore
+from millrace_broker.controller.cluster_state import ClusterCounts, count_cluster
+from millrace_broker.controller.control_requests import BrokerResponse
+from millrace_broker.controller.controller_store import ControllerClaim, ControllerStore, claim_controller
 from millrace_broker.metrics import ElectionCounts
-from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -117,41 +113,8 @@ class Controller:
         else:
             self._events.put(lambda: self._read(changed))
 
-    def alter_partitions(
-        self, broker: int, broker_epoch: int, proposals: Mapping[AskedPartition, IsrProposal]
-    ) -> Future[Mapping[AskedPartition, LeaderAndIsr | ErrorCode] | ErrorCode]:
-        """Changes in-sync replicas as a leader proposes; the result is the state or the error of each partition."""
-        return self._asked(lambda active: active.alter_partitions(broker, broker_epoch, proposals))
-
-    def shut_down(self, broker: int, broker_epoch: int) -> Future[list[TopicPartition] | ErrorCode]:
-        """Moves leaders away from a broker that is about to stop; the result is what it still leads, or the error."""
-        return self._asked(lambda active: active.shut_down(broker, broker_epoch))
-
-    def allocate_producer_ids(self, broker: int, broker_epoch: int) -> Future[range | ErrorCode]:
-        """Reserves a block of producer ids for a broker; the result is the block or the error."""
-        return self._asked(lambda active: active.allocate_producer_ids(broker, broker_epoch))
-
-    def elect(
-        self, keys: Collection[TopicPartition] | None, *, is_unclean: bool
-    ) -> Future[dict[TopicPartition, ErrorCode]]:
-        """Elects the first replicas, or for partitions without a leader any replica; None stands for all partitions.
-
-        The result is the outcome of each partition.
-        """
-        return self._asked(lambda active: active.elect(keys, is_unclean=is_unclean))
-
-    def reassign(
-        self, targets: Mapping[TopicPartition, tuple[int, ...] | None], *, keeps_factor: bool
-    ) -> Future[dict[TopicPartition, ErrorCode]]:
-        """Begins reassignments, and cancels those whose target is None; the result is the outcome of each."""
-        return self._asked(lambda active: active.reassign(targets, keeps_factor=keeps_factor))
-
-    def reassignments(self) -> Future[dict[TopicPartition, Assignment]]:
-        """Returns, as the result, the reassignments under way."""
-        return self._asked(lambda active: active.reassignments())
-
-    def _asked(self, ask: Callable[[ActiveController], T]) -> Future[T]:
-        """Does what a request asks for; the future fails with NotControllerError where this is not the controller."""
+    def asked(self, ask: Callable[[ActiveController], T]) -> Future[T]:
+        """Does what a request asks for, as the controller; the future fails with NotControllerError where it is not."""
         response: Future[T] = Future()
 
         def event() -> None:
@@ -264,9 +227,11 @@ class Controller:
                 read(self._active)
 
     def _read_all(self) -> None:
+        """Reads everything again after the connection to ZooKeeper was lost, since changes may have been missed."""
         self._check_role()
-        if self._active is not None:
-            self._active.read_all()
+        for read in WATCHED.values():
+            if self._active is not None:
+                read(self._active)
 
     def _check_role(self) -> None:
         """Resigns where the claim is gone, as it is after the session has expired, and claims a role that is free."""

@@ -5,6 +5,11 @@ ZooKeeper refuses the transaction, which raises NotControllerError. Where anothe
 partition, only that state is not written, and the caller is told.
 
 Reads of brokers, topics, requests and notifications set watches, so that the session tells of the next change.
+
+The role is claimed in the way of Apache Kafka: `/controller` is ephemeral and names the controller; `/controller_epoch`
+counts the claims. One transaction creates the first and raises the second, provided that nothing has set it since it
+was read. So no two claims have the same epoch. Another claim sets `/controller_epoch`, and from then on ZooKeeper
+refuses the writes of the former controller, which may not know yet that it is one.
 """
 
 from __future__ import annotations
@@ -18,9 +23,14 @@ from uuid import uuid4
 from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
-from millrace.zk.operations import Create, Delete, Operation, Refused, SetData
+from millrace.zk.controller_codec import (
+    Controller,
+    decode_controller_epoch,
+    encode_controller,
+    encode_controller_epoch,
+)
+from millrace.zk.operations import Check, Create, Delete, Operation, Refused, SetData
 from millrace.zk.session import Node, ZooKeeperSession
-from millrace_broker.cluster.controller_claim import ControllerClaim
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr, LiveBroker, Topic
 from millrace_broker.storage import TopicPartition
@@ -32,6 +42,69 @@ ATTEMPTS = 10
 UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
 States = Mapping[TopicPartition, LeaderAndIsr]
+
+
+CLAIM_ATTEMPTS = 10
+BEFORE_THE_FIRST = 0
+
+
+class ControllerClaim(NamedTuple):
+    """The claim by which a broker is the controller.
+
+    Attributes:
+        epoch: The controller epoch, one more than that of the controller before.
+        epoch_version: The version of the node `/controller_epoch` after the claim wrote this epoch there.
+    """
+
+    epoch: int
+    epoch_version: int
+
+    def check(self) -> Check:
+        """Returns the operation that lets a transaction through only while no other broker has claimed the role."""
+        return Check(paths.CONTROLLER_EPOCH, self.epoch_version)
+
+
+def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: int) -> ControllerClaim | None:
+    """Makes a broker the controller and returns the claim; None where another session holds the role.
+
+    That may be a former session of the same broker: its node does not tell which epoch counts now, so the caller has to
+    wait until the node is gone. A claim of the same session whose answer was lost is returned as it was made.
+
+    Raises:
+        ZooKeeperError: ZooKeeper does not answer, and the claim may have been made; or others change the nodes all the
+            time.
+    """
+    registration = encode_controller(Controller(broker_id=broker_id, timestamp_ms=timestamp_ms))
+    for _ in range(CLAIM_ATTEMPTS):
+        before = _epoch_node(session)
+        epoch = decode_controller_epoch(before.data) + 1
+        answer = session.multi(
+            [
+                Create(paths.CONTROLLER, registration, ephemeral=True),
+                SetData(paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), before.version),
+            ]
+        )
+        if not isinstance(answer, Refused):
+            return ControllerClaim(epoch, before.version + 1)
+        controller, after = session.nodes([paths.CONTROLLER, paths.CONTROLLER_EPOCH])
+        if controller is not None and not session.holds(controller):
+            return None
+        if controller is not None and after is not None and controller.created_zxid == after.modified_zxid:
+            return ControllerClaim(decode_controller_epoch(after.data), after.version)
+        if controller is not None:  # ours, but the epoch was set by hand since
+            session.multi([Delete(paths.CONTROLLER, controller.version)])
+    raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was changed by others {CLAIM_ATTEMPTS} times in a row")
+
+
+def _epoch_node(session: ZooKeeperSession) -> Node:
+    """Returns the node `/controller_epoch`, which the first claim in a cluster creates."""
+    (node,) = session.nodes([paths.CONTROLLER_EPOCH])
+    if node is None:
+        session.create(paths.CONTROLLER_EPOCH, encode_controller_epoch(BEFORE_THE_FIRST))
+        (node,) = session.nodes([paths.CONTROLLER_EPOCH])
+    if node is None:
+        raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was created and is gone")
+    return node
 
 
 class Notification(NamedTuple):
@@ -182,9 +255,11 @@ class ControllerStore:
             left = dict(chunk)
             while left:
                 keys = list(left)
-                answer = self._write([_set_state(key, self._claimed(left[key])) for key in keys])
+                claimed = {key: self._claimed(left[key]) for key in keys}
+                answer = self._write([_set_state(key, state) for key, state in claimed.items()])
                 if answer is None:
-                    written |= {key: _bumped(self._claimed(left[key])) for key in keys}
+                    for key, state in claimed.items():
+                        written[key] = replace(state, partition_epoch=state.partition_epoch + 1)
                     break
                 refused.add(keys[answer.index])
                 del left[keys[answer.index]]
@@ -349,7 +424,3 @@ def _encoded_state(state: LeaderAndIsr) -> bytes:
 
 def _set_state(key: TopicPartition, state: LeaderAndIsr) -> SetData:
     return SetData(paths.partition_state(*key), _encoded_state(state), state.partition_epoch)
-
-
-def _bumped(state: LeaderAndIsr) -> LeaderAndIsr:
-    return replace(state, partition_epoch=state.partition_epoch + 1)

@@ -13,7 +13,7 @@ from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import GroupCoordinator, simple_group
 from millrace_broker.groups.records import MAX_TIMESTAMP, CommittedOffset, OffsetKey, fits
 from millrace_broker.groups.shard import Shard
-from millrace_broker.replication.replicated import Then
+from millrace_broker.replication.shards import Then
 from millrace_broker.storage import TopicPartition
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9

@@ -31,7 +31,7 @@ from millrace_broker.metrics import GroupCounts
 from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.replication.purgatory import CallLater, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.replication.replicated import Then, when_replicated
+from millrace_broker.replication.shards import Then, when_replicated
 from millrace_broker.storage import AppendOrigin, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TypeVar
 
 from millrace.error_codes import error_sentence
 from millrace.errors import ErrorCode, MillraceError, NotControllerError
 from millrace.turns import later
 from millrace.wire.encoder import Parts
-from millrace_broker.controller.controller import Controller
+from millrace_broker.controller.active_controller import ActiveController
 from millrace_broker.handlers.api import Guard, Reply, Request, Services
 
 logger = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ def ask_controller(
     services: Services,
     request: Request,
     guard: Guard,
-    ask: Callable[[Controller], Future[T]],
+    ask: Callable[[ActiveController], T],
     write: Callable[[T | ErrorCode], Parts],
 ) -> Reply:
     """Returns the response that `write` makes of what the controller says, or of the error."""
@@ -32,18 +31,18 @@ def ask_controller(
 
 
 async def _written(
-    services: Services, ask: Callable[[Controller], Future[T]], write: Callable[[T | ErrorCode], Parts]
+    services: Services, ask: Callable[[ActiveController], T], write: Callable[[T | ErrorCode], Parts]
 ) -> Parts:
     outcome = await asked(services, ask)
     return write(outcome)
 
 
-async def asked(services: Services, ask: Callable[[Controller], Future[T]]) -> T | ErrorCode:
+async def asked(services: Services, ask: Callable[[ActiveController], T]) -> T | ErrorCode:
     """Returns the result, or the error: NOT_CONTROLLER where this broker is not the controller."""
     if services.controller is None:
         return ErrorCode.NOT_CONTROLLER
     try:
-        return await asyncio.wrap_future(ask(services.controller))
+        return await asyncio.wrap_future(services.controller.asked(ask))
     except NotControllerError as error:
         return error.code
     except MillraceError as error:

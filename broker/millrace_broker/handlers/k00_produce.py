@@ -8,7 +8,7 @@
 
 acks=0 has no response: an error closes the connection, which tells the producer; what came with it is appended all the
 same. acks=1 is answered once the leader has the records, and has synced them where the topic demands that; acks=all
-once the high watermark covers them, too (`replication.delayed_produce`), which with one replica is at once.
+once the high watermark covers them, too (`replication.delayed_requests`), which with one replica is at once.
 acks=all is refused while fewer replicas are in sync than the effective min ISR.
 A batch that an idempotent producer repeats gets the same response as the first time. Batches of a transaction are taken
 in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_appends`).
@@ -68,7 +68,7 @@ from millrace_broker.handlers.produce_appends import (
     refusals_of,
 )
 from millrace_broker.handlers.responses import count_errors
-from millrace_broker.replication.delayed_produce import Appended, when_all_have
+from millrace_broker.replication.delayed_requests import Appended, when_all_have
 from millrace_broker.security.client_session import ClientSession
 from millrace_broker.storage import AppendOutcome, TopicPartition
 from millrace_broker.txns.admission import Verification

@@ -72,10 +72,9 @@ from millrace_broker.replication.down_conversion import (
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.in_sync_replicas import in_rack
-from millrace_broker.replication.missing_bytes import MissingBytes
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import settle
-from millrace_broker.replication.replica import Replica
+from millrace_broker.replication.replica import MissingBytes, Replica
 from millrace_broker.replication.replica_manager import ANY_WITH_FOLLOWERS
 from millrace_broker.storage import TopicPartition
 

@@ -68,7 +68,7 @@ def alter(services: Services, request: Request) -> Reply:
     """Begins or drops the move of each partition."""
     message = ALTER_REPLICA_LOG_DIRS.decode_request(request.version, request.body)
     permitted = ALTER_GUARD.permits(services, request.session)
-    directories = services.replicas.logs_by_data_dir()
+    directories = services.replicas.logs.by_data_dir()
     codes: Codes = defaultdict(dict)
     copies: list[LogCopy] = []
     for wanted in each(message.dirs):
@@ -148,7 +148,7 @@ def describe(services: Services, request: Request) -> Reply:
     partitions = _partitions(services, asked)
     results = [
         _described(path, None if logs is None else partitions[path])
-        for path, logs in services.replicas.logs_by_data_dir().items()
+        for path, logs in services.replicas.logs.by_data_dir().items()
     ]
     return later(_respond(services, request.version, results))
 
@@ -184,7 +184,7 @@ def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaul
                 }
             )
 
-    directories = services.replicas.logs_by_data_dir()
+    directories = services.replicas.logs.by_data_dir()
     for path, logs in directories.items():
         found_logs = logs or {}
         for key in each(sorted(found_logs if asked is None else asked.intersection(found_logs))):

@@ -28,7 +28,7 @@ still in the log.
 
 DeleteRecords raises the log start offset to the given offset, where -1 means the high watermark; it is on the disk
 before the response. That waits until the followers that are alive have deleted the records, too
-(`delayed_delete_records`). The next retention pass deletes the segments below it. A topic that is only compacted keeps
+(`delayed_requests`). The next retention pass deletes the segments below it. A topic that is only compacted keeps
 its records.
 """
 
@@ -52,7 +52,7 @@ from millrace.wire.messages import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEAD
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import any_replica, isolation_of, led_partition
 from millrace_broker.handlers.responses import respond
-from millrace_broker.replication.delayed_delete_records import Deleted, Outcomes, until_all_have_deleted
+from millrace_broker.replication.delayed_requests import Deleted, Outcomes, until_all_have_deleted
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation, Replica
 from millrace_broker.storage import TopicPartition
@@ -258,7 +258,7 @@ async def _all_deleted(
     if not deleted:
         return {}
     try:
-        await asyncio.to_thread(services.replicas.checkpoint_log_start_offsets)
+        await asyncio.to_thread(services.replicas.logs.checkpoint)
     except MillraceError as error:
         return dict.fromkeys(deleted, Deleted(NO_OFFSET, ErrorCode(error.code)))
     offsets = {key: one["low_watermark"] for key, one in deleted.items()}

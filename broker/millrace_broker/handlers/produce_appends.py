@@ -46,7 +46,7 @@ from millrace.security.acls import AclOperation, ResourceType
 from millrace.wire.api import ApiKey
 from millrace_broker.handlers.api import Guard, Services
 from millrace_broker.handlers.partitions import not_led
-from millrace_broker.replication.delayed_produce import Appended
+from millrace_broker.replication.delayed_requests import Appended
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.produced import (
     FIRST_VERSION_WITH_ZSTD,

@@ -15,20 +15,27 @@ A partition has news where it has records, another high watermark or log start o
 A partition that gave records moves behind all others, so that each gets its turn when the limit of bytes cuts a
 response short.
 
-A follower's session reads only the partitions that the request names, those that have changed
-(`partition_changes`), and those that gave an error or have more to read. As it is not told of every other change, and
-the leader has to know that the follower is there, it reads all of them twice a second.
+A follower's session reads only the partitions that the request names, those that have changed (`PartitionChanges`), and
+those that gave an error or have more to read. As it is not told of every other change, and the leader has to know that
+the follower is there, it reads all of them twice a second.
 
 The epoch counts from 1 to 2³¹-1 and begins again at 1. A full table drops a session that has been silent for two
 minutes, or one that is older than that and has no more partitions than the new one. A follower's new session also
 replaces any consumer's, however young or large; a follower's session yields to a consumer's only once it has been
 silent for so long. Otherwise the response has session id 0, and the client goes on with full requests. A session
 without partitions ends, and so does one that grows while all sessions together have more partitions than are kept.
+
+`PartitionChanges` tells them which led partitions have changed, so that they need not look at thousands of others:
+
+    changes     … 40: weather-3    41: weather-7    42: weather-3    end 43
+    a session that has read up to 41 finds weather-7 and weather-3 behind it
+
+Only the newest changes are kept. A session that has not read for so long looks at all its partitions.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -38,7 +45,6 @@ from millrace.errors import ErrorCode
 from millrace.turns import each
 from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, NO_SESSION, PartitionFetched
 from millrace.wire.fetch_request import FINAL_EPOCH, FetchPartition, PartitionKey
-from millrace_broker.replication.partition_changes import PartitionChanges
 
 INITIAL_EPOCH = 0
 MAX_PARTITIONS = 500_000  # in all sessions
@@ -48,6 +54,31 @@ NEVER_MS = -READ_ALL_INTERVAL_MS
 
 Fetched = Sequence[tuple[PartitionKey, PartitionFetched]]
 NewId = Callable[[], int]
+
+
+KEPT = 10_000
+
+
+class PartitionChanges:
+    """The newest changes in their order; `end` counts all that there were."""
+
+    __slots__ = ("_newest", "end")
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._newest: deque[PartitionKey] = deque(maxlen=kept)
+        self.end = 0
+
+    def note(self, key: PartitionKey) -> None:
+        """Notes that a partition has got records, another high watermark, log start, leader epoch or leader."""
+        self._newest.append(key)
+        self.end += 1
+
+    def since(self, position: int) -> list[PartitionKey] | None:
+        """Returns what has changed since `end` was `position`; None where that is not known any more."""
+        count = self.end - position
+        if count > len(self._newest):
+            return None
+        return [self._newest[place] for place in range(-count, 0)]
 
 
 class SessionResponse(NamedTuple):
@@ -192,54 +223,43 @@ class FetchSessions:
         is_followers: bool = False,
     ) -> FetchContext:
         """Returns what to read for a request and how to answer it; `now_ms` is monotonic."""
-        context = self._context(
-            session_id,
-            epoch,
-            wanted,
-            forgotten,
-            uses_topic_ids=uses_topic_ids,
-            now_ms=now_ms,
-            is_followers=is_followers,
-        )
+        session = self._sessions.get(session_id)
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            context = (
+                FetchContext(wanted) if epoch == FINAL_EPOCH else _Full(self, wanted, uses_topic_ids, is_followers)
+            )
+        elif session is None:
+            context = FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        elif session.epoch != epoch:
+            context = FetchSessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        elif session.uses_topic_ids != uses_topic_ids:
+            context = FetchSessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        else:
+            context = self._go_on(session, wanted, forgotten, now_ms, has_changes=is_followers and uses_topic_ids)
         self.fetches[context.kind] += 1
         return context
 
-    def _context(
+    def _go_on(
         self,
-        session_id: int,
-        epoch: int,
+        session: _Session,
         wanted: Mapping[PartitionKey, FetchPartition],
         forgotten: Sequence[PartitionKey],
-        *,
-        uses_topic_ids: bool,
         now_ms: int,
-        is_followers: bool,
+        *,
+        has_changes: bool,
     ) -> FetchContext:
-        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            if session_id != NO_SESSION:
-                self._sessions.pop(session_id, None)
-            return FetchContext(wanted) if epoch == FINAL_EPOCH else _Full(self, wanted, uses_topic_ids, is_followers)
-        session = self._sessions.get(session_id)
-        if session is None:
-            return FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != epoch:
-            return FetchSessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != uses_topic_ids:
-            return FetchSessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         has_grown = session.update(wanted, forgotten)
         is_too_much = has_grown and self.partition_count > MAX_PARTITIONS
         if is_too_much or not session.partitions:
-            del self._sessions[session_id]
+            del self._sessions[session.session_id]
             return FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND) if is_too_much else FetchContext(wanted)
         session.used_ms = now_ms
-        session.epoch = next_epoch(epoch)
-        self._sessions.move_to_end(session_id)
-        has_changes = is_followers and uses_topic_ids
-        return (
-            _IncrementalOfFollower(session, self._changes, wanted, now_ms)
-            if has_changes and self._changes is not None
-            else _Incremental(session, session.partitions)
-        )
+        session.epoch = next_epoch(session.epoch)
+        self._sessions.move_to_end(session.session_id)
+        if has_changes and self._changes is not None:
+            return _IncrementalOfFollower(session, self._changes, wanted, now_ms)
+        return _Incremental(session, session.partitions)
 
     def begin(
         self,

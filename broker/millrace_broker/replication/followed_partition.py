@@ -9,25 +9,36 @@ leader epochs of both where the own log is cut (`epoch_ends`).
 A followed partition stands for one leader epoch: another epoch makes another object, so that an answer that comes late
 finds that its object is followed no longer (KAFKA-6880).
 
+A follower that is out of the range of its leader's log asks where that begins and ends (`leader_offsets`).
+
 Runs on the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from millrace.errors import InvalidRecordError, NotLeaderError
+from millrace.errors import ErrorCode, InvalidRecordError, NotLeaderError
 from millrace.leader_states import NO_LEADER
 from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_request import PartitionKey
+from millrace.wire.messages import LIST_OFFSETS
+from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.replication.epoch_ends import Cut, cut_for, fetch_position
 from millrace_broker.replication.follower_session import Asked
 from millrace_broker.replication.replica import Replica
 from millrace_broker.storage import Log, TopicPartition
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.list_offsets import ListOffsetsPartitionFields, ListOffsetsRequestFields
+
 FIRST_PAUSE_MS = 20  # about as long as the controller takes to tell all brokers of a new leader
+LIST_OFFSETS_VERSION = 7
+READ_UNCOMMITTED = 0
+LATEST, EARLIEST = -1, -2  # a replica is told where the log ends, not the high watermark
 
 
 class FollowedPartition(Replica):
@@ -110,3 +121,49 @@ class FollowedPartition(Replica):
 
 def _nothing() -> None:
     """Does nothing, as nobody fetches."""
+
+
+class LeaderOffset(NamedTuple):
+    """The answer for one partition."""
+
+    error_code: int
+    offset: int
+
+
+NOT_ANSWERED = LeaderOffset(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+
+
+async def leader_offsets(
+    link: BrokerLink, broker_id: int, partitions: Collection[FollowedPartition], timestamp: int
+) -> dict[FollowedPartition, LeaderOffset]:
+    """Returns the leader's answer for each partition, whose epoch it has to know.
+
+    Raises what `BrokerLink.request` raises.
+
+    Args:
+        link: the connection to the leader.
+        broker_id: the id of this broker.
+        partitions: which partitions.
+        timestamp: LATEST or EARLIEST.
+    """
+    topics: dict[str, list[ListOffsetsPartitionFields]] = {}
+    for one in partitions:
+        topics.setdefault(one.topic_partition.topic, []).append(
+            {
+                "partition_index": one.topic_partition.partition,
+                "timestamp": timestamp,
+                "current_leader_epoch": one.leader_epoch,
+            }
+        )
+    fields: ListOffsetsRequestFields = {
+        "replica_id": broker_id,
+        "isolation_level": READ_UNCOMMITTED,
+        "topics": [{"name": name, "partitions": asked} for name, asked in topics.items()],
+    }
+    answer = await link.request(LIST_OFFSETS, LIST_OFFSETS_VERSION, fields)
+    listed = {
+        TopicPartition(topic.name, one.partition_index): LeaderOffset(int(one.error_code), one.offset)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+    return {one: listed.get(one.topic_partition, NOT_ANSWERED) for one in partitions}

@@ -61,10 +61,16 @@ from millrace.wire.fetch_request import (
 )
 from millrace.wire.fetch_response import FetchResponse, decode_fetch_response
 from millrace_broker.replication.broker_link import BrokerLink, Connect
-from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
+from millrace_broker.replication.followed_partition import (
+    EARLIEST,
+    FIRST_PAUSE_MS,
+    LATEST,
+    FollowedPartition,
+    LeaderOffset,
+    leader_offsets,
+)
 from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
 from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest, asked_ahead
-from millrace_broker.replication.leader_offsets import EARLIEST, LATEST, LeaderOffset, leader_offsets
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.storage import LogManager
 

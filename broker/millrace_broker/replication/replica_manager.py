@@ -3,9 +3,9 @@
 A partition is led, or followed, or neither. One that was stopped and not deleted is followed without a leader, so that
 its leader epoch is still known.
 
-All methods run on the event loop's thread, except `make_logs`, `delete_logs`, `set_aside` and
-`checkpoint_log_start_offsets`. Those wait for the disk and run on a worker thread: `make_logs` before `lead` and
-`follow`, `delete_logs` after `forget`. `partition_roles` says what to lead and to follow.
+All methods run on the event loop's thread. What waits for the disk is done by `logs` on a worker thread: logs are made
+before `lead` and `follow`, which raise the error where one can't be made, and deleted after `forget`. `partition_roles`
+says what to lead and to follow.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from millrace.leader_states import NO_LEADER
 from millrace.records.batch import Buffer
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.fetch_request import PartitionKey
-from millrace_broker.metrics import IsrCounts, TopicTraffic
+from millrace_broker.metrics import TopicTraffic
+from millrace_broker.replication.fetch_sessions import PartitionChanges
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.in_sync_replicas import UNKNOWN_OFFSET, Proposal
 from millrace_broker.replication.isr_tables import Accepted, IsrTables
 from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.partition_changes import PartitionChanges
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.roles import Hosted, Leadership
@@ -37,7 +37,6 @@ from millrace_broker.storage import (
     LogAppendInfo,
     LogCopy,
     LogManager,
-    NewLog,
     Prepared,
     TopicPartition,
 )
@@ -55,11 +54,14 @@ def first_free_producer_id(logs: Iterable[Log]) -> int:
 
 
 class ReplicaManager:
-    """The led and the followed partitions; `offline` are those of both whose logs can't be opened, or have failed."""
+    """The led and the followed partitions; `offline` are those of both whose logs can't be opened, or have failed.
+
+    `logs` has the logs of all of them, and those without a role.
+    """
 
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> None:
-        self._logs = logs
-        self._isr = isr
+        self.logs = logs
+        self.isr = isr
         self._partitions: dict[TopicPartition, Partition] = {}
         self.partitions: Mapping[TopicPartition, Partition] = self._partitions
         """All led partitions; the mapping follows changes."""
@@ -73,14 +75,9 @@ class ReplicaManager:
         self._traffic: WeakValueDictionary[str, TopicTraffic] = WeakValueDictionary()
 
     @property
-    def isr_counts(self) -> IsrCounts:
-        """How often the in-sync replicas of led partitions have changed."""
-        return self._isr.counts
-
-    @property
     def offline_dir_count(self) -> int:
         """How many data directories are offline."""
-        return sum(not each.is_online for each in self._logs.dirs.all)
+        return sum(not each.is_online for each in self.logs.dirs.all)
 
     @property
     def has_refused_roles(self) -> bool:
@@ -103,10 +100,6 @@ class ReplicaManager:
             replica.traffic.bytes_out += size_bytes
         return replica
 
-    def _traffic_of(self, topic: str) -> TopicTraffic:
-        """Returns the traffic of a topic, which lasts as long as a partition of the topic has it."""
-        return self._traffic.setdefault(topic, TopicTraffic())
-
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Returns the current high watermark of every partition that is led or followed."""
         return {key: one.high_watermark for key, one in self._all()}
@@ -121,39 +114,16 @@ class ReplicaManager:
 
     def hosted(self, topic_partition: TopicPartition) -> Hosted:
         """Returns what this broker has of a partition; a log without a role has the id of its topic alone."""
-        log = self._logs.get(topic_partition)
-        is_offline = log is not None and not self._logs.dirs.of_log(log.directory).is_online
+        log = self.logs.get(topic_partition)
+        is_offline = log is not None and not self.logs.dirs.of_log(log.directory).is_online
         one = self.replica(topic_partition)
         if one is None:
-            return Hosted(topic_id=self._logs.topic_id(topic_partition), is_offline=is_offline)
+            return Hosted(topic_id=self.logs.topic_id(topic_partition), is_offline=is_offline)
         return Hosted(one.leader_epoch, one.topic_id, is_offline)
 
     def first_free_producer_id(self) -> int:
         """Returns the id above those of all producers in the logs, also in those without a role: they may get one."""
-        return first_free_producer_id(self._logs.logs().values())
-
-    def has_logs(self, wanted: Iterable[NewLog]) -> bool:
-        """Returns whether all these logs are there, so that `make_logs` has nothing to do."""
-        return all(map(self._logs.is_made, wanted))
-
-    def has_log(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether there is a log of a partition, with a role or without one."""
-        return self._logs.get(topic_partition) is not None
-
-    def make_logs(self, wanted: Iterable[NewLog]) -> None:
-        """Makes the logs of new partitions; `lead` and `follow` raise the error where one can't be made."""
-        self._logs.create_all(wanted)
-
-    def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the logs of partitions that have no role. Raises StorageError after all were tried."""
-        self._logs.delete(*topic_partitions)
-
-    def set_aside(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Keeps the logs of partitions that have no role under other names.
-
-        Raises StorageError after all were tried.
-        """
-        self._logs.set_aside(*topic_partitions)
+        return first_free_producer_id(self.logs.logs().values())
 
     def lead(
         self,
@@ -169,7 +139,8 @@ class ReplicaManager:
         topic of this name, which is left alone; on a StorageError the partition is offline.
         """
         self._check_topic_id(topic_partition, topic_id)
-        traffic = self._traffic_of(topic_partition.topic)  # held before the last partition that has it may be gone
+        # Held before the last partition that has it may be gone.
+        traffic = self._traffic.setdefault(topic_partition.topic, TopicTraffic())
         self.offline.add(topic_partition)
         self._followed.pop(topic_partition, None)
         known = self._partitions.get(topic_partition)
@@ -184,20 +155,20 @@ class ReplicaManager:
     def _lead_on(self, partition: Partition, config: Mapping[str, str], leadership: Leadership) -> None:
         topic_partition = partition.log.topic_partition
         if partition.config != config:
-            self._logs.create(topic_partition, partition.topic_id, config)
+            self.logs.create(topic_partition, partition.topic_id, config)
             partition.config = config
-            self._isr.reconfigured(partition)
+            self.isr.reconfigured(partition)
         if leadership.leader_epoch > partition.leader_epoch:
-            self._isr.lead(partition, leadership, partition.high_watermark)
+            self.isr.lead(partition, leadership, partition.high_watermark)
 
     def _begin_to_lead(
         self, topic_partition: TopicPartition, topic_id: UUID, config: Mapping[str, str], leadership: Leadership
     ) -> None:
-        log = self._logs.create(topic_partition, topic_id, config)
+        log = self.logs.create(topic_partition, topic_id, config)
         partition = Partition(log, topic_id, leadership.leader_epoch, config)
-        checkpoints = self._logs.checkpoints
+        checkpoints = self.logs.checkpoints
         known_offset = log.high_watermark if log.has_high_watermark else checkpoints.high_watermark(topic_partition)
-        self._isr.lead(partition, leadership, known_offset)
+        self.isr.lead(partition, leadership, known_offset)
         self._partitions[topic_partition] = partition
 
     def configure(self, topic_configs: Mapping[str, Mapping[str, str]]) -> None:
@@ -216,21 +187,17 @@ class ReplicaManager:
 
         A log keeps its configuration where its topic has a value that doesn't fit, which another tool has written.
         """
-        self._logs.set_defaults(log_defaults)
+        self.logs.set_defaults(log_defaults)
         for topic_partition, one in self._all():
             self._apply_config(topic_partition, one)
 
     def _apply_config(self, topic_partition: TopicPartition, one: Partition | FollowedPartition) -> None:
         try:
-            self._logs.create(topic_partition, one.topic_id, one.config)
+            self.logs.create(topic_partition, one.topic_id, one.config)
         except (InvalidConfigError, StorageError) as error:
             logger.warning("%s keeps its configuration: %s", topic_partition, error)
-        if isinstance(one, Partition) and self._isr.reconfigured(one):
+        if isinstance(one, Partition) and self.isr.reconfigured(one):
             self._changed(one)
-
-    def logs_by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
-        """Returns the logs in each data directory; None for a directory that is offline."""
-        return self._logs.by_data_dir()
 
     async def finish_move(self, one: Partition | FollowedPartition, copy: LogCopy) -> None:
         """Puts the copy of a partition's log in its place; appends are refused meanwhile.
@@ -241,8 +208,8 @@ class ReplicaManager:
         one.hold()
         try:
             copy.is_in_last_step = True
-            moved = await asyncio.to_thread(self._logs.moves.put_in_place, copy)
-            self._logs.moves.end(old, moved)
+            moved = await asyncio.to_thread(self.logs.moves.put_in_place, copy)
+            self.logs.moves.end(old, moved)
             one.log = moved
             self._apply_config(old.topic_partition, one)
         finally:
@@ -256,12 +223,8 @@ class ReplicaManager:
             if one is not None:
                 await one.until_free()
 
-    def checkpoint_log_start_offsets(self) -> None:
-        """Writes the current log start offsets to the disk; for a worker thread. Raises StorageError."""
-        self._logs.checkpoint()
-
     def _check_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        known = self._logs.topic_id(topic_partition)
+        known = self.logs.topic_id(topic_partition)
         if known not in (None, topic_id):
             raise InconsistentTopicIdError(f"the log of {topic_partition} belongs to the topic with id {known}")
 
@@ -288,14 +251,14 @@ class ReplicaManager:
         InconsistentTopicIdError where the log belongs to another topic of this name, InvalidConfigError.
         """
         self._check_topic_id(topic_partition, topic_id)
-        traffic = self._traffic_of(topic_partition.topic)
+        traffic = self._traffic.setdefault(topic_partition.topic, TopicTraffic())
         if topic_partition in self._partitions:
             self.resign(topic_partition)
         self._followed.pop(topic_partition, None)
         self.offline.add(topic_partition)
-        log = self._logs.create(topic_partition, topic_id, config)
+        log = self.logs.create(topic_partition, topic_id, config)
         if not log.has_high_watermark:
-            log.high_watermark = self._logs.checkpoints.high_watermark(topic_partition)
+            log.high_watermark = self.logs.checkpoints.high_watermark(topic_partition)
         log.commit_synced(commits_synced=False)
         followed = FollowedPartition(log, topic_id, config, leader=leader, leader_epoch=leader_epoch)
         followed.traffic = traffic
@@ -312,7 +275,7 @@ class ReplicaManager:
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Leads or follows a partition no longer, as its log is to be deleted; a move of the log ends."""
-        self._logs.moves.drop(topic_partition)
+        self.logs.moves.drop(topic_partition)
         if topic_partition in self._partitions:
             self.resign(topic_partition)
         self._followed.pop(topic_partition, None)
@@ -330,23 +293,23 @@ class ReplicaManager:
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
         """Notes where a follower's log ends and begins. Raises NotLeaderError for a broker that has no replica."""
-        if self._isr.fetched(partition, follower, offset, log_start_offset, broker_epoch):
+        if self.isr.fetched(partition, follower, offset, log_start_offset, broker_epoch):
             self._changed(partition)
 
     def isr_answered(self, topic_partition: TopicPartition, proposal: Proposal, outcome: Accepted | ErrorCode) -> None:
         """Takes the controller's answer to a proposal; an answer that comes too late changes nothing."""
         partition = self._partitions.get(topic_partition)
-        if partition is not None and self._isr.answered(partition, proposal, outcome):
+        if partition is not None and self.isr.answered(partition, proposal, outcome):
             self._changed(partition)
 
     def take_live_brokers(self, brokers: Iterable[int]) -> None:
         """Takes the brokers that are alive and not shutting down: only they may join the in-sync replicas."""
-        for partition in self._isr.take_live_brokers(brokers, self._partitions.values()):
+        for partition in self.isr.take_live_brokers(brokers, self._partitions.values()):
             self._changed(partition)
 
     def check_in_sync_replicas(self) -> None:
         """Proposes that followers which lag longer than they may leave the in-sync replicas."""
-        self._isr.check(self._partitions.values())
+        self.isr.check(self._partitions.values())
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """Returns the led partition; raises UnknownTopicError where there is none."""
@@ -361,7 +324,7 @@ class ReplicaManager:
         if partition.in_sync is None:  # as nearly always on one broker: no table and no follower need be told
             self.purgatory.check(partition.log.topic_partition)
         else:
-            self._isr.appended(partition)
+            self.isr.appended(partition)
             self._grown(partition)
         return outcomes
 
@@ -371,7 +334,7 @@ class ReplicaManager:
         """Appends and completes the waiting fetches. Raises what `Log.append` raises, or UnknownTopicError."""
         partition = self.partition(topic_partition)
         info = partition.append(batches, origin)
-        self._isr.appended(partition)
+        self.isr.appended(partition)
         self._grown(partition)
         return partition, info
 
@@ -388,7 +351,7 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             partition.moved()
-            self._isr.appended(partition)
+            self.isr.appended(partition)
             self._changed(partition)
         followed = self._followed.get(topic_partition)
         if followed is not None:

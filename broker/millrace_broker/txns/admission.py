@@ -35,9 +35,8 @@ from millrace.error_codes import known_error_code
 from millrace.errors import ErrorCode, MillraceError, UnsupportedVersionError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
-from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.broker_link import BrokerLink, RequestBatcher, in_rounds
 from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.request_batcher import RequestBatcher, in_rounds
 from millrace_broker.storage import TopicPartition, by_topic
 from millrace_broker.txns.state import EPOCH_BUMP_VERSION, Producer
 from millrace_broker.txns.transaction import Result

@@ -23,10 +23,9 @@ from millrace.errors import ErrorCode, MillraceError
 from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace.wire.messages import WRITE_TXN_MARKERS
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.broker_link import BrokerLink, RequestBatcher, in_rounds
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.replication.replicated import Then, when_replicated
-from millrace_broker.replication.request_batcher import RequestBatcher, in_rounds
+from millrace_broker.replication.shards import Then, when_replicated
 from millrace_broker.storage import AppendOrigin, TopicPartition, by_topic
 from millrace_broker.txns.state import Producer
 

@@ -23,7 +23,7 @@ from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.metrics import TransactionCounts
 from millrace_broker.replication.purgatory import CallLater, CallSoon, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.replication.replicated import when_replicated
+from millrace_broker.replication.shards import when_replicated
 from millrace_broker.storage import AppendOrigin, TopicPartition
 from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker, MarkerSender
 from millrace_broker.txns.records import read_key, read_value, transaction_record

@@ -21,8 +21,8 @@ from millrace.addresses import parse_address
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.partition_roles import ReplicaFetchers
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
-from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.storage import LogManager, TopicPartition
 

@@ -15,8 +15,8 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.header import RequestHeader
 from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.partition_roles import ReplicaFetchers
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
-from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_support.clock import ManualClock

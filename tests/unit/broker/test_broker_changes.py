@@ -120,14 +120,14 @@ def test_a_commit_while_its_topic_is_deleted_does_not_outlive_it(play):
         await services.topics.create("events")
         await services.groups.topic.create()
         is_deleting, goes_on = asyncio.Event(), threading.Event()
-        delete_logs = broker._services.replicas.delete_logs
+        delete_logs = services.replicas.logs.delete
 
-        def delete_slowly(topic_partitions):
+        def delete_slowly(*topic_partitions):
             loop.call_soon_threadsafe(is_deleting.set)
             assert goes_on.wait(120)
-            delete_logs(topic_partitions)
+            delete_logs(*topic_partitions)
 
-        broker._services.replicas.delete_logs = delete_slowly
+        services.replicas.logs.delete = delete_slowly
         deleting = asyncio.ensure_future(services.topics.delete("events"))
         await is_deleting.wait()
         await commit_offsets(services, Request(8, "c", memoryview(COMMIT), ClientSession("127.0.0.1")))

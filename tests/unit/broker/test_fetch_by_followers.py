@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import ErrorCode
-from millrace_broker.replication.replicated import when_replicated
+from millrace_broker.replication.shards import when_replicated
 from millrace_support.broker_with_followers import BATCH, FIRST, LEADER, LONG_MS, Home, broker_with_followers, until
 
 CONSUMER, TOOL, STRANGER = -1, -2, 9

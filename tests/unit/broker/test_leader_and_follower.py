@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.partition_roles import ReplicaFetchers
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
-from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_support.broker_with_followers import FIRST, LEADER, SECOND, Home, broker_with_followers
@@ -139,7 +139,7 @@ def test_a_follower_that_was_ahead_is_cut_and_what_is_acknowledged_then_both_hav
 def test_a_follower_that_comes_back_joins(play):
     async def scene(home, follower):
         proposed = []
-        home.replicas._isr._isr_changes = SimpleNamespace(propose=lambda *one: proposed.append(one))
+        home.replicas.isr._isr_changes = SimpleNamespace(propose=lambda *one: proposed.append(one))
         home.replicas.take_live_brokers({home.broker_id, FOLLOWER})
         led = home.lead(isr=())
         assert await home.produce() == [(0, 0)]

@@ -52,7 +52,7 @@ class ReplicaCollector:
         yield gauge("replica_fetcher_max_lag", text, max((one.lag for one in followed), default=0))
         text = "Data directories that have failed."
         yield gauge("offline_log_directory_count", text, self._replicas.offline_dir_count)
-        counts = self._replicas.isr_counts
+        counts = self._replicas.isr.counts
         yield counter("isr_shrinks", "Replicas in sync that this broker had leave.", counts.shrinks)
         yield counter("isr_expands", "Replicas that this broker had join those in sync.", counts.expands)
         text = "Changes of the replicas in sync that the controller has refused to this broker."

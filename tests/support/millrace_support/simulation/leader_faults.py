@@ -9,7 +9,7 @@ from millrace.addresses import Address
 from millrace.errors import ErrorCode
 from millrace_broker.handlers import k01_fetch
 from millrace_broker.replication import in_sync_replicas, isr_tables
-from millrace_broker.replication.delayed_produce import DelayedProduce
+from millrace_broker.replication.delayed_requests import DelayedProduce
 from millrace_broker.replication.in_sync_replicas import Election, InSyncReplicas
 from millrace_broker.replication.isr_change_sender import IsrChangeSender
 from millrace_broker.replication.partition import Partition

@@ -43,10 +43,9 @@ from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
 from millrace_broker.replication.isr_tables import IsrTables
-from millrace_broker.replication.partition_roles import PartitionRoles
+from millrace_broker.replication.partition_roles import PartitionRoles, ReplicaFetchers
 from millrace_broker.replication.purgatory import CallLater, Purgatory
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
-from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import ControllerFence
@@ -125,9 +124,9 @@ class SimulatedBroker:
 
     async def shut_down(self) -> None:
         """Stops in order: leaders move, logs are closed, the session ends. Goes on where the controller fails."""
-        starts, controller = self.starts, self._controller()
-        if self.epoch >= 0 and controller is not None and self.world.network.passes(self.id, controller.id):
-            moved = asyncio.wrap_future(controller.controller.shut_down(self.id, self.epoch))
+        starts, epoch, controller = self.starts, self.epoch, self._controller()
+        if epoch >= 0 and controller is not None and self.world.network.passes(self.id, controller.id):
+            moved = asyncio.wrap_future(controller.controller.asked(lambda active: active.shut_down(self.id, epoch)))
             with suppress(MillraceError, TimeoutError):
                 await asyncio.wait_for(moved, LONGEST_SHUTDOWN_S)
         if self.is_running and not self.is_paused and self.starts == starts:

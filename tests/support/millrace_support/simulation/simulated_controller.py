@@ -13,13 +13,15 @@ from millrace.errors import MillraceError
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from millrace_broker.controller.active_controller import Channels, ControllerConfig
 from millrace_broker.controller.broker_channels import OnResponse
-from millrace_broker.controller.broker_responses import BrokerResponse, role_outcomes, stop_outcomes
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import (
+    BrokerResponse,
     ControlRequest,
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
+    role_outcomes,
+    stop_outcomes,
 )
 from millrace_broker.controller.controller import Controller, Event
 from millrace_broker.replication.broker_link import BrokerLink

@@ -2,8 +2,14 @@
 
 from uuid import UUID
 
-from millrace_broker.controller.cluster_counts import count_cluster
-from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker, Topic
+from millrace_broker.controller.cluster_state import (
+    Assignment,
+    ClusterState,
+    LeaderAndIsr,
+    LiveBroker,
+    Topic,
+    count_cluster,
+)
 from millrace_broker.storage import TopicPartition
 
 

@@ -9,7 +9,7 @@ from millrace.clock import SystemClock
 from millrace.errors import NotControllerError
 from millrace.zk import paths
 from millrace.zk.controller_codec import decode_controller_epoch
-from millrace_broker.controller.active_controller import ControllerConfig
+from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
 from millrace_broker.controller.controller import Controller
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
 
@@ -25,7 +25,7 @@ def test_a_controller_that_has_stopped_refuses_requests():
     controller.start()
     controller.stop()
     with pytest.raises(NotControllerError):
-        controller.reassignments().result(0)
+        controller.asked(ActiveController.reassignments).result(0)
 
 
 def test_a_request_that_is_given_up_does_not_cost_the_role():
@@ -33,10 +33,10 @@ def test_a_request_that_is_given_up_does_not_cost_the_role():
     for path in paths.PERSISTENT:
         zookeeper.put(path, b"")
     controller = Controller(ModelSession(zookeeper), 1, ControllerConfig(), no_connection, SystemClock())
-    early = controller.reassignments()
+    early = controller.asked(ActiveController.reassignments)
     early.cancel()
     controller.start()
-    late = controller.reassignments()
+    late = controller.asked(ActiveController.reassignments)
     assert late.result(WAIT_S) == {}
     with pytest.raises(CancelledError):
         early.result(WAIT_S)
@@ -66,11 +66,11 @@ def test_a_controller_that_waits_for_zookeeper_stops_at_once():
     session = DeadSession(zookeeper)
     controller = Controller(session, 1, ControllerConfig(), no_connection, SystemClock())
     controller.start()
-    assert controller.reassignments().result(WAIT_S) == {}
+    assert controller.asked(ActiveController.reassignments).result(WAIT_S) == {}
     session.is_lost = True
     controller.zookeeper_changed(frozenset({paths.BROKER_IDS}))
     assert session.waits.wait(WAIT_S)
-    never = controller.reassignments()
+    never = controller.asked(ActiveController.reassignments)
     controller.stop()
     assert not never.done(), "the event before still waits"
     session.closed.set()

@@ -39,18 +39,17 @@ from millrace.errors import ErrorCode, NotControllerError
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Delete, Refused
 from millrace_broker.cluster.adopted_states import adopted_states
-from millrace_broker.cluster.controller_claim import claim_controller
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
 from millrace_broker.controller.alter_partition import IsrProposal
-from millrace_broker.controller.broker_responses import BrokerResponse
 from millrace_broker.controller.cluster_state import LeaderAndIsr
 from millrace_broker.controller.control_requests import (
+    BrokerResponse,
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from millrace_broker.controller.controller_store import ControllerStore
+from millrace_broker.controller.controller_store import ControllerStore, claim_controller
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 from millrace_support import transcripts

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker, Topic
-from millrace_broker.controller.leader_balance import find_imbalance
+from millrace_broker.controller.elections import find_imbalance
 from millrace_broker.storage import TopicPartition
 
 COUNT = 10

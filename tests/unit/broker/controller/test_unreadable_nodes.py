@@ -5,9 +5,9 @@ import pytest
 from millrace.addresses import plaintext_endpoint
 from millrace.uuids import NO_TOPIC_ID
 from millrace.zk import codec, paths
-from millrace_broker.cluster.controller_claim import claim_controller
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
-from millrace_broker.controller.controller_store import ControllerStore
+from millrace_broker.controller.controller import WATCHED
+from millrace_broker.controller.controller_store import ControllerStore, claim_controller
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
@@ -63,8 +63,13 @@ def controller_of(zookeeper):
         Role(1, claim.epoch), ControllerConfig(), ControllerStore(session, claim), Channels(), ElectionCounts()
     )
     controller.start()
-    controller.read_all()
+    read_all(controller)
     return controller
+
+
+def read_all(controller):
+    for read in WATCHED.values():
+        read(controller)
 
 
 def leaders(controller):
@@ -84,7 +89,7 @@ def test_a_partition_whose_state_cant_be_read_has_no_leader_and_the_others_have(
     assert f"first-0 has no leader: {node} can't be read" in caplog.text
     assert zookeeper.nodes[node].data == data
     zookeeper.put(node, STATE)
-    controller.read_all()
+    read_all(controller)
     assert leaders(controller) == {"first": 1, "other": 1, "stuck": -1, "new": 1}
 
 
@@ -110,5 +115,5 @@ def test_what_cant_be_read_is_left_out_whether_it_is_there_first_or_later(zookee
     controller = controller_of(zookeeper)
     assert leaders(controller) == known
     zookeeper.put(path, data)
-    controller.read_all()
+    read_all(controller)
     assert leaders(controller) == known

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from millrace.errors import ErrorCode, NotControllerError, ZooKeeperError
+from millrace.errors import ErrorCode, MillraceError, NotControllerError, ZooKeeperError
 from millrace.wire.messages import (
     ALLOCATE_PRODUCER_IDS,
     ALTER_PARTITION,
@@ -32,16 +32,21 @@ class Controller:
 
     def __init__(self, result):
         self.result = result
-        self.asked = []
+        self.calls = []
+
+    def asked(self, ask):
+        future = Future()
+        try:
+            future.set_result(ask(self))
+        except MillraceError as error:
+            future.set_exception(error)
+        return future
 
     def _answered(self, *arguments, **options):
-        self.asked.append((*arguments, *options.values()))
-        future = Future()
+        self.calls.append((*arguments, *options.values()))
         if isinstance(self.result, Exception):
-            future.set_exception(self.result)
-        else:
-            future.set_result(self.result)
-        return future
+            raise self.result
+        return self.result
 
     alter_partitions = shut_down = allocate_producer_ids = elect = reassign = reassignments = _answered
 
@@ -88,7 +93,7 @@ def test_a_broker_that_stops_hears_what_it_still_leads(version):
     assert answer.error_code == 0
     left = [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]
     assert left == [("t", 3), ("u", 0)]
-    assert controller.asked == [(1, 7 if version >= 2 else -1)]
+    assert controller.calls == [(1, 7 if version >= 2 else -1)]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -115,7 +120,7 @@ def test_a_leader_hears_of_each_partition(version):
         ],
     }
     answer = ask(controller_requests.alter_partition, ALTER_PARTITION, version, fields, controller)
-    [(broker, epoch, proposals)] = controller.asked
+    [(broker, epoch, proposals)] = controller.calls
     assert (broker, epoch) == (1, 7)
     isr_with_epochs = {1: 7, 2: -1} if version >= 3 else {1: -1, 2: -1}
     assert proposals == dict.fromkeys((first, second, third), IsrProposal(1, 5, 8, isr_with_epochs, 0))
@@ -148,7 +153,7 @@ def test_a_leader_of_an_older_release_asks_by_name(version):
     ]
     fields = {"broker_id": 1, "broker_epoch": 7, "topics": topics}
     answer = ask(controller_requests.alter_partition, ALTER_PARTITION, version, fields, controller)
-    [(_, _, proposals)] = controller.asked
+    [(_, _, proposals)] = controller.calls
     assert proposals == dict.fromkeys((first, second, third), IsrProposal(1, 5, 8, {1: -1, 2: -1}, version))
     assert [topic.topic_name for topic in answer.topics] == ["t", "u"]
     [changed, not_eligible], [unknown] = [topic.partitions for topic in answer.topics]
@@ -176,7 +181,7 @@ def test_an_operator_hears_what_elections_came_to(version):
     [topic] = answer.replica_election_results
     results = [(one.partition_id, one.error_code) for one in topic.partition_result]
     assert results == [(0, 0), (1, ErrorCode.ELECTION_NOT_NEEDED)]
-    assert controller.asked == [([first, second], bool(version))]
+    assert controller.calls == [([first, second], bool(version))]
 
 
 def test_of_an_election_of_all_partitions_those_are_told_that_needed_one():
@@ -186,7 +191,7 @@ def test_of_an_election_of_all_partitions_those_are_told_that_needed_one():
     fields = {"election_type": 0, "topic_partitions": None, "timeout": 1000}
     answer = ask(reassignments.elect_leaders, ELECT_LEADERS, 2, fields, controller)
     assert [topic.topic for topic in answer.replica_election_results] == ["u"]
-    assert controller.asked == [(None, False)]
+    assert controller.calls == [(None, False)]
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -202,7 +207,7 @@ def test_reassignments_begin_and_are_cancelled(version):
     answer = ask(reassignments.alter, ALTER_PARTITION_REASSIGNMENTS, version, fields, controller)
     [topic] = answer.responses
     assert [one.error_code for one in topic.partitions] == [0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
-    assert controller.asked == [({first: (2, 3), second: None}, version == 1)]
+    assert controller.calls == [({first: (2, 3), second: None}, version == 1)]
 
 
 @pytest.mark.parametrize("wanted", [None, [{"name": "t", "partition_indexes": [1, 2]}]], ids=["all", "some"])

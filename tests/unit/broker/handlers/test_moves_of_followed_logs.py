@@ -41,7 +41,7 @@ def test_a_copy_is_described(tmp_path: Path, role: str, lag: int) -> None:
             log = home.replicas.partition(FIRST).log
             here = Path(log.directory).parent
             there = next(folder for folder in folders if folder != here)
-            moves = home.replicas._logs.moves
+            moves = home.replicas.logs.moves
             moves.begin(FIRST, str(there))  # nothing is copied: the thread that copies is not started
             if role == "followed":
                 home.replicas.stop(FIRST)

@@ -249,7 +249,7 @@ def test_who_resigns_leaves_the_high_watermark_to_the_log(home: Home) -> None:
 
 
 def test_changes_of_the_in_sync_replicas_are_counted(home: Home) -> None:
-    partition, counts = home.lead(1, (1, 2, 3), (1, 2)), home.replicas.isr_counts
+    partition, counts = home.lead(1, (1, 2, 3), (1, 2)), home.replicas.isr.counts
     home.replicas.fetched(partition, 3, 0)
     joins = home.door.proposed[-1].proposal
     home.replicas.isr_answered(KEY, joins, Accepted(joins.isr, 1, 1))

@@ -13,10 +13,9 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.log_dir_mover import LogDirMover
-from millrace_broker.replication.partition_roles import PartitionRoles
+from millrace_broker.replication.partition_roles import PartitionRoles, ReplicaFetchers
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
-from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import PartitionState, StopState

@@ -13,8 +13,8 @@ from millrace.wire.fetch_request import decode_fetch_request
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.replication.replicated import when_replicated
 from millrace_broker.replication.roles import Leadership
+from millrace_broker.replication.shards import when_replicated
 from millrace_broker.storage import LogConfig, LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem

@@ -8,8 +8,7 @@ import pytest
 from millrace.errors import ErrorCode
 from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_request import FetchPartition, PartitionKey
-from millrace_broker.replication.fetch_sessions import READ_ALL_INTERVAL_MS, FetchSessions
-from millrace_broker.replication.partition_changes import PartitionChanges
+from millrace_broker.replication.fetch_sessions import READ_ALL_INTERVAL_MS, FetchSessions, PartitionChanges
 
 A, B, C = (PartitionKey(UUID(int=7), index) for index in range(3))
 ALL = [A, B, C]

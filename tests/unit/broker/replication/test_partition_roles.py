@@ -11,10 +11,9 @@ from millrace.leader_states import LEADER_DURING_DELETE, NO_LEADER
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.replication.isr_tables import IsrTables
-from millrace_broker.replication.partition_roles import CHANGED_AT_ONCE, PartitionRoles
+from millrace_broker.replication.partition_roles import CHANGED_AT_ONCE, PartitionRoles, ReplicaFetchers
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
-from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import ControllerFence, PartitionState, StopState
@@ -213,7 +212,7 @@ def test_what_is_refused_changes_nothing_and_the_others_go_on(asked, expected):
 def test_a_partition_that_has_no_topic_id_takes_that_of_its_log():
     async def scenario(broker):
         assert await broker.become(state(ME, 0, topic_id=None)) == {T0: ErrorCode.UNKNOWN_TOPIC_ID}
-        assert not broker.replicas.has_log(T0)
+        assert not broker.replicas.logs.get(T0)
         await broker.become(state(ME, 0))
         assert await broker.become(state(OTHER, 1, topic_id=None)) == {T0: ErrorCode.NONE}
         assert broker.replicas.followed[T0].topic_id == TOPIC_ID
@@ -241,7 +240,7 @@ def test_a_deleted_replica_is_forgotten_with_its_log(leads):
     async def scenario(broker):
         await broker.become(state(ME if leads else OTHER, 5))
         assert await broker.stop(StopState(T0, EPOCH_DURING_DELETE, deletes=True)) == {T0: ErrorCode.NONE}
-        assert not broker.replicas.has_log(T0)
+        assert not broker.replicas.logs.get(T0)
         assert (broker.told.led, broker.fetchers.sources, broker.replicas.followed) == ([], [], {})
         assert await broker.become(state(ME, 0, topic_id=NEW_ID)) == {T0: ErrorCode.NONE}
         assert broker.replicas.partition(T0).log.log_end_offset == 0
@@ -256,7 +255,7 @@ def test_a_log_without_a_role_is_deleted_and_an_absent_one_is_no_error():
         absent = TopicPartition("absent", 0)
         outcomes = await later.stop(StopState(T0, 0, deletes=True), StopState(absent, 0, deletes=True))
         assert outcomes == {T0: ErrorCode.NONE, absent: ErrorCode.NONE}
-        assert not later.replicas.has_log(T0)
+        assert not later.replicas.logs.get(T0)
 
     played(scenario)
 
@@ -275,7 +274,7 @@ def test_the_deletion_of_a_topic_leaves_the_log_of_a_former_one_of_its_name(capl
         assert "t-0 is left as it is: its log is that of a former topic of this name" in caplog.text
         later.topic_ids["t"] = TOPIC_ID
         assert await later.stop(StopState(T0, EPOCH_DURING_DELETE, deletes=True)) == {T0: ErrorCode.NONE}
-        assert not later.replicas.has_log(T0)
+        assert not later.replicas.logs.get(T0)
 
     played(scenario)
 
@@ -287,7 +286,7 @@ def test_no_log_is_deleted_while_nobody_knows_which_topic_has_its_name():
         later.topic_ids["t"] = ZooKeeperError("the connection is lost")
         with pytest.raises(ZooKeeperError):
             await later.stop(StopState(T0, EPOCH_DURING_DELETE, deletes=True))
-        assert later.replicas.has_log(T0)
+        assert later.replicas.logs.get(T0)
 
     played(scenario)
 
@@ -298,7 +297,7 @@ def test_a_late_stop_replica_is_fenced():
     async def scenario(broker):
         await broker.become(state(OTHER, 5))
         assert await broker.stop(StopState(T0, 4, deletes=True)) == {T0: ErrorCode.FENCED_LEADER_EPOCH}
-        assert broker.replicas.has_log(T0)
+        assert broker.replicas.logs.get(T0)
         assert broker.fetchers.sources == [OTHER]
 
     played(scenario)
@@ -345,7 +344,7 @@ def test_a_partition_whose_folder_failed_is_left_to_another_leader(leads):
         assert broker.replicas.offline == {T0}
         assert not broker.replicas.has_refused_roles, "the folder is offline until the broker starts again"
         assert await broker.stop(StopState(T0, 9, deletes=True)) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
-        assert broker.replicas.has_log(T0)
+        assert broker.replicas.logs.get(T0)
 
     played(scenario)
 

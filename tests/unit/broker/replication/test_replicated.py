@@ -13,8 +13,8 @@ from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.replication.replicated import read_to_end, when_replicated
 from millrace_broker.replication.roles import Leadership
+from millrace_broker.replication.shards import read_to_end, when_replicated
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem

@@ -7,7 +7,7 @@ import pytest
 from millrace.addresses import Address
 from millrace.errors import AnswerLostError, BrokerUnreachableError
 from millrace.wire.api import ApiKey
-from millrace_broker.replication.request_batcher import RequestBatcher, in_rounds
+from millrace_broker.replication.broker_link import RequestBatcher, in_rounds
 from millrace_support.scripted_broker import ScriptedBroker, answer_frame
 from millrace_support.until import until
 

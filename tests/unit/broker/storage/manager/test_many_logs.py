@@ -140,7 +140,7 @@ def test_an_operation_is_told_which_of_its_partitions_has_grown(fs, tmp_path):
     logs = new_manager(fs, tmp_path)
     purgatory = Purgatory(lambda _delay, _callback: Timer())
     replicas = ReplicaManager(logs, purgatory, IsrTables(1, SystemClock()))
-    replicas.make_logs(wanted())
+    replicas.logs.create_all(wanted())
     for each in wanted():
         replicas.lead(each.topic_partition, each.topic_id, each.topic_config, Leadership.alone(1))
     waiting = Waiting()
