@@ -21,9 +21,8 @@ from millrace.tracing import Tracing
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace_broker.cluster.acl_manager import AclManager
 from millrace_broker.cluster.config_manager import ConfigManager
-from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
-from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_cache import DeletionLookup, MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.topic_manager import TopicManager
@@ -35,7 +34,7 @@ from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.handlers.registry import APIS, check_guarded
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig
-from millrace_broker.properties.token_config import TokenConfig
+from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.quotas.measures import QuotaWindows
 from millrace_broker.replication.broker_link import BrokerLink, Connect

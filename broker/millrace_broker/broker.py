@@ -35,8 +35,7 @@ from millrace_broker.admin.vitals import Vitals
 from millrace_broker.admin.watches import broker_watches
 from millrace_broker.assembly import BrokerComponents, new_services
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
-from millrace_broker.cluster.leader_epochs import raise_leader_epochs
-from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.local_store import LocalStore, raise_leader_epochs
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.handlers.api import Services
@@ -48,7 +47,7 @@ from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
 from millrace_broker.properties.listeners import Listener, own_properties
-from millrace_broker.properties.token_config import TokenConfig
+from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.security.acls.acl_authorizer import configured_authorizer
 from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions

@@ -22,8 +22,8 @@ from functools import partial
 
 from millrace.errors import MillraceError
 from millrace_broker.cluster.config_manager import layers_of
-from millrace_broker.cluster.metadata_delta import new_topic_configs, removed_topics, standalone_roles
 from millrace_broker.cluster.metadata_image import MetadataImage
+from millrace_broker.cluster.metadata_update import new_topic_configs, removed_topics, standalone_roles
 from millrace_broker.handlers.api import Services
 from millrace_broker.metadata_publisher import MetadataListener
 from millrace_broker.properties.broker_config import BrokerConfig

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from millrace.config import ConfigKey, value_text
+from millrace_broker.cluster.config_manager import GROUP_KEYS
 from millrace_broker.cluster.config_sources import BROKER_KEYS
-from millrace_broker.cluster.group_configs import GROUP_KEYS
 from millrace_broker.properties.kafka_properties import (
     BROKER,
     EMPTY,
@@ -26,7 +26,7 @@ from millrace_broker.properties.kafka_properties import (
     VERSIONS,
     kafka_properties,
 )
-from millrace_broker.properties.without_effect import reason
+from millrace_broker.properties.restrictions import reason
 from millrace_broker.storage.config import TOPIC_CONFIG
 
 KEYS: Mapping[str, Mapping[str, ConfigKey]] = {BROKER: BROKER_KEYS, TOPIC: TOPIC_CONFIG.keys, GROUP: GROUP_KEYS}

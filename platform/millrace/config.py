@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 
@@ -142,7 +143,7 @@ class ConfigKey:
 class Rules(TypedDict, total=False):
     """What a `setting` may say of its property beside default and meaning; the fields are those of `ConfigKey`."""
 
-    minimum: int
+    minimum: int | None
     maximum: float
     choices: tuple[str, ...]
     pattern: str
@@ -153,6 +154,9 @@ class Rules(TypedDict, total=False):
     has_effect: bool
     ignores_case: bool
     kind: ConfigType
+
+
+NO_RULES: Mapping[str, Rules] = {}
 
 
 class Settings(Protocol):
@@ -171,15 +175,21 @@ def setting(default: Default, doc: str, *, synonyms: tuple[Synonym, ...] = (), *
 
     A whole number is of 64 bits unless the rules bound it more narrowly.
     """
-    if isinstance(default, int) and not isinstance(default, bool):
-        rules.setdefault("maximum", MAX_LONG)
-    key = ConfigKey(name="", default=default, doc=doc, synonyms=synonyms, **rules)
-    return field(default=default, metadata={"key": key})
+    widest: Rules = {"maximum": MAX_LONG} if isinstance(default, int) and not isinstance(default, bool) else {}
+    key = partial(ConfigKey, default=default, doc=doc, synonyms=synonyms)
+    return field(default=default, metadata={"key": key, "widest": widest, "rules": rules})
 
 
-def declared_keys(settings: type[Settings]) -> tuple[ConfigKey, ...]:
-    """Returns the properties that the fields of a dataclass of settings declare."""
-    return tuple(replace(each.metadata["key"], name=each.name.replace("_", ".")) for each in fields(settings))
+def declared_keys(settings: type[Settings], known: Mapping[str, Rules] = NO_RULES) -> tuple[ConfigKey, ...]:
+    """Returns the properties that the fields of a dataclass of settings declare.
+
+    `known` are rules by the name of a property, which hold where its field says nothing else.
+    """
+    names = {one.name.replace("_", "."): one.metadata for one in fields(settings)}
+    return tuple(
+        told["key"](name=name, **{**told["widest"], **known.get(name, {}), **told["rules"]})
+        for name, told in names.items()
+    )
 
 
 def build(settings: type[AnySettings], values: Mapping[str, Value]) -> AnySettings:
@@ -216,9 +226,9 @@ class ConfigTable:
         """
         return {name: self._key(name).parse(text) for name, text in properties.items()}
 
-    def parse_with_defaults(self, properties: Mapping[str, str]) -> dict[str, Value]:
-        """Returns typed values of every property of the table, those not given by their defaults."""
-        return {name: key.default for name, key in self.keys.items()} | self.parse(properties)
+    def known(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Returns those of the properties that the table has, as text."""
+        return {name: text for name, text in properties.items() if name in self.keys}
 
     def _key(self, name: str) -> ConfigKey:
         try:

@@ -18,7 +18,7 @@ from millrace.zk.security import Access, ZooKeeperSecurity
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
-from millrace_broker.properties.token_config import TokenConfig
+from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.security.client_session import Principal
 from millrace_broker.security.tokens import TokenRequest
 from millrace_support.zookeeper_security import SecuredZooKeeper

@@ -15,9 +15,8 @@ from millrace.errors import CoordinatorLoadInProgressError, ErrorCode
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
-from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_cache import DeletionLookup, MetadataCache
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
@@ -26,8 +25,7 @@ from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.properties.broker_config import BrokerConfig
-from millrace_broker.properties.group_config import GroupConfig
-from millrace_broker.properties.transaction_config import TransactionConfig
+from millrace_broker.properties.coordinator_config import GroupConfig, TransactionConfig
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica import Isolation

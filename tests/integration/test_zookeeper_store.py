@@ -24,10 +24,9 @@ from millrace.zk.session import ZooKeeperSession
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.admin.requests import MAX_PARTITIONS
 from millrace_broker.cluster import zookeeper_store
-from millrace_broker.cluster.metadata_image import BrokerInfo, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import SUPPORTED, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id
-from millrace_broker.cluster.offered_features import SUPPORTED
-from millrace_broker.cluster.replica_assignment import assign_replicas
+from millrace_broker.cluster.topics import assign_replicas
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.waiting import until
 from millrace_support.zookeeper_sessions import expire

@@ -26,7 +26,7 @@ from millrace_broker.groups.group import (
     Sync,
 )
 from millrace_broker.groups.records import read_group_value
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 
 START_MS = 1_700_000_000_000
 CLIENTS = st.integers(0, 4)

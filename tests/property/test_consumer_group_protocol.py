@@ -20,7 +20,7 @@ from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value, encode_key, encode_value
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.properties.group_config import ConsumerGroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig
 
 CONFIG = ConsumerGroupConfig()
 NAMES = ("a", "b")

@@ -19,7 +19,7 @@ from millrace_broker.groups.consumer.events import Heartbeat, Refusal, Timer, Ti
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value
 from millrace_broker.groups.group import Join, JoinProtocol, Respond, StoreRecords, Sync
-from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 
 PARTITIONS = 5
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(PARTITIONS)), {})

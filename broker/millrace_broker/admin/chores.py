@@ -12,7 +12,7 @@ from typing import NamedTuple
 from millrace.errors import is_unforeseen
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.handlers.api import Services
-from millrace_broker.properties.token_config import TokenConfig
+from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogManager
 

@@ -8,7 +8,7 @@ itself, so a failure of one does not undo the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class AclManager:
                 added = frozenset(one.acl for one in some)
                 try:
                     await asyncio.to_thread(self._store.change_acls, pattern, added.union)
-                    await self._until_seen(pattern, added)
+                    await self._until(pattern, added.issubset)
                 except MillraceError as error:
                     failed |= {AclBinding(pattern, acl): error for acl in added}
         return failed
@@ -62,7 +62,7 @@ class AclManager:
                 error: MillraceError | None = None
                 try:
                     await asyncio.to_thread(self._store.change_acls, pattern, removal)
-                    await self._until_gone(pattern, removal.found)
+                    await self._until(pattern, frozenset(removal.found).isdisjoint)
                 except MillraceError as failure:
                     error = failure
                 for acl, index in removal.found.items():
@@ -76,12 +76,6 @@ class AclManager:
             pattern for pattern in self._metadata.image.acls if any(one.finds_resource(pattern) for one in filters)
         }
         return sorted(named | known)
-
-    async def _until_seen(self, pattern: ResourcePattern, added: frozenset[Acl]) -> None:
-        await self._until(pattern, lambda acls: added <= acls)
-
-    async def _until_gone(self, pattern: ResourcePattern, removed: Collection[Acl]) -> None:
-        await self._until(pattern, lambda acls: acls.isdisjoint(removed))
 
     async def _until(self, pattern: ResourcePattern, holds: Callable[[frozenset[Acl]], bool]) -> None:
         def has_come(image: MetadataImage) -> bool:

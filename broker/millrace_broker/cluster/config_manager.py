@@ -2,6 +2,15 @@
 
 The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: the new
 configuration is in the image of its `MetadataCache`, which takes an image only after it has been acted upon.
+
+The levels of this broker's loggers are the configuration of a resource, too (KIP-412). The properties that one group
+may have for itself (KIP-848) come before the broker's:
+
+    group             /config/groups/[group], or `group_configs` of a standalone broker
+    the broker's      group.consumer.*
+
+Those of consumer groups are obeyed with the next heartbeat. Those of share and streams groups are stored, and have no
+effect.
 """
 
 from __future__ import annotations
@@ -12,14 +21,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from millrace.config import MAX_INT, whole_number
+from millrace.config import MAX_INT, ConfigKey, ConfigTable, value_text, whole_number
 from millrace.errors import InvalidConfigError, InvalidRequestError, MetadataTimeoutError, UnknownTopicError
 from millrace.zk import paths
-from millrace_broker.cluster.config_changes import Operation, apply_operations
 from millrace_broker.cluster.config_sources import (
     BROKER_KEYS,
     BrokerLayers,
     ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    Operation,
+    OperationType,
     Properties,
     broker_entries,
     check_keeps_no_secret,
@@ -30,21 +42,86 @@ from millrace_broker.cluster.config_sources import (
     split_known,
     topic_entries,
 )
-from millrace_broker.cluster.group_configs import GROUP_KEYS, check_group_config, check_group_name, group_entries
-from millrace_broker.cluster.logger_configs import change_loggers, logger_entries
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import ALL_BROKERS, MetadataImage
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.log_lines.levels import LoggerLevels
-from millrace_broker.properties.listeners import override
-from millrace_broker.properties.restrictions import check_not_of_listeners, check_unrestricted
+from millrace_broker.properties.coordinator_config import OWN_CONFIG, ConsumerGroupConfig
+from millrace_broker.properties.kafka_properties import GROUP
+from millrace_broker.properties.listeners import ConnectionLimits, override
+from millrace_broker.properties.restrictions import check_not_of_listeners, check_unrestricted, keys_without_effect
 from millrace_broker.storage.config import TOPIC_CONFIG
 
 logger = logging.getLogger(__name__)
 
 CHANGE_TIMEOUT_S = 15.0
 KEPT_CONFIGURATIONS = 100
+Alter = Callable[[Properties, Mapping[str, ConfigKey]], Properties]
+"""Returns the configuration that a resource gets for its own one, given the declarations of its properties."""
+
+
+DOC = "How much this logger says: FATAL, ERROR, WARN, INFO, DEBUG or TRACE."
+
+
+GROUP_KEYS: Mapping[str, ConfigKey] = {
+    **OWN_CONFIG.keys,
+    **{key.name: key for key in keys_without_effect(GROUP, OWN_CONFIG.keys)},
+}
+
+
+def group_entries(own: Properties, config: ConsumerGroupConfig) -> list[ConfigEntry]:
+    """Returns every property of a group; those that it does not have itself are the broker's."""
+    defaults = {
+        "consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
+        "consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
+    }
+    entries = []
+    for name, key in GROUP_KEYS.items():
+        default = value_text(defaults.get(name, key.default))
+        value, source = (own[name], ConfigSource.GROUP) if name in own else (default, ConfigSource.DEFAULT)
+        entries.append(ConfigEntry(key, value, source, (ConfigSynonym(name, value, source),)))
+    return entries
+
+
+def check_group_name(name: str) -> None:
+    """Raises InvalidRequestError where a group of this name can't have a configuration."""
+    if not paths.is_name(name):
+        raise InvalidRequestError(f"group name {name!r} is invalid: it must be the name of a node of ZooKeeper")
+
+
+def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
+    """Raises InvalidConfigError for a property that a group may not have, or a value that does not fit."""
+    unknown = next((name for name in own if name not in GROUP_KEYS), None)
+    if unknown is not None:
+        raise InvalidConfigError(f"Unknown group config name: {unknown}")
+    ConfigTable(GROUP_KEYS.values()).parse(own)
+    config.of_group(own)
+
+
+def logger_entries(levels: LoggerLevels) -> list[ConfigEntry]:
+    """Returns the level of each logger."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER
+    return [
+        ConfigEntry(ConfigKey(name=name, default=level, doc=DOC, is_dynamic=True), level, source, ())
+        for name, level in levels.levels().items()
+    ]
+
+
+def change_loggers(levels: LoggerLevels, operations: Iterable[Operation], *, validate_only: bool) -> None:
+    """Sets and removes the levels of loggers, all of them or none.
+
+    Raises InvalidConfigError for a logger or a level that does not exist, InvalidRequestError for an operation on lists
+    and where the level of the root logger would be removed.
+    """
+    changes: dict[str, str | None] = {}
+    for name, number, value in operations:
+        if number not in (OperationType.SET, OperationType.DELETE):
+            raise InvalidRequestError(f"{name}: the level of a logger can only be set or deleted")
+        changes[name] = value if number == OperationType.SET else None
+    levels.check(changes)
+    if not validate_only:
+        levels.change(changes)
 
 
 def layers_of(image: MetadataImage, broker_id: int, static: Properties) -> BrokerLayers:
@@ -90,8 +167,9 @@ class ConfigManager:
     def set_layers(self, layers: BrokerLayers) -> None:
         """Replaces the layers, and forgets the entries that were made of the old ones."""
         self._layers = layers
-        self.connection_limits = layers.connection_limits()
-        self._consumer_groups = layers.consumer_group_config()
+        effective = layers.effective()
+        self.connection_limits = ConnectionLimits.from_properties(effective)
+        self._consumer_groups = ConsumerGroupConfig.from_properties(effective)
         self._entries_of: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
 
     def check_topic_config(self, config: Properties) -> None:
@@ -122,30 +200,25 @@ class ConfigManager:
         entity = self._entity(name)
         return list(cluster_entries(self.layers) if entity == ALL_BROKERS else broker_entries(self.layers))
 
-    async def replace_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        """Gives a topic this configuration alone (AlterConfigs); all other properties return to the broker's value."""
+    async def alter_topic(self, name: str, alter: Alter, *, validate_only: bool) -> None:
+        """Gives a topic another configuration of its own; all other properties return to the broker's value."""
         async with self._changing:
-            self._topic_config(_named(name))
-            await self._set_topic(name, config, validate_only=validate_only)
+            config = alter(self._topic_config(_named(name)), TOPIC_CONFIG.keys)
+            self.check_topic_config(config)
+            if not validate_only:
+                await asyncio.to_thread(self._store.set_topic_config, name, config)
+                await self._until(lambda image: name not in image.topics or image.topics[name].config == config, name)
 
-    async def change_topic(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """Applies operations to the configuration of a topic (IncrementalAlterConfigs)."""
-        async with self._changing:
-            config = apply_operations(self._topic_config(_named(name)), operations, TOPIC_CONFIG.keys)
-            await self._set_topic(name, config, validate_only=validate_only)
-
-    async def replace_broker(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        """Gives this broker or, by the empty name, all brokers this live configuration alone (AlterConfigs)."""
-        async with self._changing:
-            await self._set_broker(self._entity(name), config, validate_only=validate_only)
-
-    async def change_broker(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """Applies operations to the live configuration of this broker or, by the empty name, of all brokers."""
+    async def alter_broker(self, name: str, alter: Alter, *, validate_only: bool) -> None:
+        """Gives this broker or, by the empty name, all brokers another live configuration."""
         entity = self._entity(name)
         async with self._changing:
-            before = self._metadata.image.broker_configs.get(entity, {})
-            config = apply_operations(before, operations, BROKER_KEYS)
-            await self._set_broker(entity, config, validate_only=validate_only)
+            kept = self._metadata.image.broker_configs.get(entity, {})
+            config = alter(kept, BROKER_KEYS)
+            await self._check_broker_config(entity, kept, config)
+            if not validate_only:
+                await asyncio.to_thread(self._store.set_broker_config, entity, config)
+                await self._until(lambda image: image.broker_configs.get(entity) == config, f"broker {entity}")
 
     def describe_loggers(self, name: str) -> list[ConfigEntry]:
         """Returns the level of each of this broker's loggers. Raises InvalidRequestError."""
@@ -162,19 +235,15 @@ class ConfigManager:
         check_group_name(name)
         return group_entries(self._metadata.image.group_configs.get(name, {}), self._consumer_groups)
 
-    async def replace_group(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        """Gives a group this configuration alone (AlterConfigs)."""
+    async def alter_group(self, name: str, alter: Alter, *, validate_only: bool) -> None:
+        """Gives a group another configuration of its own."""
         check_group_name(name)
         async with self._changing:
-            await self._set_group(name, config, validate_only=validate_only)
-
-    async def change_group(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """Applies operations to the configuration of a group (IncrementalAlterConfigs)."""
-        check_group_name(name)
-        async with self._changing:
-            before = self._metadata.image.group_configs.get(name, {})
-            config = apply_operations(before, operations, GROUP_KEYS)
-            await self._set_group(name, config, validate_only=validate_only)
+            config = alter(self._metadata.image.group_configs.get(name, {}), GROUP_KEYS)
+            check_group_config(config, self._consumer_groups)
+            if not validate_only:
+                await asyncio.to_thread(self._store.set_group_config, name, config)
+                await self._until(lambda image: image.group_configs.get(name) == config, f"group {name}")
 
     async def change_client(
         self, entity: str, change: Callable[[Properties], Properties], *, validate_only: bool
@@ -210,20 +279,7 @@ class ConfigManager:
         if self._entity(name) == ALL_BROKERS:
             raise InvalidRequestError("broker id must not be empty: loggers belong to one broker")
 
-    async def _set_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        self.check_topic_config(config)
-        if not validate_only:
-            await asyncio.to_thread(self._store.set_topic_config, name, config)
-            await self._until(lambda image: name not in image.topics or image.topics[name].config == config, name)
-
-    async def _set_group(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        check_group_config(config, self._consumer_groups)
-        if not validate_only:
-            await asyncio.to_thread(self._store.set_group_config, name, config)
-            await self._until(lambda image: image.group_configs.get(name) == config, f"group {name}")
-
-    async def _set_broker(self, entity: str, config: Properties, *, validate_only: bool) -> None:
-        kept = self._metadata.image.broker_configs.get(entity, {})
+    async def _check_broker_config(self, entity: str, kept: Properties, config: Properties) -> None:
         changed = {name: value for name, value in config.items() if kept.get(name) != value}
         with _as_invalid_request():
             if entity == ALL_BROKERS:
@@ -236,9 +292,6 @@ class ConfigManager:
             if any(own.secures for own in map(override, config) if own is not None):
                 after = replace(self.layers, broker=config).effective()
                 await asyncio.to_thread(self.check_certificates, after)
-        if not validate_only:
-            await asyncio.to_thread(self._store.set_broker_config, entity, config)
-            await self._until(lambda image: image.broker_configs.get(entity) == config, f"broker {entity}")
 
     async def _until(self, holds: Callable[[MetadataImage], bool], subject: str) -> None:
         try:

@@ -10,30 +10,39 @@
 The synonyms of a property are its values in all layers, the one that holds first; each would hold if those before it
 were not there. As in Kafka (ConfigHelper), they begin with the broker's property of the finest unit. So a value that
 only `log.retention.hours` gives is obeyed, but has no entry.
+
+IncrementalAlterConfigs changes a configuration by operations (KIP-339):
+
+    SET        gives the property this value
+    DELETE     removes the property, so that the layer below holds
+    APPEND     adds the elements that the list does not have yet
+    SUBTRACT   removes elements from the list
+
+APPEND and SUBTRACT begin with the property's default where the configuration does not have the list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
 from typing import NamedTuple
 
 from millrace.config import ConfigKey, ConfigType, value_text
-from millrace.errors import InvalidConfigError
+from millrace.errors import InvalidConfigError, InvalidRequestError
 from millrace.zk.security import ZOOKEEPER_SECURITY
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
-from millrace_broker.properties.connection_limits import ConnectionLimits
-from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
+from millrace_broker.properties.coordinator_config import (
+    CONSUMER_GROUP_CONFIG,
+    GROUP_CONFIG,
+    TRANSACTION_CONFIG,
+    TransactionConfig,
+)
 from millrace_broker.properties.kafka_properties import BROKER, BY_BROKER, kafka_properties
 from millrace_broker.properties.listeners import CREATION_RATE, MAX_CONNECTIONS, SECURING, override
-from millrace_broker.properties.restrictions import check_unrestricted, shown
-from millrace_broker.properties.sasl_config import SASL_CONFIG
-from millrace_broker.properties.tls_config import TLS_CONFIG
-from millrace_broker.properties.token_config import TOKEN_CONFIG
-from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
-from millrace_broker.properties.without_effect import keys_without_effect
+from millrace_broker.properties.restrictions import check_unrestricted, keys_without_effect, shown
+from millrace_broker.properties.security_config import SASL_CONFIG, TLS_CONFIG, TOKEN_CONFIG
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.retention import PROPERTY as POLICIES
@@ -56,6 +65,73 @@ BROKER_KEYS: Mapping[str, ConfigKey] = {
     **{key.name: key for key in keys_without_effect(BROKER, OBEYED_KEYS)},
 }
 _UNITS = {synonym.name: synonyms for synonyms in BROKER_SYNONYMS.values() for synonym in synonyms}
+
+
+class OperationType(IntEnum):
+    """The numbers by which the protocol says what an operation does to a configuration (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Operation(NamedTuple):
+    """An operation on one property; `type` is the protocol's number."""
+
+    name: str
+    type: int
+    value: str | None
+
+
+def apply_operations(
+    properties: Mapping[str, str], keys: Mapping[str, ConfigKey], operations: Iterable[Operation]
+) -> dict[str, str]:
+    """Returns the configuration with the operations applied; names and values of the result are not checked.
+
+    Raises InvalidRequestError for an unknown operation or a missing value, InvalidConfigError where an operation on
+    lists names a property that is not a list.
+    """
+    changed = dict(properties)
+    for name, number, value in operations:
+        operation = _type_of(name, number)
+        if operation is OperationType.DELETE:
+            changed.pop(name, None)
+        elif value is None:
+            raise InvalidRequestError(f"{name}: null value not supported")
+        elif operation is OperationType.SET:
+            changed[name] = value
+        else:
+            changed[name] = _changed_list(_list_key(keys, name, operation), changed.get(name), operation, value)
+    return changed
+
+
+def _type_of(name: str, number: int) -> OperationType:
+    try:
+        return OperationType(number)
+    except ValueError:
+        raise InvalidRequestError(f"{name}: operation {number} is not known") from None
+
+
+def _list_key(keys: Mapping[str, ConfigKey], name: str, operation: OperationType) -> ConfigKey:
+    key = keys.get(name)
+    if key is None:
+        raise InvalidConfigError(f"Unknown config name: {name}")
+    if key.type is not ConfigType.LIST:
+        raise InvalidConfigError(f"{name}: {operation.name.lower()} is not allowed, as it is not a list")
+    return key
+
+
+def _changed_list(key: ConfigKey, text: str | None, operation: OperationType, value: str) -> str:
+    before = _elements(str(key.default) if text is None else text)
+    given = _elements(value)
+    if operation is OperationType.APPEND:
+        return ",".join([*before, *(one for one in given if one not in before)])
+    return ",".join(one for one in before if one not in given)
+
+
+def _elements(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
 
 
 @cache
@@ -136,29 +212,15 @@ class BrokerLayers:
 
     def log_defaults(self) -> dict[str, str]:
         """Returns the properties that logs obey."""
-        return {name: value for name, value in self.effective().items() if name in LOG_CONFIG.keys}
+        return LOG_CONFIG.known(self.effective())
 
     def broker_config(self) -> BrokerConfig:
         """Returns the configuration that the broker itself obeys."""
-        return BrokerConfig.from_properties(
-            {name: value for name, value in self.effective().items() if name in BROKER_CONFIG.keys}
-        )
-
-    def connection_limits(self) -> ConnectionLimits:
-        """Returns the limits that connections of the broker and of its listeners obey."""
-        return ConnectionLimits.from_properties(self.effective())
-
-    def consumer_group_config(self) -> ConsumerGroupConfig:
-        """Returns the configuration that consumer groups obey."""
-        return ConsumerGroupConfig.from_properties(
-            {name: value for name, value in self.effective().items() if name in CONSUMER_GROUP_CONFIG.keys}
-        )
+        return BrokerConfig.from_properties(self.effective())
 
     def transaction_config(self) -> TransactionConfig:
         """Returns the configuration that transactions obey."""
-        return TransactionConfig.from_properties(
-            {name: value for name, value in self.effective().items() if name in TRANSACTION_CONFIG.keys}
-        )
+        return TransactionConfig.from_properties(self.effective())
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
         """Returns the values of a broker's property in all layers, with those of its other units."""
@@ -183,7 +245,7 @@ class BrokerLayers:
 
 def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEntry]:
     """Yields every property of a topic; those of its own that are not known are left out."""
-    known = {name: value for name, value in topic.items() if name in TOPIC_CONFIG.keys}
+    known = TOPIC_CONFIG.known(topic)
     config = LogConfig.from_properties(layers.log_defaults(), known)
     for key in TOPIC_CONFIG.keys.values():
         is_given = key.has_default or key.name in known

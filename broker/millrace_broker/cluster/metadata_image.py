@@ -1,21 +1,68 @@
 """The cluster as one immutable value: its brokers, topics, leaders and configurations.
 
 A broker works with one image at a time, and its metadata store hands it the next one after a change.
+
+A cluster offers to its clients the features that all of its brokers support (KIP-584):
+
+    group.version 1         clients may use the consumer group protocol (KIP-848)
+    transaction.version 2   each transaction bumps the producer's epoch, and partitions join a transaction by being
+                            written to (KIP-890)
+
+Apache Kafka with ZooKeeper has neither. A broker says by its registration what it supports. While a broker of Apache
+Kafka is registered, clients must not rely on what it lacks, as they use its partitions and coordinators too.
+
+A client keeps the features of the highest epoch that any broker has told it. The epoch is the newest registration's
+(its czxid): so a broker that joins takes features away from clients which connect from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
 from millrace.addresses import Endpoint, plaintext_endpoint
 from millrace.security.acls import Acls
-from millrace_broker.cluster.offered_features import ALL_FEATURES, OfferedFeatures
 from millrace_broker.security.tokens import DelegationToken
 
 ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
+
+
+GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
+SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
+"""The features that this release supports, each with the newest level that it has."""
+
+
+class OfferedFeatures(NamedTuple):
+    """The level of each feature that is offered, and the epoch of the offer."""
+
+    levels: Mapping[str, int]
+    epoch: int
+
+
+ALL_FEATURES = OfferedFeatures(SUPPORTED, 0)
+"""What a standalone broker offers."""
+
+
+class SupportedFeatures(NamedTuple):
+    """What one broker has registered: the newest level of each feature, and its epoch."""
+
+    levels: Mapping[str, int]
+    broker_epoch: int
+
+
+def offered_features(brokers: Collection[SupportedFeatures]) -> OfferedFeatures:
+    """Returns what a cluster of these brokers offers; without a broker, what this one supports."""
+    if not brokers:
+        return ALL_FEATURES
+    levels = {
+        name: min(level, *(each.levels.get(name, 0) for each in brokers)) for name, level in sorted(SUPPORTED.items())
+    }
+    return OfferedFeatures(
+        {name: level for name, level in levels.items() if level}, max(each.broker_epoch for each in brokers)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from millrace.errors import (
 )
 from millrace.uuids import encode_id
 from millrace_broker.cluster.store import MetadataStore
-from millrace_broker.properties.token_config import TokenConfig
+from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.security.client_session import Principal
 from millrace_broker.security.tokens import (
     DelegationToken,

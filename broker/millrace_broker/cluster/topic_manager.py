@@ -24,8 +24,8 @@ from millrace.uuids import encode_id
 from millrace_broker.cluster import topics as rules
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicInfo, racks_of
-from millrace_broker.cluster.replica_assignment import Replicas, assign_replicas
 from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.cluster.topics import Replicas, assign_replicas
 from millrace_broker.properties.broker_config import BrokerConfig
 
 CHANGE_TIMEOUT = timedelta(seconds=15)

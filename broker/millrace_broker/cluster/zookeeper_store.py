@@ -10,6 +10,12 @@ What a broker does at its start is done again where the connection to ZooKeeper 
 A topic exists as long as its assignment does. A broker learns of topics and leaders from the controller
 (`metadata_update`), and reads only configurations from ZooKeeper itself. One that changes a configuration writes a
 notification too, and removes the notifications that are old.
+
+The states of an adopted topic's partitions begin with what the logs say, not with epoch 0. A creator of a topic leaves
+the states to the controller, which lets the first replica lead in epoch 0 with all replicas in sync. Where the logs are
+there already, that would cut logs, and let old epochs pass for new ones. So an adopter writes the states: the broker
+with the longest log leads, is alone in sync, in an epoch above those of all logs. The controller takes over a state
+that it finds; the others follow, cut off what the leader lacks, and come into sync.
 """
 
 from __future__ import annotations
@@ -35,21 +41,23 @@ from millrace.security.acls import ResourcePattern
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.connects import patiently
-from millrace.zk.operations import Create, Operation, SetData
+from millrace.zk.operations import Check, Create, Operation, SetData
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged
-from millrace_broker.cluster.adopted_states import adopted_states
-from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_image import (
+    BrokerInfo,
+    MetadataImage,
+    PartitionInfo,
+    SupportedFeatures,
+    TopicInfo,
+    offered_features,
+)
 from millrace_broker.cluster.metadata_update import MetadataUpdate, configured_image, updated_image
-from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
-from millrace_broker.cluster.offered_features import SupportedFeatures, offered_features
 from millrace_broker.cluster.producer_ids import encode_block, next_block
-from millrace_broker.cluster.store import OnChange
-from millrace_broker.cluster.zookeeper_acls import Change, ZooKeeperAcls
+from millrace_broker.cluster.store import UNNAMED, NamedCluster, OnChange
 from millrace_broker.cluster.zookeeper_configs import ZooKeeperConfigs
-from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
-from millrace_broker.cluster.zookeeper_tokens import ZooKeeperTokens
+from millrace_broker.cluster.zookeeper_security import Change, ZooKeeperAcls, ZooKeeperTokens, remove_old_notifications
 from millrace_broker.security.tokens import DelegationToken
 
 logger = logging.getLogger(__name__)
@@ -436,3 +444,20 @@ def _supported(registration: Node) -> SupportedFeatures:
         logger.warning("the features of a broker are not known: %s", error)
         levels = {}
     return SupportedFeatures(levels, registration.created_zxid)
+
+
+def adopted_states(topic: TopicInfo, controller_epoch: Node) -> list[Operation]:
+    """Returns what writes the states below a topic's node, unless another broker becomes the controller meanwhile."""
+    operations: list[Operation] = [Create(paths.partitions(topic.name))]
+    for one in topic.partitions:
+        state = codec.PartitionState(
+            leader=one.leader,
+            leader_epoch=one.leader_epoch,
+            isr=one.isr,
+            controller_epoch=int(controller_epoch.data),
+        )
+        operations += [
+            Create(paths.partition(topic.name, one.index)),
+            Create(paths.partition_state(topic.name, one.index), codec.encode_partition_state(state)),
+        ]
+    return [*operations, Check(paths.CONTROLLER_EPOCH, controller_epoch.version)]

@@ -33,7 +33,7 @@ from millrace_broker.groups.records import (
 )
 from millrace_broker.groups.shard import Replay, Shard
 from millrace_broker.metrics import GroupCounts
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 from millrace_broker.replication.purgatory import CallLater
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import LedShards

@@ -28,7 +28,7 @@ from millrace_broker.groups.group import CancelTimer, Effects, Group, Respond, S
 from millrace_broker.groups.offsets import Offsets, TransactionalOffsets
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
 from millrace_broker.metrics import GroupCounts
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 from millrace_broker.replication.purgatory import CallLater, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import Then, when_replicated

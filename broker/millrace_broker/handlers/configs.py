@@ -35,8 +35,7 @@ from millrace.wire.describe_configs import (
 )
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
-from millrace_broker.cluster.config_changes import Operation, OperationType
-from millrace_broker.cluster.config_sources import ConfigEntry
+from millrace_broker.cluster.config_sources import ConfigEntry, Operation, OperationType, apply_operations
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import count_errors, respond
 from millrace_broker.security.client_session import ClientSession
@@ -242,11 +241,11 @@ async def _replace(
     config = {one.name: one.value for one in resource.configs if one.value is not None}
     match resource.resource_type:
         case ResourceType.TOPIC:
-            await services.configs.replace_topic(resource.resource_name, config, validate_only=validate_only)
+            await services.configs.alter_topic(resource.resource_name, lambda *_: config, validate_only=validate_only)
         case ResourceType.BROKER:
-            await services.configs.replace_broker(resource.resource_name, config, validate_only=validate_only)
+            await services.configs.alter_broker(resource.resource_name, lambda *_: config, validate_only=validate_only)
         case ResourceType.GROUP:
-            await services.configs.replace_group(resource.resource_name, config, validate_only=validate_only)
+            await services.configs.alter_group(resource.resource_name, lambda *_: config, validate_only=validate_only)
         case number:
             raise _unserved(number)
 
@@ -271,15 +270,16 @@ async def _change(
     _check_properties([one.name for one in resource.configs], [one.name for one in sets if one.value is None])
     CHANGE_GUARDS.check(services, session, resource)
     operations = [Operation(one.name, one.config_operation, one.value) for one in resource.configs]
+    change = partial(apply_operations, operations=operations)
     match resource.resource_type:
         case ResourceType.TOPIC:
-            await services.configs.change_topic(resource.resource_name, operations, validate_only=validate_only)
+            await services.configs.alter_topic(resource.resource_name, change, validate_only=validate_only)
         case ResourceType.BROKER:
-            await services.configs.change_broker(resource.resource_name, operations, validate_only=validate_only)
+            await services.configs.alter_broker(resource.resource_name, change, validate_only=validate_only)
         case ResourceType.BROKER_LOGGER:
             services.configs.change_loggers(resource.resource_name, operations, validate_only=validate_only)
         case ResourceType.GROUP:
-            await services.configs.change_group(resource.resource_name, operations, validate_only=validate_only)
+            await services.configs.alter_group(resource.resource_name, change, validate_only=validate_only)
         case number:
             raise _unserved(number)
 

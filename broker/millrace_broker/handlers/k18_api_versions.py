@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import API_VERSIONS
-from millrace_broker.cluster.offered_features import GROUP_VERSION, SUPPORTED, OfferedFeatures
+from millrace_broker.cluster.metadata_image import GROUP_VERSION, SUPPORTED, OfferedFeatures
 from millrace_broker.handlers.api import UNGUARDED, Api, Reply, Request, Services
 from millrace_broker.handlers.responses import count_errors
 

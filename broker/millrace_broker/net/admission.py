@@ -20,7 +20,7 @@ from collections import Counter
 from functools import cache
 
 from millrace.descriptor_pool import NO_DESCRIPTOR
-from millrace_broker.properties.connection_limits import ConnectionLimits
+from millrace_broker.properties.listeners import ConnectionLimits
 
 
 class Admission:

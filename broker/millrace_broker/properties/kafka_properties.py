@@ -9,23 +9,26 @@
     changed   live, by broker (live, for one broker at a time), or at the start
 
 A test compares the table with Kafka's own definitions. The properties that this broker obeys are declared in
-`broker_config`, `group_config`, `token_config`, `transaction_config`, `storage.config` and for ZooKeeper
-`millrace.zk.security`; `without_effect` declares all others.
+`broker_config`, `coordinator_config`, `security_config`, `storage.config` and for ZooKeeper `millrace.zk.security`;
+`restrictions` declares all others. A declaration of `known_rules` says its default and its meaning. Its type, its
+bounds, and whether it can be changed while the broker runs are those of the table, unless it says otherwise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.config import MAX_INT, MAX_LONG, ConfigKey, ConfigType, Value
+from millrace.config import MAX_INT, MAX_LONG, ConfigKey, ConfigType, Rules, Value
 
 VERSIONS = ("3.9", "4.1")
 BROKER, TOPIC, GROUP = "broker", "topic", "group"
 UNKNOWN, NULL, REQUIRED, EMPTY = "-", "null", "!", '""'
 LIVE, BY_BROKER = "live", "by broker"
 MAX_SHORT = 2**15 - 1
+TOPS = {ConfigType.SHORT: MAX_SHORT, ConfigType.INT: MAX_INT, ConfigType.LONG: MAX_LONG}
 
 
 class KafkaProperty(NamedTuple):
@@ -59,36 +62,44 @@ def kafka_properties() -> dict[tuple[str, str], KafkaProperty]:
     }
 
 
+@cache
+def known_rules(scope: str) -> Mapping[str, Rules]:
+    """Returns what the table says of the properties of a scope, by name, for those that this broker obeys."""
+    return {name: _rules(row) for (area, name), row in kafka_properties().items() if area == scope}
+
+
 def key_without_effect(row: KafkaProperty, doc: str) -> ConfigKey:
     """Returns the declaration of a property that is checked, stored and described, but not obeyed."""
-    minimum, maximum, choices, pattern = _rules(row)
-    return ConfigKey(
-        name=row.name,
-        default=_typed(row),
-        doc=doc,
-        minimum=minimum,
-        maximum=maximum,
-        choices=choices,
-        pattern=pattern,
-        is_list=row.type is ConfigType.LIST,
-        is_secret=row.type is ConfigType.PASSWORD,
-        is_dynamic=row.changed in (LIVE, BY_BROKER),
-        has_default=row.default not in (NULL, REQUIRED),
-        has_effect=False,
-        ignores_case=choices is not None and choices == tuple(map(str.upper, choices)),
-        kind=row.type,
-    )
+    rules = _rules(row)
+    if row.type in TOPS and "pattern" not in rules:
+        rules.setdefault("minimum", -TOPS[row.type] - 1)
+    choices = rules.get("choices")
+    rules["ignores_case"] = choices is not None and choices == tuple(map(str.upper, choices))
+    rules["has_effect"] = False
+    return ConfigKey(name=row.name, default=_typed(row), doc=doc, **rules)
 
 
-def _rules(row: KafkaProperty) -> tuple[int | None, float | None, tuple[str, ...] | None, str | None]:
-    """Returns (minimum, maximum, choices, pattern); a number has at least the bounds of its type."""
-    top = {ConfigType.SHORT: MAX_SHORT, ConfigType.INT: MAX_INT, ConfigType.LONG: MAX_LONG}.get(row.type)
+def _rules(row: KafkaProperty) -> Rules:
+    """Returns what a row says beside the default; a number is at most the largest of its type."""
+    rules: Rules = {
+        "is_list": row.type is ConfigType.LIST,
+        "is_secret": row.type is ConfigType.PASSWORD,
+        "is_dynamic": row.changed in (LIVE, BY_BROKER) and row.scope != TOPIC,
+        "has_default": row.default not in (NULL, REQUIRED),
+        "kind": row.type,
+    }
+    if row.type in TOPS:
+        rules["maximum"] = TOPS[row.type]
     if row.values.startswith("~"):
-        return None, top, None, row.values[1:]
-    if ".." in row.values:
+        rules["pattern"] = row.values[1:]
+    elif ".." in row.values:
         low, _, high = row.values.partition("..")
-        return int(low), _number(high) if high else top, None, None
-    return None if top is None else -top - 1, top, tuple(row.values.split("|")) if row.values else None, None
+        rules["minimum"] = int(low)
+        if high:
+            rules["maximum"] = _number(high)
+    elif row.values:
+        rules["choices"] = tuple(row.values.split("|"))
+    return rules
 
 
 def _number(text: str) -> float:

@@ -9,6 +9,12 @@
 Names are taken in any case and are written in capitals. Two listeners differ in their names and in their ports, except
 that one of IPv4 and one of IPv6 may share a port. Errors say what is wrong with a value; the caller names the property
 and its place.
+
+`ConnectionLimits` says how many connections a broker takes, and each of its listeners (KIP-402, KIP-612):
+
+max.connections                 open at one time
+max.connection.creation.rate    opened per second
+listener.name.NAME.PROPERTY     the same of one listener; the broker's limit unless it is set
 """
 
 from __future__ import annotations
@@ -17,13 +23,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from millrace.addresses import FREE_PORT, PLAINTEXT, Address, parse_listen_address
+from millrace.config import MAX_INT
 from millrace.errors import InvalidConfigError
 from millrace.security.protocols import JAAS, SecurityProtocol
-from millrace_broker.properties.sasl_config import RENEWALS, SASL_CONFIG
-from millrace_broker.properties.tls_config import CLIENT_AUTH, TLS_CONFIG
+from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.properties.security_config import CLIENT_AUTH, RENEWALS, SASL_CONFIG, TLS_CONFIG
 
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")
 FORM = f"{PLAINTEXT}://HOST:PORT"
@@ -164,3 +171,30 @@ def _listener(text: str) -> NamedAddress:
         except InvalidConfigError:
             pass
     raise InvalidConfigError(f"Invalid value, expected {FORM}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The limits of the broker, and those that listeners have for themselves: by the listener and the property."""
+
+    broker: BrokerConfig
+    own: Mapping[tuple[str, str], int]
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> ConnectionLimits:
+        """Parses the properties of a broker."""
+        own = {
+            (one.listener, one.name): cast("int", BROKER_CONFIG.keys[one.name].parse(text))
+            for name, text in properties.items()
+            if (one := override(name)) is not None and not one.secures and one.name in BROKER_CONFIG.keys
+        }
+        return cls(BrokerConfig.from_properties(properties), own)
+
+    def open(self, listener: str) -> int:
+        """Returns how many connections of a listener may be open at one time."""
+        return self.own.get((listener, MAX_CONNECTIONS), self.broker.max_connections)
+
+    def per_second(self, listener: str) -> float | None:
+        """Returns how many connections of a listener may be opened per second; None where that is not limited."""
+        rate = self.own.get((listener, CREATION_RATE), self.broker.max_connection_creation_rate)
+        return None if rate == MAX_INT else rate

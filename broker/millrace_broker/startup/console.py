@@ -12,7 +12,7 @@ client does: so it may do what the user in the file may do, and no more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from millrace.errors import InvalidConfigError
 from millrace.security.client_config import read_client_security
@@ -37,15 +37,8 @@ class ConsoleOptions:
 
     def settings(self, bootstrap: str, *, has_login: bool) -> Mapping[str, object]:
         """Returns what the console's process is told."""
-        return {
-            "bootstrap": bootstrap,
-            "client_config": self.client_config,
-            "has_login": has_login,
-            "may_change": self.may_change,
-            "warehouse": self.warehouse,
-            "schema_registry": self.schema_registry,
-            "log_format": self.log_format,
-        }
+        told = {name: value for name, value in asdict(self).items() if name != "listener"}
+        return {**told, "bootstrap": bootstrap, "has_login": has_login}
 
 
 def console_options(broker: BrokerConfig, listeners: Sequence[Listener]) -> ConsoleOptions | None:

@@ -15,7 +15,7 @@ from millrace.addresses import Address, Endpoint
 from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.cluster.metadata_image import BrokerInfo
-from millrace_broker.cluster.named_cluster import ClusterOfFolder, NamedCluster
+from millrace_broker.cluster.store import ClusterOfFolder, NamedCluster
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage.data_dirs.data_dir import check_unlocked
 from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, read_cluster_id

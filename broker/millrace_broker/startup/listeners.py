@@ -29,8 +29,7 @@ from millrace_broker.properties.listeners import (
     parse_protocols,
     protocol_of,
 )
-from millrace_broker.properties.sasl_config import LOGIN, SASL_CONFIG
-from millrace_broker.properties.tls_config import TLS_CONFIG
+from millrace_broker.properties.security_config import LOGIN, SASL_CONFIG, TLS_CONFIG
 from millrace_broker.security.authentication.listener_security import ListenerSecurity, listener_security
 from millrace_broker.startup.given import Given, value_of
 

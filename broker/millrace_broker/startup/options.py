@@ -22,19 +22,16 @@ from pathlib import Path
 
 from millrace import __version__, kernel
 from millrace.addresses import PLAINTEXT, Address, parse_listen_address
-from millrace.config import ConfigTable
 from millrace.errors import InvalidConfigError
 from millrace.security.client_security import ClientSecurity
-from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
-from millrace_broker.properties.group_config import (
-    CONSUMER_GROUP_CONFIG,
-    GROUP_CONFIG,
+from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.properties.coordinator_config import (
     ConsumerGroupConfig,
     GroupConfig,
+    TransactionConfig,
 )
 from millrace_broker.properties.listeners import Listener, NamedAddress
-from millrace_broker.properties.tls_config import TLS_CONFIG
-from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
+from millrace_broker.properties.security_config import TLS_CONFIG
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
 from millrace_broker.startup.console import ConsoleOptions, console_options
 from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given, value_of
@@ -100,7 +97,7 @@ class BrokerOptions:
     @property
     def admin_tls(self) -> Mapping[str, str] | None:
         """The properties by which the admin endpoint speaks TLS; None where it does not. They have secrets."""
-        return _of(TLS_CONFIG, self.properties) if self.broker.admin_security_protocol == "SSL" else None
+        return TLS_CONFIG.known(self.properties) if self.broker.admin_security_protocol == "SSL" else None
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -146,14 +143,14 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         "log.dirs": ",".join(directories),
         **({"zookeeper.connect": zookeeper} if zookeeper else {}),
     }
-    log_defaults = _of(LOG_CONFIG, properties)
+    log_defaults = LOG_CONFIG.known(properties)
     try:
         defaults = LogConfig.from_properties(log_defaults, {})
         defaults.check()
         check_policies(defaults)
         _check_admin(properties)
         between = inter_broker_listener(given, listeners, is_alone=zookeeper is None)
-        broker = BrokerConfig.from_properties(_of(BROKER_CONFIG, properties))
+        broker = BrokerConfig.from_properties(properties)
         return BrokerOptions(
             listeners=listeners,
             inter_broker_listener=between.name,
@@ -169,9 +166,9 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
             broker_id_place=given.get("broker.id", Given("")).place,
             cluster_id=_cluster_id(parsed.cluster_id),
             broker=broker,
-            groups=GroupConfig.from_properties(_of(GROUP_CONFIG, properties)),
-            consumer_groups=ConsumerGroupConfig.from_properties(_of(CONSUMER_GROUP_CONFIG, properties)),
-            transactions=TransactionConfig.from_properties(_of(TRANSACTION_CONFIG, properties)),
+            groups=GroupConfig.from_properties(properties),
+            consumer_groups=ConsumerGroupConfig.from_properties(properties),
+            transactions=TransactionConfig.from_properties(properties),
             log_defaults=log_defaults,
             properties=properties,
         )
@@ -190,7 +187,7 @@ def _check_admin(properties: Mapping[str, str]) -> None:
     from millrace.security.tls import server_context  # noqa: PLC0415
 
     try:
-        server_context(_of(TLS_CONFIG, properties))
+        server_context(TLS_CONFIG.known(properties))
     except InvalidConfigError as error:
         raise InvalidConfigError(f"{ADMIN_PROTOCOL}=SSL: {error}") from None
 
@@ -210,7 +207,3 @@ def _cluster_id(text: str | None) -> str | None:
             "'-' and '_', 22 as a rule"
         )
     return text
-
-
-def _of(table: ConfigTable, properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if name in table.keys}

@@ -27,6 +27,7 @@ from millrace.config import (
     setting,
 )
 from millrace.errors import InvalidConfigError
+from millrace_broker.properties.kafka_properties import TOPIC, known_rules
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
@@ -55,15 +56,11 @@ def _log_setting(default: Default, doc: str, *synonyms: str | Synonym, **rules: 
 class LogConfig:
     """One log's settings: a field per topic property, and `producer.id.expiration.ms`, which is the broker's alone."""
 
-    segment_bytes: int = _log_setting(
-        1 << 30, "Size at which a segment is rolled.", "log.segment.bytes", minimum=14, maximum=MAX_INT
-    )
+    segment_bytes: int = _log_setting(1 << 30, "Size at which a segment is rolled.", "log.segment.bytes")
     internal_segment_bytes: int = _log_setting(
         0,
         "Without effect here: segment.bytes has no higher bound that Kafka's own tests would have to pass by.",
         minimum=0,
-        maximum=MAX_INT,
-        has_default=False,
         has_effect=False,
     )
     segment_ms: int = _log_setting(
@@ -71,24 +68,18 @@ class LogConfig:
         "Span of record timestamps after which a segment is rolled.",
         "log.roll.ms",
         Synonym("log.roll.hours", _HOUR_MS),
-        minimum=1,
     )
     segment_jitter_ms: int = _log_setting(
         0,
         "Up to so much of segment.ms is left out by chance, so that partitions do not roll all at once.",
         "log.roll.jitter.ms",
         Synonym("log.roll.jitter.hours", _HOUR_MS),
-        minimum=0,
     )
     segment_index_bytes: int = _log_setting(
-        10 << 20,
-        "Size of an index file at which its segment is rolled.",
-        "log.index.size.max.bytes",
-        minimum=12,
-        maximum=MAX_INT,
+        10 << 20, "Size of an index file at which its segment is rolled.", "log.index.size.max.bytes", minimum=12
     )
     index_interval_bytes: int = _log_setting(
-        4096, "Bytes of log between two index entries.", "log.index.interval.bytes", minimum=0, maximum=MAX_INT
+        4096, "Bytes of log between two index entries.", "log.index.interval.bytes"
     )
     retention_ms: int = _log_setting(
         _WEEK_MS,
@@ -96,7 +87,6 @@ class LogConfig:
         "log.retention.ms",
         Synonym("log.retention.minutes", _MINUTE_MS),
         Synonym("log.retention.hours", _HOUR_MS),
-        minimum=UNLIMITED,
     )
     retention_bytes: int = _log_setting(
         UNLIMITED,
@@ -105,52 +95,35 @@ class LogConfig:
         minimum=UNLIMITED,
     )
     max_message_bytes: int = _log_setting(
-        1_048_588,
-        "Largest batch that is accepted, its header included.",
-        "message.max.bytes",
-        minimum=0,
-        maximum=MAX_INT,
+        1_048_588, "Largest batch that is accepted, its header included.", "message.max.bytes"
     )
     flush_messages: int = _log_setting(
-        MAX_LONG,
-        "Records appended after which the log is synced to the disk.",
-        "log.flush.interval.messages",
-        minimum=1,
+        MAX_LONG, "Records appended after which the log is synced to the disk.", "log.flush.interval.messages"
     )
     flush_ms: int = _log_setting(
-        MAX_LONG,
-        "Time after which appended records are synced to the disk.",
-        "log.flush.interval.ms",
-        minimum=0,
+        MAX_LONG, "Time after which appended records are synced to the disk.", "log.flush.interval.ms"
     )
     message_timestamp_type: str = _log_setting(
-        CREATE_TIME,
-        "Whose time a record bears: the producer's or the broker's.",
-        "log.message.timestamp.type",
-        choices=(CREATE_TIME, LOG_APPEND_TIME),
+        CREATE_TIME, "Whose time a record bears: the producer's or the broker's.", "log.message.timestamp.type"
     )
     message_timestamp_before_max_ms: int = _log_setting(
         MAX_LONG,
         "How far a record's time may lie before the broker's; not looked at with LogAppendTime.",
         "log.message.timestamp.before.max.ms",
-        minimum=0,
     )
     message_timestamp_after_max_ms: int = _log_setting(
         MAX_LONG,
         "How far a record's time may lie after the broker's; not looked at with LogAppendTime.",
         "log.message.timestamp.after.max.ms",
-        minimum=0,
     )
     message_timestamp_difference_max_ms: int = _log_setting(
         MAX_LONG,
         "The older name of both bounds of a record's time; each holds where its own property does not.",
         "log.message.timestamp.difference.max.ms",
-        minimum=0,
     )
     message_format_version: str = _log_setting(
         "3.0-IV1",
         "Without effect here: records are kept in the format in which they are sent, v2 at the latest.",
-        pattern=r"\d+\.\d+(\.\d+)?(-IV\d+)?",
         has_effect=False,
     )
     message_downconversion_enable: bool = _log_setting(
@@ -162,7 +135,6 @@ class LogConfig:
         "producer",
         "How batches are kept: as the producer compressed them, or with a codec of the broker's.",
         "compression.type",
-        choices=COMPRESSION_TYPES,
     )
     compression_gzip_level: int = _log_setting(
         -1,
@@ -170,19 +142,18 @@ class LogConfig:
         "compression.gzip.level",
         choices=GZIP_LEVELS,
         maximum=MAX_INT,
+        minimum=None,
     )
     compression_lz4_level: int = _log_setting(
-        9, "Level of lz4 where compression.type asks for it.", "compression.lz4.level", minimum=1, maximum=17
+        9, "Level of lz4 where compression.type asks for it.", "compression.lz4.level"
     )
     compression_zstd_level: int = _log_setting(
-        3, "Level of zstd where compression.type asks for it.", "compression.zstd.level", minimum=-131_072, maximum=22
+        3, "Level of zstd where compression.type asks for it.", "compression.zstd.level"
     )
     min_insync_replicas: int = _log_setting(
         1,
         "In-sync replicas without which acks=all is refused; no more are asked for than the partition has.",
         "min.insync.replicas",
-        minimum=1,
-        maximum=MAX_INT,
     )
     unclean_leader_election_enable: bool = _log_setting(
         False, "Let a replica lead that is not in sync.", "unclean.leader.election.enable"
@@ -192,8 +163,6 @@ class LogConfig:
         DELETE,
         "How old segments are treated: deleted, compacted by key, or (delete,compact) both.",
         "log.cleanup.policy",
-        choices=(COMPACT, DELETE),
-        is_list=True,
     )
     millrace_delete_policies: str = _log_setting(
         "time,size",
@@ -206,40 +175,31 @@ class LogConfig:
         0.5,
         "Share of a log that compaction has not seen yet above which it is compacted.",
         "log.cleaner.min.cleanable.ratio",
-        minimum=0,
-        maximum=1,
     )
     min_compaction_lag_ms: int = _log_setting(
-        0, "How long a record stays uncompacted at least.", "log.cleaner.min.compaction.lag.ms", minimum=0
+        0, "How long a record stays uncompacted at least.", "log.cleaner.min.compaction.lag.ms"
     )
     max_compaction_lag_ms: int = _log_setting(
         MAX_LONG,
         "How long a record stays uncompacted at most, whatever the dirty ratio.",
         "log.cleaner.max.compaction.lag.ms",
-        minimum=1,
     )
     delete_retention_ms: int = _log_setting(
         _DAY_MS,
         "How long a tombstone stays after the compaction that it belongs to.",
         "log.cleaner.delete.retention.ms",
-        minimum=0,
     )
     file_delete_delay_ms: int = _log_setting(
-        60_000,
-        "How long a deleted file stays under another name before it is removed.",
-        "log.segment.delete.delay.ms",
-        minimum=0,
+        60_000, "How long a deleted file stays under another name before it is removed.", "log.segment.delete.delay.ms"
     )
     leader_replication_throttled_replicas: str = _log_setting(
         "",
         "Leaders that send to lagging followers at a limited rate: PARTITION:BROKER,… or *.",
-        is_list=True,
         pattern=THROTTLED_REPLICAS,
     )
     follower_replication_throttled_replicas: str = _log_setting(
         "",
         "Followers that fetch at a limited rate as long as they lag: PARTITION:BROKER,… or *.",
-        is_list=True,
         pattern=THROTTLED_REPLICAS,
     )
     remote_storage_enable: bool = _log_setting(
@@ -253,14 +213,12 @@ class LogConfig:
         AS_THE_WHOLE_LOG,
         "retention.ms of what tiered storage has a copy of; -2: the same.",
         "log.local.retention.ms",
-        minimum=AS_THE_WHOLE_LOG,
         has_effect=False,
     )
     local_retention_bytes: int = _log_setting(
         AS_THE_WHOLE_LOG,
         "retention.bytes of what tiered storage has a copy of; -2: the same.",
         "log.local.retention.bytes",
-        minimum=AS_THE_WHOLE_LOG,
         has_effect=False,
     )
     producer_id_expiration_ms: int = _log_setting(
@@ -315,7 +273,7 @@ class LogConfig:
 
 
 BROKER_ONLY = ("producer.id.expiration.ms",)
-_KEYS = {key.name: key for key in declared_keys(LogConfig)}
+_KEYS = {key.name: key for key in declared_keys(LogConfig, known_rules(TOPIC))}
 TOPIC_CONFIG = ConfigTable(key for key in _KEYS.values() if key.name not in BROKER_ONLY)
 BROKER_SYNONYMS = {key.name: key.synonyms for key in TOPIC_CONFIG.keys.values() if key.synonyms}
 

@@ -19,7 +19,7 @@ from millrace.clock import Clock
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
 from millrace.records.batch import check_crc, walk
 from millrace.records.record import NewRecord, decode_batch, encode_batch
-from millrace_broker.cluster.deletion_lookup import DeletionLookup
+from millrace_broker.cluster.metadata_cache import DeletionLookup
 from millrace_broker.metrics import TransactionCounts
 from millrace_broker.replication.purgatory import CallLater, CallSoon, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager

@@ -18,13 +18,12 @@ from millrace.errors import ErrorCode, InvalidRegularExpressionError
 from millrace.internal_topics import TRANSACTION_TOPIC
 from millrace.records.batch import NO_PRODUCER_ID
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
-from millrace_broker.cluster.deletion_lookup import DeletionLookup
-from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_cache import DeletionLookup, MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.metrics import TransactionCounts
 from millrace_broker.patterns import compiled
-from millrace_broker.properties.transaction_config import TransactionConfig
+from millrace_broker.properties.coordinator_config import TransactionConfig
 from millrace_broker.replication.purgatory import CallLater, CallSoon
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import LedShards

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from millrace.config import MAX_LONG
 from millrace.errors import InvalidConfigError
 from millrace_broker.cluster.config_sources import broker_key
-from millrace_broker.properties.without_effect import reason
+from millrace_broker.properties.restrictions import reason
 from millrace_broker.startup.options import BrokerOptions, parse_options
 from millrace_broker.storage.config import LogConfig
 from millrace_ops.doctor.findings import DoctorFinding, Level, judged

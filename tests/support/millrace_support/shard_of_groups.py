@@ -20,7 +20,7 @@ from millrace_broker.groups.group_coordinator import REPLAYERS, GroupCoordinator
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.shard import Shard
 from millrace_broker.metrics import GroupCounts
-from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.storage import AppendOrigin, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
 

@@ -33,7 +33,7 @@ from millrace_broker.groups.group import (
     Sync,
     SyncResult,
 )
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 JOIN_TIMER = ("join",)

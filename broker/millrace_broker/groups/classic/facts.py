@@ -24,7 +24,7 @@ from millrace.wire.decoder import Decoder
 from millrace_broker.groups.classic.state import State
 from millrace_broker.groups.group import Committer, Join, JoinProtocol, Ticket
 from millrace_broker.groups.records import CommittedOffset, Record, StoredGroup, StoredMember, group_record
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 

@@ -57,7 +57,7 @@ from millrace_broker.groups.consumer.records import (
     Value,
 )
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.properties.group_config import ConsumerGroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig
 
 FORMAT = b"\0"
 HALF = struct.Struct("<Q")

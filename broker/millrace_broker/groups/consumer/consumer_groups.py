@@ -59,7 +59,7 @@ from millrace_broker.groups.group import (
 )
 from millrace_broker.groups.group_coordinator import GroupCoordinator, simple_group
 from millrace_broker.groups.shard import Replay, Shard
-from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 
 logger = logging.getLogger(__name__)
 

@@ -83,7 +83,7 @@ from millrace_broker.groups.group import (
     SyncResult,
 )
 from millrace_broker.groups.records import Record, StoredGroup, StoredMember
-from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 
 CANNOT = "classic group {} can't become a consumer group: {}"
 

@@ -32,7 +32,7 @@ from millrace_broker.groups.consumer.member import (
     any_topic,
 )
 from millrace_broker.groups.group import CancelTimer, Effects, Join, SetTimer, Ticket
-from millrace_broker.properties.group_config import ConsumerGroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig
 
 
 class TimerKind(StrEnum):

@@ -34,7 +34,7 @@ from millrace_broker.groups.consumer.member import (
 )
 from millrace_broker.groups.consumer.records import Kind
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
-from millrace_broker.properties.group_config import ConsumerGroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig
 
 T = TypeVar("T")
 FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1

@@ -36,7 +36,7 @@ from millrace_broker.groups.consumer.records import (
 )
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import CommittedOffset, Record
-from millrace_broker.properties.group_config import CONSUMER
+from millrace_broker.properties.coordinator_config import CONSUMER
 
 FIRST_COMMIT_VERSION_WITH_EPOCH = 9
 

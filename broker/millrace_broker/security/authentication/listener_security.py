@@ -25,7 +25,7 @@ from millrace.security.sasl.jaas import LoginModule, parse_jaas
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.security.sasl.names import OAUTHBEARER, PLAIN
 from millrace.times import SECOND_MS
-from millrace_broker.properties.sasl_config import SASL_CONFIG, SaslConfig
+from millrace_broker.properties.security_config import SASL_CONFIG, SaslConfig
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 UNSECURED_HANDLER = f"{OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"

@@ -10,7 +10,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.group_coordinator import GroupCoordinator
-from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.replication.purgatory import CallLater
 from millrace_broker.replication.replica_manager import ReplicaManager
 

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidConfigError, InvalidRequestError
-from millrace_broker.cluster.config_changes import Operation, OperationType, apply_operations
+from millrace_broker.cluster.config_sources import Operation, OperationType, apply_operations
 from millrace_broker.storage.config import TOPIC_CONFIG
 
 SET, DELETE, APPEND, SUBTRACT = OperationType
@@ -30,13 +30,13 @@ SET, DELETE, APPEND, SUBTRACT = OperationType
     ],
 )
 def test_an_operation(before, operation, after):
-    assert apply_operations(before, [Operation(*operation)], TOPIC_CONFIG.keys) == after
+    assert apply_operations(before, TOPIC_CONFIG.keys, [Operation(*operation)]) == after
 
 
 def test_operations_follow_one_another_and_leave_the_original_alone():
     before = {"cleanup.policy": "delete"}
     operations = [Operation("cleanup.policy", APPEND, "compact"), Operation("retention.ms", SET, "1")]
-    after = apply_operations(before, operations, TOPIC_CONFIG.keys)
+    after = apply_operations(before, TOPIC_CONFIG.keys, operations)
     assert after == {"cleanup.policy": "delete,compact", "retention.ms": "1"}
     assert before == {"cleanup.policy": "delete"}
 
@@ -53,4 +53,4 @@ def test_operations_follow_one_another_and_leave_the_original_alone():
 )
 def test_a_refused_operation_names_the_property(operation, error):
     with pytest.raises(error, match=operation[0].replace(".", r"\.")):
-        apply_operations({}, [Operation(*operation)], TOPIC_CONFIG.keys)
+        apply_operations({}, TOPIC_CONFIG.keys, [Operation(*operation)])

@@ -20,6 +20,7 @@ from millrace_broker.cluster.config_sources import (
     topic_entries,
 )
 from millrace_broker.cluster.metadata_image import ALL_BROKERS, MetadataImage
+from millrace_broker.properties.listeners import ConnectionLimits
 
 TOPIC, BROKER, CLUSTER, STATIC, DEFAULT, *_ = ConfigSource
 
@@ -144,7 +145,8 @@ def test_a_listeners_own_limit_stands_before_that_of_the_broker():
         ("max.connections", "5", STATIC),
         ("max.connections", "10000", DEFAULT),
     ]
-    limits = BrokerLayers({"max.connections": "5"}, {name: "3"}, {"max.connections": "7"}).connection_limits()
+    layers = BrokerLayers({"max.connections": "5"}, {name: "3"}, {"max.connections": "7"})
+    limits = ConnectionLimits.from_properties(layers.effective())
     assert (limits.open("OUTER"), limits.open("INNER")) == (3, 7)
     for limit in ("max.connections", "max.connection.creation.rate", name):
         with pytest.raises(InvalidConfigError, match="nobody could connect"):

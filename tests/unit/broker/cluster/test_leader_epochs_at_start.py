@@ -6,7 +6,7 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
-from millrace_broker.cluster.leader_epochs import NO_LOG, LogHistory, leader_epoch_at_start, raised_leader_epochs
+from millrace_broker.cluster.local_store import NO_LOG, LogHistory, leader_epoch_at_start, raised_leader_epochs
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock

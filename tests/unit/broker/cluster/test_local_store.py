@@ -19,7 +19,7 @@ from millrace.fs import OsFileSystem
 from millrace.security.acls import Acl, AclOperation, PatternType, PermissionType, ResourcePattern, ResourceType
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_image import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
-from millrace_broker.cluster.named_cluster import ClusterOfFolder, NamedCluster
+from millrace_broker.cluster.store import ClusterOfFolder, NamedCluster
 from millrace_broker.storage import TopicPartition
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
-from millrace_broker.cluster.metadata_delta import RoleChanges, new_topic_configs, removed_topics, standalone_roles
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from millrace_broker.cluster.metadata_update import RoleChanges, new_topic_configs, removed_topics, standalone_roles
 from millrace_broker.replication.roles import PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InconsistentClusterIdError, InvalidConfigError
-from millrace_broker.cluster.named_cluster import UNNAMED, ClusterOfFolder, NamedCluster
+from millrace_broker.cluster.store import UNNAMED, ClusterOfFolder, NamedCluster
 
 FOLDER = ClusterOfFolder("/data", "former")
 

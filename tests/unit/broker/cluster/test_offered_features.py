@@ -4,7 +4,7 @@ import pytest
 
 from millrace.addresses import plaintext_endpoint
 from millrace.zk import codec, controller_codec
-from millrace_broker.cluster.offered_features import (
+from millrace_broker.cluster.metadata_image import (
     ALL_FEATURES,
     SUPPORTED,
     OfferedFeatures,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import InvalidReplicationFactorError
-from millrace_broker.cluster.replica_assignment import assign_replicas, continued_assignment
+from millrace_broker.cluster.topics import assign_replicas, continued_assignment
 
 BROKERS = st.sets(st.integers(0, 100), min_size=1, max_size=8)
 WITH_RACKS = st.dictionaries(st.integers(0, 100), st.sampled_from("ABC"), min_size=1, max_size=8)

@@ -38,8 +38,8 @@ from millrace.addresses import plaintext_endpoint
 from millrace.errors import ErrorCode, NotControllerError
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Delete, Refused
-from millrace_broker.cluster.adopted_states import adopted_states
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
+from millrace_broker.cluster.zookeeper_store import adopted_states
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
 from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.cluster_state import LeaderAndIsr

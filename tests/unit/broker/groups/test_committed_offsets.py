@@ -6,7 +6,7 @@ from millrace.wire.encoder import Encoder
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.offsets import Offsets, expired
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, StoredGroup, StoredMember
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS

@@ -22,7 +22,7 @@ from millrace_broker.groups.group import Committer, Join, JoinProtocol
 from millrace_broker.groups.group_coordinator import GroupCoordinator, delete_group, list_groups, simple_group
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_record
 from millrace_broker.properties.broker_config import BrokerConfig
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager

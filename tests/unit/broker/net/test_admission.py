@@ -4,7 +4,7 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace_broker.net.admission import Admission
-from millrace_broker.properties.connection_limits import ConnectionLimits
+from millrace_broker.properties.listeners import ConnectionLimits
 
 
 def limits(connections, per_ip, overrides="", **of_listeners):

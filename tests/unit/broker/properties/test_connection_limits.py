@@ -1,6 +1,6 @@
 """The limits of a broker's connections, and those of its listeners."""
 
-from millrace_broker.properties.connection_limits import ConnectionLimits
+from millrace_broker.properties.listeners import ConnectionLimits
 
 
 def limits(**properties):

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from millrace.errors import BrokerUnreachableError, ErrorCode, ZooKeeperError
-from millrace_broker.cluster.deletion_lookup import DeletionLookup
+from millrace_broker.cluster.metadata_cache import DeletionLookup
 from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.markers import Marker

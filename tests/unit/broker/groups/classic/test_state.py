@@ -16,7 +16,7 @@ from millrace_broker.groups.group import (
     StoreRecords,
     Sync,
 )
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 
 NOW_MS = 1_700_000_000_000
 LEADER, FOLLOWER, STATIC, PENDING = "leader", "follower", "static", "pending"

@@ -32,7 +32,7 @@ from millrace_broker.groups.group import (
     Sync,
 )
 from millrace_broker.groups.records import read_group_value
-from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.coordinator_config import GroupConfig
 from millrace_support import transcripts
 from millrace_support.transcripts import plays
 

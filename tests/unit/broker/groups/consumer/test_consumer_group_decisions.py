@@ -21,7 +21,7 @@ from millrace_broker.groups.consumer.events import Expired, Heartbeat, Heartbeat
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.group import Join, JoinProtocol, JoinResult, Respond, SetTimer
-from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(4)), {})
 VIEW = MetadataImage("c", 1, {1: BrokerInfo(1, "h", 1)}, {"a": TOPIC})

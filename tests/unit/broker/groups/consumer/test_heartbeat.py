@@ -22,7 +22,7 @@ from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat
 from millrace_broker.groups.consumer.member import NOTHING, MemberState, any_topic
 from millrace_broker.groups.consumer.records import Kind, TopicPartitions
 from millrace_broker.groups.consumer.state import GroupState
-from millrace_broker.properties.group_config import ConsumerGroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2), "ab": UUID(int=3)}
 

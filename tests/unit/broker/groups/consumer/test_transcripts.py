@@ -45,7 +45,7 @@ from millrace_broker.groups.group import (
 from millrace_broker.groups.group_coordinator import REPLAYERS
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.records import GROUP_KEY_VERSION, key_version, read_group_value
-from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 from millrace_support import transcripts
 from millrace_support.transcripts import plays
 

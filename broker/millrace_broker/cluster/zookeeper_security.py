@@ -1,4 +1,4 @@
-"""Reads and changes the access control lists in ZooKeeper, in Apache Kafka's own nodes.
+"""Keeps access control lists and delegation tokens in ZooKeeper, in Apache Kafka's own nodes.
 
 Every resource's node is watched, and the folders of all types are, so lists are obeyed whoever writes them. Only what
 has changed is read again; after a reconnect all is. A node that can't be read might deny something. So everything on
@@ -6,12 +6,18 @@ its resource is denied to everyone but super users, until somebody repairs it.
 
 A change is made of the newest entries (`change`), in one transaction with the notification that Kafka's brokers wait
 for, and is tried again when another broker was faster. A resource without entries has no node.
+
+A notification tells brokers that are there now, and goes after a while; a broker that comes later reads everything.
+
+A token is watched by its own node, so what somebody else writes is seen with or without a notification; Kafka's brokers
+need the notification, which is written after the token. A crash between the two leaves a token that brokers of Apache
+Kafka see only after their next start.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from millrace.errors import ZooKeeperError
 from millrace.security.acls import EVERY_HOST, EVERYONE, Acl, AclOperation, Acls, PermissionType, ResourcePattern
@@ -19,7 +25,7 @@ from millrace.zk import paths
 from millrace.zk.codec import decode_acls, encode_acl_change, encode_acls
 from millrace.zk.operations import Create, Delete, Operation, SetData
 from millrace.zk.session import ZooKeeperSession
-from millrace_broker.cluster.zookeeper_notifications import remove_old_notifications
+from millrace_broker.security.tokens import DelegationToken, decode_token, encode_token
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +33,19 @@ ATTEMPTS = 10
 NOBODY = frozenset({Acl(EVERYONE, EVERY_HOST, AclOperation.ALL, PermissionType.DENY)})
 
 Change = Callable[[frozenset[Acl]], frozenset[Acl]]
+
+
+LIFE_MS = 15 * 60_000
+
+
+def remove_old_notifications(session: ZooKeeperSession, folder: str) -> None:
+    """Removes the notifications in a folder that are older than a quarter of an hour."""
+    for name in sorted(session.children(folder)):
+        notification = f"{folder}/{name}"
+        age_ms = session.age_ms(notification)
+        if age_ms is not None and age_ms < LIFE_MS:
+            break
+        session.transact([Delete(notification)])
 
 
 class ZooKeeperAcls:
@@ -87,3 +106,46 @@ def _write(path: str, acls: frozenset[Acl], version: int | None) -> Operation:
     if version is None:
         return Create(path, encode_acls(acls))
     return SetData(path, encode_acls(acls), version) if acls else Delete(path, version)
+
+
+class ZooKeeperTokens:
+    """Reads and writes all tokens; for one thread at a time."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self._session = session
+
+    def start(self) -> None:
+        """Makes the nodes that tokens and their notifications lie below."""
+        for path in paths.DELEGATION_TOKEN_NODES:
+            self._session.ensure(path)
+
+    def read(self) -> dict[str, DelegationToken]:
+        """Returns the tokens by id, and watches them; one that can't be read is logged and left out."""
+        ids = sorted(self._session.children(paths.DELEGATION_TOKENS, watch=True))
+        nodes = self._session.get_many([paths.delegation_token(one) for one in ids], watch=True)
+        return dict(_readable(dict(zip(ids, nodes, strict=True))))
+
+    def put(self, token: DelegationToken) -> None:
+        """Writes a token, and tells the other brokers."""
+        self._session.put(paths.delegation_token(token.token_id), encode_token(token))
+        self._notify(token.token_id)
+
+    def remove(self, token_id: str) -> None:
+        """Removes a token, if it is there, and tells the other brokers."""
+        self._session.transact([Delete(paths.delegation_token(token_id))])
+        self._notify(token_id)
+
+    def _notify(self, token_id: str) -> None:
+        self._session.multi([Create(paths.token_change(), token_id.encode(), sequential=True)])
+        remove_old_notifications(self._session, paths.TOKEN_CHANGES)
+
+
+def _readable(nodes: Mapping[str, bytes | None]) -> list[tuple[str, DelegationToken]]:
+    tokens = []
+    for token_id, data in nodes.items():
+        if data is not None:
+            try:
+                tokens.append((token_id, decode_token(data)))
+            except ZooKeeperError:
+                logger.exception("%s can't be read and is left out", paths.delegation_token(token_id))
+    return tokens
