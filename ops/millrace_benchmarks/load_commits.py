@@ -12,7 +12,7 @@ import pyarrow as pa
 from millrace.fs import OsFileSystem
 from millrace.times import SECOND_MS
 from millrace_benchmarks.harness import Samples
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (

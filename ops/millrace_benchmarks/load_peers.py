@@ -28,7 +28,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from millrace.errors import ClientError, SetupError
 from millrace.java import java_home_for_spark
 from millrace_benchmarks.load_topics import Topic
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema

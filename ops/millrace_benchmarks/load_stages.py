@@ -23,9 +23,8 @@ from millrace.records.arrow import decode_to_arrow
 from millrace.records.batch import walk
 from millrace_benchmarks.harness import Samples
 from millrace_benchmarks.load_topics import PARTITIONS, Topic
-from millrace_pipelines.arrow import Column
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column
 from millrace_pipelines.spark.brokers import FETCH_MAX_BYTES, TopicSource
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir

@@ -4,6 +4,8 @@
     data      the bytes of all values, one after the other
 
 Arrow's stubs leave out what some of its calls take: these calls stand here, each behind a function that says it all.
+
+The raw envelope has the columns of every record as it came (topic, partition, offset, time, key, value, headers).
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from millrace.records.arrow import RECORD_FIELDS
 
 Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 Columns: TypeAlias = "pa.ChunkedArray[pa.Scalar[pa.DataType]]"
@@ -163,3 +167,12 @@ def _value(scalar: pa.Scalar[pa.DataType]) -> object:
         if isinstance(scalar, pa.ListScalar):  # a map is one, too
             return [_value(one) for one in scalar.values or []]
         return scalar.cast(pa.string()).as_py()
+
+
+ENVELOPE_FIELDS: list[Field] = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    *RECORD_FIELDS,
+]
+ENVELOPE_SCHEMA = pa.schema(ENVELOPE_FIELDS)
+ENVELOPE_COLUMNS = tuple(ENVELOPE_SCHEMA.names)

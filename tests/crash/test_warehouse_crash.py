@@ -16,8 +16,7 @@ from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import Step
+from millrace_pipelines.warehouse.load.options import LoadOptions, Step
 from millrace_support.killed_loads import load_and_die, run_driver
 
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}

@@ -14,7 +14,7 @@ import pytest
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.leases import held_leases, lease
 from millrace_pipelines.warehouse.delta.rewrite import Rewrite, commit_rewrite, current_files

@@ -20,11 +20,9 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.offset_sets import named_by
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import Step
-from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions, Step
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_support.admin_requests import change_request
 from millrace_support.command_runner import CommandRunner

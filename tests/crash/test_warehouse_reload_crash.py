@@ -18,10 +18,9 @@ from millrace_pipelines.warehouse.delta.leases import held_leases
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_support.killed_loads import reload_and_die, run_driver
 

@@ -13,8 +13,7 @@ import pytest
 
 from millrace_pipelines.defs import load_process
 from millrace_pipelines.defs.load_process import Loaded, NothingNew, run_jobs
-from millrace_pipelines.runs.failures import PROCESS_ENDED, Failed
-from millrace_pipelines.runs.jobs import LoadJob
+from millrace_pipelines.runs.jobs import PROCESS_ENDED, Failed, LoadJob
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_support.warm_python import ADDRESS
 
@@ -22,7 +21,7 @@ GONE_TIMEOUT_S = 120  # seconds on a machine that is not busy
 PROLOGUE = """
 import os, signal, subprocess, sys, time
 from dagster_pipes import open_dagster_pipes
-from millrace_pipelines.runs.failures import Failed
+from millrace_pipelines.runs.jobs import Failed
 from millrace_pipelines.runs.jobs import MESSAGE, WORK, Message, write_report
 from millrace_pipelines.warehouse.load.report import LoadReport
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from millrace.fs import OsFileSystem
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 

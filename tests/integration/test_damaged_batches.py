@@ -19,10 +19,10 @@ from millrace.records.batch import HEADER, HEADER_BYTES, compute_crc, walk
 from millrace.records.record import NewRecord, Record, encode_records
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.downstream.consume import is_without_records
 from millrace_pipelines.spark.brokers import TopicSource, brokers_of
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source.options import parse_options
@@ -31,11 +31,10 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters import dead_letters_of
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.ledger.generation import skipped_location
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.ledger.ledger import skipped_location
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_support.command_runner import CommandRunner
 from millrace_support.connector_streams import BOUNDS, read, stream_of

@@ -9,7 +9,7 @@ from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.client.fetched import IsolationLevel
 from millrace.records.batch import HEADER_BYTES, walk
 from millrace.testing.broker import BrokerProcess
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.rows import TopicRange, read_offsets
 

@@ -21,8 +21,7 @@ from millrace.errors import TopicExistsError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import paths
-from millrace_pipelines.defs import consumer_groups
-from millrace_pipelines.defs.consumer_groups import groups_asset, groups_check
+from millrace_pipelines.defs.cluster import groups_asset, groups_check
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, micro_batch_asset
 from millrace_pipelines.downstream import RunOptions, consume, output_rows, run_workers
 from millrace_pipelines.downstream.job import JobError
@@ -317,7 +316,7 @@ def ownership(options):
 
 
 def test_a_check_says_which_partitions_have_no_live_owner(cluster, options, monkeypatch):
-    monkeypatch.setattr(consumer_groups, "PAUSE_S", 0.1)
+    monkeypatch.setattr("millrace_pipelines.defs.cluster.PAUSE_S", 0.1)
     properties = {
         "group.id": "readers",
         "zookeeper.connect": options.zookeeper,

@@ -23,9 +23,8 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, TableRefusedError
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE

@@ -17,18 +17,17 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
 from millrace_ops.cli.verify_broker import check_topics
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.rows import TopicRange, read_offsets
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.ledger.generation import skipped_location
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.ledger.ledger import skipped_location
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_support.admin_requests import change_request
 from millrace_support.command_runner import CommandRunner
 from millrace_support.connector_streams import BOUNDS, read, stream_of

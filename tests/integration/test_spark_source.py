@@ -15,7 +15,7 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.spark.source.options import parse_options

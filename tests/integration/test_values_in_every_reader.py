@@ -26,7 +26,7 @@ from millrace.java import find_java
 from millrace.records.arrow import decode_to_arrow
 from millrace.records.record import NewRecord, encode_batch
 from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table

@@ -14,8 +14,7 @@ from millrace_pipelines.spark.session import is_remote, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener
+from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener
 from millrace_support.spark import SparkCluster, SparkConnect
 
 RECORDS = 24_000

@@ -23,10 +23,9 @@ from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.errors import ModeError, SchemaChangedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, read_failed_loads

@@ -28,8 +28,7 @@ from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.load.task import LoadSpec
 from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads
 from millrace_pipelines.warehouse.tables.query import spark_table

@@ -20,11 +20,10 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import KeylessRecordsError, ModeError, StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
-from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, commits_since
-from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.progress import Step
-from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
+from millrace_pipelines.warehouse.load.options import Step
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, checkpoint, compact, maintain, vacuum
 from millrace_pipelines.warehouse.tables.choices import Mode

@@ -16,13 +16,10 @@ from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError,
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.ledger.generation import publish_skipped, skipped_location
-from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, read_ledger
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener, Step
-from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, publish_skipped, read_ledger, skipped_location
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads
 
 

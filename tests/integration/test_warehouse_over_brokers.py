@@ -12,8 +12,7 @@ from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_support.broker_clusters import PATIENT, broker_cluster
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 

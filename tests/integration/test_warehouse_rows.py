@@ -25,12 +25,10 @@ from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import SchemaChangedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
-from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load import replay as replay_module
-from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener, Step
-from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema

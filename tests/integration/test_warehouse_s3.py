@@ -20,9 +20,9 @@ from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace_ops.cli.app import app
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
@@ -32,7 +32,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.tables.query import query

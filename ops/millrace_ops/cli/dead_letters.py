@@ -20,7 +20,7 @@ from millrace_ops.record_values.shown import hex_lines, json_bytes, shown_text
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters import Selection
     from millrace_pipelines.warehouse.load.replay import ReplayReport
-    from millrace_pipelines.warehouse.payload.dead_letter import DeadLetter
+    from millrace_pipelines.warehouse.payload.outcome import DeadLetter
 
 app = Commands(help="List, show and replay records that did not fit a table's columns.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]

@@ -25,8 +25,7 @@ from millrace_pipelines.warehouse.tables.choices import Mode
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from millrace_pipelines.warehouse.load.options import LoadOptions
-    from millrace_pipelines.warehouse.load.progress import LoadListener, Step
+    from millrace_pipelines.warehouse.load.options import LoadListener, LoadOptions, Step
     from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 
 app = Commands(help="Load topics into Delta tables, each offset exactly once.")
@@ -278,7 +277,7 @@ def shown_listener() -> Iterator[LoadListener]:
 
 def described(step: Step) -> str:
     """Returns the step's name, and behind the plan what takes the time until the first task is done."""
-    from millrace_pipelines.warehouse.load.progress import Step
+    from millrace_pipelines.warehouse.load.options import Step
 
     return "planned, starting Spark" if step is Step.PLANNED else str(step)
 

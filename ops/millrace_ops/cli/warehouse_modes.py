@@ -27,7 +27,7 @@ from millrace_ops.cli.warehouse_preview import show_reload
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.keys.erase import EraseReport
-    from millrace_pipelines.warehouse.ledger.selection import Selection
+    from millrace_pipelines.warehouse.ledger.plan import Selection
     from millrace_pipelines.warehouse.load.options import LoadOptions
     from millrace_pipelines.warehouse.load.report import ReloadReport
 
@@ -100,7 +100,7 @@ def reload(
     as_json: Json = False,
 ) -> None:
     """Read a part of a topic again, and replace what the table has of it, in one commit."""
-    from millrace_pipelines.warehouse.ledger.selection import Selection
+    from millrace_pipelines.warehouse.ledger.plan import Selection
     from millrace_pipelines.warehouse.load.options import LoadOptions
 
     selection = Selection(
@@ -139,7 +139,7 @@ def backfill(
     as_json: Json = False,
 ) -> None:
     """Load what lies below the table's first offsets, such as logs that were imported after its first load."""
-    from millrace_pipelines.warehouse.ledger.selection import Selection
+    from millrace_pipelines.warehouse.ledger.plan import Selection
     from millrace_pipelines.warehouse.load.options import LoadOptions
 
     selection = Selection(
@@ -179,7 +179,7 @@ def time_ms(text: str | None) -> int | None:
 
 
 def _run(options: LoadOptions, selection: Selection, *, dry_run: bool, as_json: bool) -> None:
-    from millrace_pipelines.warehouse.load.reload import reload_topic
+    from millrace_pipelines.warehouse.load.load import reload_topic
 
     if dry_run:
         show_reload(options, selection, as_json=as_json)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.ledger.generation import GivenUp
-    from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
-    from millrace_pipelines.warehouse.ledger.selection import Selection
+    from millrace_pipelines.warehouse.ledger.ledger import GivenUp
+    from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange, Selection
     from millrace_pipelines.warehouse.load.options import LoadOptions
     from millrace_pipelines.warehouse.load.report import LoadPreview, ReloadPreview
     from millrace_pipelines.warehouse.tables.open import TableChanges
@@ -33,7 +32,7 @@ def show_load(options: LoadOptions, *, as_json: bool) -> None:
 
 def show_reload(options: LoadOptions, selection: Selection, *, as_json: bool) -> None:
     """Prints what a reload, or a backfill, would do."""
-    from millrace_pipelines.warehouse.load.reload import preview_reload
+    from millrace_pipelines.warehouse.load.load import preview_reload
 
     preview = preview_reload(options, selection)
     if as_json:

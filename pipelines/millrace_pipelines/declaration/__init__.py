@@ -2,6 +2,5 @@
 
 attributes   the fields of the file, and what they may hold
 state        the topics that the cluster had when it was last asked
-keys         the asset keys of topics, tables and dead letters
-cluster      which table each topic becomes, by the fields and those topics
+cluster      which table each topic becomes, by the fields and those topics, and the keys of their assets
 """

@@ -18,16 +18,14 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.errors import SetupError
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
-from millrace_pipelines.declaration.keys import step_keys, under_own_keys
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_keys, under_own_keys
 from millrace_pipelines.defs.load_due import left_to_load, noting_failures
 from millrace_pipelines.defs.load_events import Event, asset_events, load_previews
 from millrace_pipelines.defs.load_process import Context, Outcome, run_jobs
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import report_checks
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.runs.failures import Failed
-from millrace_pipelines.runs.jobs import LoadJob
+from millrace_pipelines.runs.jobs import Failed, LoadJob
 from millrace_pipelines.warehouse.load.metrics import LoadAttempts
 from millrace_pipelines.warehouse.load.options import LoadOptions
 

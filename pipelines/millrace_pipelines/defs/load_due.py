@@ -24,7 +24,7 @@ from millrace_pipelines.defs.load_process import Outcome
 from millrace_pipelines.defs.ticks import UNFINISHED, counted, pack_cursor, unpack_cursor
 from millrace_pipelines.defs.topic_sensor import TopicOffsets
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.runs.failures import Failed
+from millrace_pipelines.runs.jobs import Failed
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of

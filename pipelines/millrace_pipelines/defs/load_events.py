@@ -22,8 +22,7 @@ from millrace_pipelines.defs.load_process import Context, Outcome
 from millrace_pipelines.defs.maintenance import label, report_table
 from millrace_pipelines.defs.table_metadata import loaded_metadata
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.runs.failures import Failed, failure_of
-from millrace_pipelines.runs.jobs import LoadJob, ReloadJob, Report
+from millrace_pipelines.runs.jobs import Failed, LoadJob, ReloadJob, Report, failure_of
 from millrace_pipelines.warehouse.ledger.plan import LostRange
 from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview
 

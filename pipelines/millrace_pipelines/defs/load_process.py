@@ -31,8 +31,7 @@ import dagster as dg
 from dagster_pipes import PipesContextData, PipesDefaultMessageWriter, PipesParams
 
 from millrace.lifeline import cut_lifeline, start_with_lifeline
-from millrace_pipelines.runs.failures import Failed, unreported
-from millrace_pipelines.runs.jobs import MESSAGE, WORK, Job, Message, Report, Work, read_report
+from millrace_pipelines.runs.jobs import MESSAGE, WORK, Failed, Job, Message, Report, Work, read_report, unreported
 
 COMMAND = (sys.executable, "-m", "millrace_pipelines.runs.child")
 POLL_INTERVAL_S = 0.1

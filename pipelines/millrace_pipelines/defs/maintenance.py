@@ -32,7 +32,7 @@ from millrace_pipelines.defs.admin_endpoint import (
 from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.ledger.generation import SKIPPED_SUFFIX
+from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_SUFFIX
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, MaintenanceReport, maintain
 from millrace_pipelines.warehouse.tables.find import State, table_locations, unreadable
 

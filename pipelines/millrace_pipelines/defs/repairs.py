@@ -10,7 +10,7 @@ is a warning in the log of the run, since the commit stands.
 
 Reloads by the day are a target for each table with a partition for each day, in UTC. A range of days that is chosen in
 the UI is one run, and one reload: of the records from the first one of the range's first day up to the first one after
-its last day, by the records' timestamps (`ledger.selection`). Loads are no such partitions: they go by offsets.
+its last day, by the records' timestamps (`ledger.plan`). Loads are no such partitions: they go by offsets.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
@@ -28,8 +28,7 @@ from pydantic import Field
 from millrace.errors import InvalidConfigError, MillraceError
 from millrace.times import epoch_ms, parse_time
 from millrace_pipelines.declaration.attributes import Check
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
-from millrace_pipelines.declaration.keys import step_key, under_own_keys
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key, under_own_keys
 from millrace_pipelines.defs.load_assets import SPARK_POOL, table_options
 from millrace_pipelines.defs.load_events import PREVIEW, Event, asset_events, load_previews, step_failure
 from millrace_pipelines.defs.load_process import Context, run_jobs
@@ -38,11 +37,10 @@ from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import check_evaluations
 from millrace_pipelines.defs.table_metadata import loaded_metadata
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.runs.failures import Failed, failure_of
-from millrace_pipelines.runs.jobs import ReloadJob
+from millrace_pipelines.runs.jobs import Failed, ReloadJob, failure_of
 from millrace_pipelines.warehouse.dead_letters import Selection as LetterSelection
 from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
-from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, ReplayReport, replay
 from millrace_pipelines.warehouse.maintenance import vacuum

@@ -22,8 +22,7 @@ from millrace_pipelines.warehouse.completeness.stored_files import Stored
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
-from millrace_pipelines.warehouse.ledger.generation import skipped_location
-from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import ledger_of, skipped_location
 from millrace_pipelines.warehouse.load.history import newest_load
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables.open import payload_columns, wanted_columns

@@ -19,8 +19,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.dagster_internals.ticks_and_checks import AssetCheckEvaluationTargetMaterializationData
 from millrace_pipelines.declaration.attributes import Check
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
-from millrace_pipelines.declaration.keys import step_key
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_check_results import (

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Field, python_rows
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS, Field, python_rows
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.rewrite import as_schema, file_schema, open_file
 from millrace_pipelines.warehouse.delta.store import DEAD_LETTERS_SUFFIX, dead_letters_dir

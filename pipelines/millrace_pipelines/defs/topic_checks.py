@@ -12,8 +12,7 @@ import dagster as dg
 from millrace.client import Admin, Cluster, Configs, ResourceKind
 from millrace.errors import MillraceError, TopicExistsError
 from millrace_pipelines.declaration.attributes import TableDeclaration
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
-from millrace_pipelines.declaration.keys import marks_of
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, marks_of
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import resource_of
 

@@ -18,13 +18,23 @@ from dagster_pipes import PipesContext, open_dagster_pipes
 
 from millrace.errors import MillraceError
 from millrace.tracing import Tracing, tracing_of
-from millrace_pipelines.runs.failures import Failed, failure_of, jvm_ended
-from millrace_pipelines.runs.jobs import MESSAGE, WORK, Job, LoadJob, Message, Report, Work, write_report
+from millrace_pipelines.runs.jobs import (
+    MESSAGE,
+    WORK,
+    Failed,
+    Job,
+    LoadJob,
+    Message,
+    Report,
+    Work,
+    failure_of,
+    jvm_ended,
+    write_report,
+)
 from millrace_pipelines.spark.session import SharedSession, end_jvm, jvm_status
 from millrace_pipelines.warehouse.errors import LoadFailedError
-from millrace_pipelines.warehouse.load.load import SERVICE, load_topic
-from millrace_pipelines.warehouse.load.progress import LoadListener, Step
-from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.load import SERVICE, load_topic, reload_topic
+from millrace_pipelines.warehouse.load.options import LoadListener, Step
 
 KILLED_JVM_TIMEOUT_S = 1.0
 STOPPED_JVM_TIMEOUT_S = 4.0

@@ -20,23 +20,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.ledger.selection import Selection as Selection
+    from millrace_pipelines.warehouse.ledger.plan import Selection as Selection
     from millrace_pipelines.warehouse.load.load import load_topic as load_topic
     from millrace_pipelines.warehouse.load.load import preview_load as preview_load
+    from millrace_pipelines.warehouse.load.load import preview_reload as preview_reload
+    from millrace_pipelines.warehouse.load.load import reload_topic as reload_topic
     from millrace_pipelines.warehouse.load.options import LoadOptions as LoadOptions
-    from millrace_pipelines.warehouse.load.reload import preview_reload as preview_reload
-    from millrace_pipelines.warehouse.load.reload import reload_topic as reload_topic
     from millrace_pipelines.warehouse.tables.query import query as query
     from millrace_pipelines.warehouse.tables.query import spark_table as spark_table
 
 _FACE = {
     "LoadOptions": "load.options",
-    "Selection": "ledger.selection",
+    "Selection": "ledger.plan",
     "load_topic": "load.load",
     "preview_load": "load.load",
-    "preview_reload": "load.reload",
+    "preview_reload": "load.load",
     "query": "tables.query",
-    "reload_topic": "load.reload",
+    "reload_topic": "load.load",
     "spark_table": "tables.query",
 }
 

@@ -14,8 +14,7 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 
 FS = OsFileSystem()
 names = (f"topic-{number}" for number in count())

@@ -17,11 +17,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import SilentListener, Step
-from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.ledger.plan import Selection
+from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 
 P = ParamSpec("P")
 TIMEOUT_S = 240.0

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from millrace.fs import OsFileSystem
 from millrace.records.absent import intervals_of
-from millrace_pipelines.arrow import Column, nulls_of
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, nulls_of
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, RemovedFile
 from millrace_pipelines.warehouse.delta.lineage import LineageRange
 from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets, packed
@@ -30,7 +29,7 @@ from millrace_pipelines.warehouse.load.history import lineage_of_reload
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import ReloadReport, Written, verify_results
 from millrace_pipelines.warehouse.load.task import TaskResult
-from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 
 FS = OsFileSystem()
 PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.source.batch import BatchReader, PushingBatchReader
 from millrace_pipelines.spark.source.options import ONLY_BATCH, ONLY_STREAM, parse_options, refuse

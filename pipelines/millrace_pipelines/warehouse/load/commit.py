@@ -31,8 +31,7 @@ from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.removal import ErasedKeys, absent_offsets, replace_ranges
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
-from millrace_pipelines.warehouse.ledger.generation import count_skips
-from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of, start_app_id, swap
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, count_skips, ledger_of, start_app_id, swap
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs

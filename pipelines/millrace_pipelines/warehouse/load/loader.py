@@ -13,6 +13,15 @@ two operations that exclude each other one commits, and the other raises StaleLe
 published after the commit (the rows of skipped ranges, the group's offsets) follows from the table, so the next load
 publishes what this one could not. The table holds the truth: a group's offsets are never read back, and an error of
 their commit is reported instead of raised.
+
+Before a load and while it reads, the topic's logs are compared with those that its table was loaded from. The cluster
+is asked three things: the topic's id, the offsets of each partition with the epoch of the leader that gave them, and
+where the log ends in the leader epoch of the last batch that was loaded (KIP-101). Only the last one shows that a log
+was cut if it has grown past the ledger again.
+
+The epoch of a leader is the one that came with its offsets, since metadata may name an older or a newer one. A former
+leader that has not heard of its successor lacks the successor's records, and yet its log was not cut. So before a log
+counts as cut, all brokers are asked who leads it, and the newest leader's log is the one that counts.
 """
 
 from __future__ import annotations
@@ -33,18 +42,21 @@ from millrace.client.groups import GroupOffset
 from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace.fs import FileSystem
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.tracing import Tracing
 from millrace_pipelines.spark.brokers import (
+    Brokers,
     LogOffsets,
     TopicDescription,
     TopicSource,
     brokers_of,
     describe_topic,
+    epoch_ends,
     is_topic_compacted,
     log_offsets,
 )
 from millrace_pipelines.spark.choices import Reader
-from millrace_pipelines.spark.errors import Accept, OffsetsLostError
+from millrace_pipelines.spark.errors import Accept, LogTruncatedError, OffsetsLostError, TopicRecreatedError
 from millrace_pipelines.spark.read import ReadBlock, read_range, read_range_on
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
 from millrace_pipelines.warehouse.dead_letters import Offsets
@@ -55,8 +67,20 @@ from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
-from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger, publish_skipped, skipped_location
-from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, check_ledger, ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import (
+    AgreedEnd,
+    Ledger,
+    LedgerChange,
+    LedgerEntry,
+    agreed_end,
+    begin_ledger,
+    check_ledger,
+    cut_partitions,
+    ledger_of,
+    next_ledger,
+    publish_skipped,
+    skipped_location,
+)
 from millrace_pipelines.warehouse.ledger.plan import (
     LostRange,
     RangePlan,
@@ -66,10 +90,8 @@ from millrace_pipelines.warehouse.ledger.plan import (
 )
 from millrace_pipelines.warehouse.load.commit import Append, Committed, Replacement
 from millrace_pipelines.warehouse.load.jobs import run_kafka_tasks, run_tasks
-from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import LoadListener, Step
+from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, Step
 from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
-from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.payload.schema import declared_schema
 from millrace_pipelines.warehouse.tables.open import (
@@ -80,6 +102,104 @@ from millrace_pipelines.warehouse.tables.open import (
     made_dead_letters,
     make_tables,
 )
+
+
+def ledger_change(
+    source: TopicSource,
+    tables: FoundTables,
+    description: TopicDescription,
+    log: Mapping[int, LogOffsets],
+    accepted: AcceptOptions,
+) -> LedgerChange | None:
+    """Returns the new ledger with which the table has to go on; None where it keeps the present one.
+
+    Raises:
+        TopicRecreatedError: The topic was deleted and created again, and that is not accepted.
+        LogTruncatedError: A log has less, or something else, than was loaded of it, and that is not accepted.
+        ClientError: A log seems to be cut, and not all brokers can be asked who leads it.
+    """
+    ledger = tables.ledger
+    entries = {} if tables.dead_letters is None else ledger_of(tables.dead_letters).partitions
+    ahead = {partition: entry.next_offset for partition, entry in entries.items()}
+    is_same_topic = ledger.topic_id == description.topic_id
+    return next_ledger(
+        ledger,
+        description.topic_id,
+        _checked_ends(source, ledger, log, ahead) if is_same_topic else {},
+        ahead=ahead,
+        accept_recreated_topic=accepted.accept_recreated_topic,
+        accept_truncated_log=accepted.accept_truncated_log,
+    )
+
+
+def _checked_ends(
+    source: TopicSource, ledger: Ledger, log: Mapping[int, LogOffsets], ahead: Mapping[int, int]
+) -> dict[int, AgreedEnd]:
+    """Returns up to where each log agrees, by the leaders that were asked; by the newest ones where logs seem cut."""
+    with brokers_of(source) as brokers:
+        ends = _agreed_ends(brokers, source.topic, ledger, log)
+        cut = cut_partitions(ledger, ends, ahead)
+        if cut:
+            ends |= _agreed_ends(brokers, source.topic, ledger, brokers.newest_log_offsets(source.topic, cut))
+        return ends
+
+
+def _agreed_ends(brokers: Brokers, topic: str, ledger: Ledger, log: Mapping[int, LogOffsets]) -> dict[int, AgreedEnd]:
+    known = {
+        partition: entry.leader_epoch
+        for partition, entry in ledger.partitions.items()
+        if entry.leader_epoch != NO_LEADER_EPOCH and partition in log
+    }
+    ends = brokers.epoch_ends(topic, known)
+    older = {  # the leader that knows no such epoch may be another one than the leader that gave the offsets
+        partition
+        for partition, epoch in known.items()
+        if partition not in ends and NO_LEADER_EPOCH < log[partition].leader_epoch < epoch
+    }
+    newer = {partition for partition, epoch in known.items() if log[partition].leader_epoch > epoch}
+    return {
+        partition: agreed_end(
+            offsets, ends.get(partition), has_older_epoch=partition in older, has_newer_epoch=partition in newer
+        )
+        for partition, offsets in log.items()
+    }
+
+
+def check_same_logs(source: TopicSource, planned: TopicDescription, plan: RangePlan) -> None:
+    """Checks that the tasks read the topic, and the logs, that the plan was made for.
+
+    A log whose leader epoch has risen since its offsets were told may have been cut and have grown again while the
+    tasks read it.
+
+    Raises:
+        TopicRecreatedError: The topic was deleted and created again meanwhile.
+        LogTruncatedError: A log was cut below what the plan reads or relies on.
+    """
+    topic, found = source.topic, describe_topic(source)
+    if found.topic_id != planned.topic_id:
+        raise TopicRecreatedError(
+            f"topic {topic} was deleted and created again while it was loaded: its id is {found.topic_id}, it was "
+            f"{planned.topic_id}; nothing was committed"
+        )
+    risen = {
+        partition: epoch
+        for partition, epoch in planned.leader_epochs.items()
+        if NO_LEADER_EPOCH < epoch < found.leader_epochs.get(partition, epoch)
+    }
+    reached = _reached(plan)
+    for partition, end_offset in (epoch_ends(source, risen) if risen else {}).items():
+        if end_offset < reached.get(partition, 0):
+            raise LogTruncatedError(
+                f"topic {topic}, partition {partition}: the log was cut at offset {end_offset} while it was "
+                "loaded; nothing was committed"
+            )
+
+
+def _reached(plan: RangePlan) -> dict[int, int]:
+    """Returns, by partition, the offset up to which the plan reads the log or takes it as loaded."""
+    read = {span.partition: span.until_offset for span in sorted(plan.ranges)}
+    return read | {partition: entry.next_offset for partition, entry in plan.following.items()}
+
 
 ID_LETTERS = 8
 ReadFrom = Callable[[TopicSource, int, int, int], Iterator[ReadBlock]]

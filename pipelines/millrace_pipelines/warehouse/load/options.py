@@ -1,9 +1,11 @@
-"""The options of a load: which topic is read, which table is written, and what is accepted on the way."""
+"""The options of a load: topic, table, what is accepted on the way; and what a load, or a reload, reports meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
 
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource
@@ -99,3 +101,35 @@ class LoadOptions(SourceOptions, TargetOptions, AcceptOptions):
     master: str | None = None
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
+
+
+class Step(StrEnum):
+    """The points of a load between which something durable happens, in order."""
+
+    PLANNED = "planned"
+    WRITTEN = "written"
+    DEAD_LETTERS_COMMITTED = "dead letters committed"
+    COMMITTED = "committed"
+    PUBLISHED = "published"
+
+
+class LoadListener(Protocol):
+    """Follows a load; an error that `reached` raises stops it like any other."""
+
+    def reached(self, step: Step) -> None:
+        """Hears, on the load's thread, that it is at this step."""
+        ...
+
+    def tasks_done(self, done: int, total: int, records: int) -> None:
+        """Hears, on another thread, how many tasks are finished, and how many records they have read."""
+        ...
+
+
+class SilentListener:
+    """A listener that ignores everything."""
+
+    def reached(self, step: Step) -> None:
+        """Does nothing."""
+
+    def tasks_done(self, done: int, total: int, records: int) -> None:
+        """Does nothing."""

@@ -30,9 +30,8 @@ import pyarrow.compute as pc
 from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import filled, texts_of
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS, filled, texts_of
 from millrace_pipelines.machine import CLOCK, DISK
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.dead_letters import (
     EVERY_DEAD_LETTER,
     NO_REASON,

@@ -22,8 +22,7 @@ from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offs
 from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
-from millrace_pipelines.warehouse.ledger.generation import GivenUp
-from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
+from millrace_pipelines.warehouse.ledger.ledger import GivenUp, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.tables.open import TableChanges

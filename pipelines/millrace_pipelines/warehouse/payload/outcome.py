@@ -1,15 +1,22 @@
-"""What becomes of values: columns of those that pass, and a refusal with its reason for each that does not."""
+"""What becomes of values: columns of those that pass, and a refusal with its reason for each that does not.
+
+A dead letter has the record's raw envelope, the reason why it is no row, and what the envelope hides: that has null for
+a time outside of the years 1 to 9999, and U+FFFD in a header's key that is not UTF-8; a dead letter keeps both as they
+are (`records.arrow_columns`), in `timestamp_ms` and `header_keys`, null in other dead letters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
-from millrace_pipelines.arrow import Flags, Places, places_array
+from millrace.records.arrow import UNSHOWN_FIELDS
+from millrace_pipelines.arrow import ENVELOPE_FIELDS, Field, Flags, Places, places_array
 
 
 class Reason(StrEnum):
@@ -90,3 +97,43 @@ def refused_where(flags: Flags, reason: Reason, message: str) -> Iterator[Refusa
     """Yields a refusal for each index that is flagged."""
     for place in np.flatnonzero(flags):
         yield Refusal(int(place), reason, message)
+
+
+REFUSAL_FIELDS: list[Field] = [
+    pa.field("error", pa.string()),
+    pa.field("reason", pa.string()),
+    pa.field("schema_id", pa.int64()),
+    pa.field("load_id", pa.string()),
+    pa.field("ledger", pa.string()),
+    pa.field("replay", pa.int64()),
+    *UNSHOWN_FIELDS,
+]
+DEAD_LETTER_FIELDS: list[Field] = [*ENVELOPE_FIELDS, *REFUSAL_FIELDS]
+DEAD_LETTER_SCHEMA = pa.schema(DEAD_LETTER_FIELDS)
+
+
+class DeadLetterHeader(TypedDict):
+    """A header of a dead letter's record."""
+
+    key: str
+    value: bytes | None
+
+
+class DeadLetter(TypedDict):
+    """A dead letter as Python's values; older ones lack some, and have a text for a time beyond the calendar."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime | str | None
+    key: bytes | None
+    value: bytes | None
+    headers: list[DeadLetterHeader] | None
+    error: str
+    reason: str | None
+    schema_id: int | None
+    load_id: str | None
+    ledger: str
+    replay: int | None
+    timestamp_ms: int | None
+    header_keys: list[bytes | None] | None

@@ -27,6 +27,7 @@ import pyarrow as pa
 from millrace.errors import RecordError
 from millrace.records.varint import decode_varint
 from millrace_pipelines.arrow import (
+    ENVELOPE_FIELDS,
     Field,
     Flags,
     Places,
@@ -39,7 +40,6 @@ from millrace_pipelines.arrow import (
     slices,
     values_of,
 )
-from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
 from millrace_pipelines.warehouse.payload.conform import conform, merged

@@ -35,8 +35,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from millrace_pipelines.arrow import Field, combined
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS, Field, combined
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.event_time import EventTime, parse_event_time
 from millrace_pipelines.warehouse.payload.protobuf import compile_proto

@@ -15,11 +15,21 @@ import pyarrow as pa
 
 from millrace.client.damaged_batches import Damage
 from millrace.records.arrow import UNSHOWN_FIELDS
-from millrace_pipelines.arrow import Column, Columns, Field, Places, binaries, combined, flags_of, nulls_of
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
+from millrace_pipelines.arrow import (
+    ENVELOPE_COLUMNS,
+    ENVELOPE_FIELDS,
+    ENVELOPE_SCHEMA,
+    Column,
+    Columns,
+    Field,
+    Places,
+    binaries,
+    combined,
+    flags_of,
+    nulls_of,
+)
 from millrace_pipelines.warehouse.payload.event_time import Placed
-from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, passed, refused_where
+from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA, Reason, Refusal, passed, refused_where
 from millrace_pipelines.warehouse.payload.payload import Payload
 
 NO_DEAD_LETTERS = DEAD_LETTER_SCHEMA.empty_table()

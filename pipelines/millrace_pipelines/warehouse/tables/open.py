@@ -29,8 +29,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Field
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, Field
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.compression import (
     COMPRESSION_PROPERTY,
@@ -56,7 +55,7 @@ from millrace_pipelines.warehouse.ledger.ledger import (
     swap,
 )
 from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evolve
-from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
 from millrace_pipelines.warehouse.tables.choices import Mode
@@ -225,7 +224,7 @@ def look_at_tables(
 ) -> FoundTables:
     """Returns which tables are there, and what brings them to the declared schema; without one, to the table's own.
 
-    It does not check whether the ledger belongs to the topic's current id; `ledger.generation` does.
+    It does not check whether the ledger belongs to the topic's current id; `next_ledger` does.
 
     Raises:
         TopicRecreatedError: The table belongs to another topic.

@@ -154,7 +154,7 @@ def test_a_reload_and_a_backfill_have_the_settings_of_their_session(run, monkeyp
         given.append(options.spark_settings)
         raise InvalidConfigError("enough")
 
-    monkeypatch.setattr("millrace_pipelines.warehouse.load.reload.reload_topic", reload_topic)
+    monkeypatch.setattr("millrace_pipelines.warehouse.load.load.reload_topic", reload_topic)
     run("warehouse", command, "t", "--table", "d", "--conf", "spark.a=b=c", "--conf", "spark.d=")
     assert given == [{"spark.a": "b=c", "spark.d": ""}]
     assert "--conf" in run("warehouse", command, "t", "--table", "d", "--conf", "spark.a").stderr

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from millrace_ops.cli.warehouse import BarListener, LineListener
-from millrace_pipelines.warehouse.load.progress import Step
+from millrace_pipelines.warehouse.load.options import Step
 
 
 def test_a_terminal_shows_what_the_load_waits_for_and_how_far_its_tasks_are():

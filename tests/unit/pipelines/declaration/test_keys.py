@@ -7,7 +7,7 @@ from itertools import product
 import dagster as dg
 import pytest
 
-from millrace_pipelines.declaration.keys import asset_keys, step_keys, under_own_keys
+from millrace_pipelines.declaration.cluster import asset_keys, step_keys, under_own_keys
 
 SHORT = ["".join(name) for length in range(1, 6) for name in product("a_.-", repeat=length)]
 MARKED = [f"{name}__{marks}" for name in SHORT[:84] for marks in ("0", "1", "2", "00", "12", "1__0")]

@@ -4,7 +4,7 @@ import pytest
 
 from millrace.client.consumer import Partition
 from millrace.client.consumer.group_view import GroupOwnership, Owner, OwnershipFinding, ownership_findings
-from millrace_pipelines.defs.consumer_groups import LOOKS, examine, ownership_result
+from millrace_pipelines.defs.cluster import LOOKS, examine, ownership_result
 
 FIRST, SECOND = Partition("words", 0), Partition("words", 1)
 

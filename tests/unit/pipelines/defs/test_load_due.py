@@ -7,6 +7,7 @@ import pytest
 from millrace.client import LogOffsets
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.defs.load_due import (
     LagStatus,
     LedgerReader,
@@ -19,7 +20,6 @@ from millrace_pipelines.defs.load_due import (
 )
 from millrace_pipelines.defs.ticks import pack_cursor
 from millrace_pipelines.defs.topic_sensor import TopicOffsets
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,

@@ -12,7 +12,7 @@ from millrace_pipelines.defs.load_events import (
     step_failure,
 )
 from millrace_pipelines.defs.load_process import Loaded, NothingNew
-from millrace_pipelines.runs.failures import Failed
+from millrace_pipelines.runs.jobs import Failed
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.ledger.plan import LostRange
 from millrace_pipelines.warehouse.load.report import LoadedRange, LoadReport, ReloadReport

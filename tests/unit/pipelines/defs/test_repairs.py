@@ -12,7 +12,7 @@ from millrace.ports import free_port
 from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.repairs import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 from millrace_support.loads import Loads

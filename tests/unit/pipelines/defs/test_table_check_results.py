@@ -30,7 +30,7 @@ from millrace_pipelines.warehouse.completeness.audit import LoadAudit, audit_new
 from millrace_pipelines.warehouse.completeness.stored_files import Stored
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError
-from millrace_pipelines.warehouse.ledger.generation import count_skips, publish_skipped
+from millrace_pipelines.warehouse.ledger.ledger import count_skips, publish_skipped
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_support.findings import told
 from millrace_support.loads import FS, Loads

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from dagster._core.definitions.metadata.metadata_set import TableMetadataSet, UriMetadataSet
 
+from millrace_pipelines.arrow import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.defs.table_metadata import (
     cell,
     commit_metadata,
@@ -13,7 +14,6 @@ from millrace_pipelines.defs.table_metadata import (
     table_metadata,
     uri_of,
 )
-from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import BrokerUnreachableError
-from millrace_pipelines.runs.failures import Failed, ending, failure_of, jvm_ended, unreported
+from millrace_pipelines.runs.jobs import Failed, ending, failure_of, jvm_ended, unreported
 from millrace_pipelines.spark.errors import Accept, LogTruncatedError, OffsetsLostError
 from millrace_pipelines.warehouse.errors import LoadFailedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.load.options import AcceptOptions

@@ -3,14 +3,22 @@
 import json
 from dataclasses import fields
 
-from millrace_pipelines.runs.failures import Failed
-from millrace_pipelines.runs.jobs import MESSAGE, WORK, LoadJob, Message, ReloadJob, Work, read_report, write_report
+from millrace_pipelines.runs.jobs import (
+    MESSAGE,
+    WORK,
+    Failed,
+    LoadJob,
+    Message,
+    ReloadJob,
+    Work,
+    read_report,
+    write_report,
+)
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
-from millrace_pipelines.warehouse.ledger.plan import LostRange
-from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.ledger.plan import LostRange, Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadedRange, LoadReport, ReloadReport
 from millrace_pipelines.warehouse.tables.choices import Mode

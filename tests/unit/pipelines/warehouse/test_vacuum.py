@@ -9,7 +9,7 @@ import pytest
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.leases import LEASE_SUFFIX, LEASES_DIRECTORY, lease
 from millrace_pipelines.warehouse.delta.table import Table

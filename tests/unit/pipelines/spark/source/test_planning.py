@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import CheckpointError, SourceOptionError
 from millrace_pipelines.spark.source.batch import MAX_OFFSET, OffsetFilter, narrow
 from millrace_pipelines.spark.source.rows import TopicRange, admit, split

@@ -11,7 +11,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta import files
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, RemovedFile, remove_files_of_load
 from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
@@ -17,7 +17,7 @@ from millrace_pipelines.warehouse.keys.removal import count_rows
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.maintenance import vacuum
-from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_support.small_tables import open_tables
 from millrace_support.unchanged import unchanged

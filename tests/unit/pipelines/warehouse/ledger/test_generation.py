@@ -4,14 +4,15 @@ import pytest
 
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.warehouse.ledger.generation import (
+from millrace_pipelines.warehouse.ledger.ledger import (
     AgreedEnd,
     GivenUp,
+    Ledger,
+    LedgerEntry,
     agreed_end,
     cut_partitions,
     next_ledger,
 )
-from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 
 LEDGER = Ledger("events", "id", {0: LedgerEntry(0, 20, 3), 1: LedgerEntry(0, 5, 3)})
 

@@ -9,8 +9,7 @@ from millrace_pipelines.spark.brokers import LogOffsets, TopicSource
 from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange, plan_reload
-from millrace_pipelines.warehouse.ledger.selection import Selection, requested_ranges
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange, Selection, plan_reload, requested_ranges
 
 SOURCE = TopicSource("127.0.0.1:1", "events")
 TIMES = {0: [8, 9, 11, 9.5, 10, 12], 1: [1, 2, 3], 2: [20, 21]}
@@ -31,7 +30,7 @@ def log_starts(monkeypatch):
         assert source == SOURCE
         return {partition: first_not_before(partition, timestamp_ms) for partition in partitions}
 
-    monkeypatch.setattr("millrace_pipelines.warehouse.ledger.selection.offsets_for_time", offsets_for_time)
+    monkeypatch.setattr("millrace_pipelines.warehouse.ledger.plan.offsets_for_time", offsets_for_time)
     return starts
 
 

@@ -8,11 +8,10 @@ from millrace.records.absent import as_intervals
 from millrace_pipelines.warehouse.delta.offset_sets import packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
-from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange, Selection
 from millrace_pipelines.warehouse.load.jobs import _together, one_of_each_partition
+from millrace_pipelines.warehouse.load.load import reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.report import LoadedRange, verify_results, with_epochs
 from millrace_pipelines.warehouse.load.task import TaskResult
 

@@ -9,7 +9,7 @@ from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, Topic
 from millrace_pipelines.spark.errors import LogTruncatedError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import plan_load
-from millrace_pipelines.warehouse.load import loader, same_log
+from millrace_pipelines.warehouse.load import loader
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadOptions
 
 SOURCE = TopicSource("127.0.0.1:1", "events")
@@ -44,10 +44,10 @@ def change(monkeypatch):
     """Calls `ledger_change` for what the brokers say."""
 
     def decide(log, leaders, *, accept_truncated_log=False):
-        monkeypatch.setattr(same_log, "brokers_of", lambda _: leaders)
+        monkeypatch.setattr(loader, "brokers_of", lambda _: leaders)
         tables = SimpleNamespace(ledger=LEDGER, dead_letters=None)
         accepted = AcceptOptions(accept_truncated_log=accept_truncated_log)
-        return same_log.ledger_change(SOURCE, tables, TopicDescription("id", (0,)), {0: log}, accepted)
+        return loader.ledger_change(SOURCE, tables, TopicDescription("id", (0,)), {0: log}, accepted)
 
     return decide
 
@@ -100,9 +100,9 @@ def looked(monkeypatch, tmp_path):
 
 
 def checked(monkeypatch, found, epoch, ends):
-    monkeypatch.setattr(same_log, "describe_topic", lambda _: TopicDescription("id", (0,), {0: epoch}))
-    monkeypatch.setattr(same_log, "epoch_ends", lambda _, epochs: {index: ends[one] for index, one in epochs.items()})
-    same_log.check_same_logs(SOURCE, found.description, plan_load(LEDGER, found.log))
+    monkeypatch.setattr(loader, "describe_topic", lambda _: TopicDescription("id", (0,), {0: epoch}))
+    monkeypatch.setattr(loader, "epoch_ends", lambda _, epochs: {index: ends[one] for index, one in epochs.items()})
+    loader.check_same_logs(SOURCE, found.description, plan_load(LEDGER, found.log))
 
 
 def test_what_was_read_is_judged_by_the_epoch_that_goes_with_its_offsets(monkeypatch, looked):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
@@ -22,7 +22,7 @@ from millrace_pipelines.warehouse.load.report import (
     with_epochs,
 )
 from millrace_pipelines.warehouse.load.task import TaskResult
-from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_support.findings import told
 
 FS = OsFileSystem()

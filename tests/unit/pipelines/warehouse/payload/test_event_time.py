@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.compression import LOADED
 from millrace_pipelines.warehouse.load import task as module
 from millrace_pipelines.warehouse.load.task import RowsWriter

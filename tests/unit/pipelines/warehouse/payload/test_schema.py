@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema, read_payload_schema
 from millrace_pipelines.warehouse.payload.types import PRIMITIVES
