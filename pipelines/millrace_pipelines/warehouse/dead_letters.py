@@ -15,7 +15,6 @@ are none at the offsets between. Those that decode later are appended to the row
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -24,21 +23,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Booleans, Column, Columns, Flags, filled, nulls_of, numbered, python_rows, texts_of
+from millrace_pipelines.arrow import Booleans, Flags, filled, numbered, python_rows, texts_of
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.files import (
-    DataFile,
-    DataFileWriter,
-    RemovedFile,
-    remove_files_of_load,
-    row_blocks,
-)
-from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.lineage import Ranges
+from millrace_pipelines.warehouse.delta.rewrite import (
+    CurrentFile,
+    Rewrite,
+    as_schema,
+    blocks_of,
+    current_files,
+    rewrite,
+)
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import StaleLedgerError
@@ -52,7 +51,7 @@ REPLAY_APP_ID = "millrace/replay"
 REPLAY_KIND = "replay"
 MARK_KIND = "replay marks"
 MARKED_COLUMNS = ("partition", "offset", "ledger", "replay")
-ATTEMPTS = 5
+LEDGER = "ledger"
 
 
 def companions(location: str, fs: FileSystem) -> list[str]:
@@ -79,31 +78,17 @@ def dead_letters_in(table: Table, name: str, columns: Sequence[str] | None = Non
     A dead letter that is older than a column has null in it, but in the column `ledger` the table's first ledger.
     """
     wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
-    with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
-        file = pq.ParquetFile(source, page_checksum_verification=True)
-        there = [one for one in wanted if one in file.schema_arrow.names]
-        kept, place = table.kept_rows().get(name), 0
-        for batch in row_blocks(file, BATCH_ROWS, there):
-            dead_letters = pa.table(batch)
-            if kept is not None:
-                dead_letters = dead_letters.filter(pa.array(kept[place : place + batch.num_rows]))
-            place += batch.num_rows
-            yield completed(table, dead_letters, wanted)
+    for batch in blocks_of(table, name, BATCH_ROWS, wanted):
+        yield completed(table, pa.table(batch), wanted)
 
 
 def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
     """Returns dead letters under the current columns, where their file may be older than some of these."""
+    found = as_schema(dead_letters, pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names]))
+    if LEDGER not in names:
+        return found
     first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
-    wanted = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
-    columns: list[Column | Columns] = []
-    for field in wanted:
-        if field.name in dead_letters.column_names:
-            columns.append(dead_letters.column(field.name).cast(field.type))
-        else:
-            columns.append(nulls_of(field.type, dead_letters.num_rows))
-        if field.name == "ledger":
-            columns[-1] = filled(columns[-1], first_ledger)
-    return pa.Table.from_arrays(columns, schema=wanted)
+    return found.set_column(list(names).index(LEDGER), LEDGER, filled(found.column(LEDGER), first_ledger))
 
 
 def dead_letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -229,60 +214,43 @@ def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | Non
     Raises:
         StaleLedgerError: Others rewrote their table at every attempt.
     """
-    for _ in range(ATTEMPTS):
-        pending = pending_replay(rows, dead_letters)
-        if pending is None:
-            return None
-        try:
-            _mark(dead_letters, pending, fs)
-        except StaleLedgerError:
-            dead_letters.refresh()
-        else:
-            return pending.number
-    raise StaleLedgerError(f"{dead_letters.location}: others rewrote it at every attempt; run again")
+    pending: Pending | None = None
 
+    def make(table: Table, operation_id: str) -> Rewrite | None:
+        nonlocal pending
+        pending = pending_replay(rows, table)
+        return None if pending is None else _marks(table, operation_id, pending, fs)
 
-def _mark(table: Table, pending: Pending, fs: FileSystem) -> None:
-    load_id = uuid.uuid4().hex
-    with lease(table.location, load_id, fs):
-        _write_and_commit(table, pending, load_id, fs)
-
-
-def _write_and_commit(table: Table, pending: Pending, load_id: str, fs: FileSystem) -> None:
-    added: list[DataFile] = []
-    removed: list[RemovedFile] = []
-    marked = 0
+    if pending_replay(rows, dead_letters) is None:
+        return None
     try:
-        for number, name in enumerate(table.file_names()):
-            if not any(
-                pending.mask(dead_letters).any() for dead_letters in dead_letters_in(table, name, MARKED_COLUMNS)
-            ):
-                continue
-            with DataFileWriter(table.location, load_id, number, DEAD_LETTER_SCHEMA, fs) as writer:
-                for dead_letters in _marked(table, name, pending):
-                    writer.write(dead_letters)
-                file = writer.finish()
-            if file is not None:
-                added.append(file)
-                removed.append(RemovedFile(name=name))
-                marked += file.rows
-        table.commit(
-            added,
-            expected=expected_number(pending.number - 1),
-            transactions={REPLAY_APP_ID: pending.number},
-            lineage={"kind": MARK_KIND, "number": pending.number, "rewritten": marked},
-            removed=removed,
-        )
+        rewrite(dead_letters.location, fs, make)
     except StaleLedgerError:
-        remove_files_of_load(table.location, load_id, fs)
-        raise
+        if pending_replay(rows, Table.load(dead_letters.location, fs)) is not None:
+            raise
+        return None
+    return None if pending is None else pending.number
 
 
-def _marked(table: Table, name: str, pending: Pending) -> Iterator[pa.Table]:
-    place = DEAD_LETTER_SCHEMA.get_field_index("replay")
-    for dead_letters in dead_letters_in(table, name):
-        marked = numbered(pending.mask(dead_letters), pending.number, dead_letters.column("replay"))
-        yield dead_letters.set_column(place, DEAD_LETTER_SCHEMA.field("replay"), marked)
+def _marks(table: Table, operation_id: str, pending: Pending, fs: FileSystem) -> Rewrite:
+    """Writes the files that have dead letters of a replay again, with its number in them."""
+    added: list[DataFile] = []
+    removed: list[CurrentFile] = []
+    for number, file in enumerate(current_files(table)):
+        if any(pending.mask(some).any() for some in dead_letters_in(table, file.name, MARKED_COLUMNS)):
+            with DataFileWriter(table.location, operation_id, number, DEAD_LETTER_SCHEMA, fs) as writer:
+                for dead_letters in dead_letters_in(table, file.name):
+                    writer.write(_with_pending(dead_letters, pending))
+                if (marked := writer.finish()) is not None:
+                    added.append(marked)
+                    removed.append(file)
+    return Rewrite(
+        added=added,
+        removed=removed,
+        lineage={"kind": MARK_KIND, "number": pending.number, "rewritten": sum(file.rows for file in added)},
+        expected=expected_number(pending.number - 1),
+        transactions={REPLAY_APP_ID: pending.number},
+    )
 
 
 @dataclass(slots=True)
