@@ -297,18 +297,22 @@ def _whole_of(table: Table, file: CurrentFile, ranges: Iterable[OffsetRange]) ->
     if file.offsets is None or "replay" in table.schema.names:
         return None
     first, last = file.offsets
-    for span in ranges:
-        if file.partitions == (span.partition,) * 2 and span.from_offset <= first and last < span.until_offset:
-            return span.partition
+    for offset_range in ranges:
+        if (
+            file.partitions == (offset_range.partition,) * 2
+            and offset_range.from_offset <= first
+            and last < offset_range.until_offset
+        ):
+            return offset_range.partition
     return None
 
 
 def may_have(file: CurrentFile, ranges: Iterable[OffsetRange]) -> bool:
     """Returns whether the bounds in the log let a file have rows in the ranges."""
     return any(
-        _meets(file.offsets, span.from_offset, span.until_offset - 1)
-        and _meets(file.partitions, span.partition, span.partition)
-        for span in ranges
+        _meets(file.offsets, offset_range.from_offset, offset_range.until_offset - 1)
+        and _meets(file.partitions, offset_range.partition, offset_range.partition)
+        for offset_range in ranges
     )
 
 
@@ -319,6 +323,10 @@ def _meets(bounds: tuple[int, int] | None, low: int, high: int) -> bool:
 def _inside(ranges: Iterable[OffsetRange], rows: pa.Table) -> Mask:
     partitions, offsets = rows.column("partition").to_numpy(), rows.column("offset").to_numpy()
     inside = np.zeros(len(offsets), np.bool_)
-    for span in ranges:
-        inside |= (partitions == span.partition) & (offsets >= span.from_offset) & (offsets < span.until_offset)
+    for offset_range in ranges:
+        inside |= (
+            (partitions == offset_range.partition)
+            & (offsets >= offset_range.from_offset)
+            & (offsets < offset_range.until_offset)
+        )
     return inside

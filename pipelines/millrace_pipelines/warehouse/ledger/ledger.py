@@ -238,7 +238,8 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
 def _rows(commit: Lineage) -> Sequence[Mapping[str, object]]:
     topic, topic_id, load_id, time_us = commit["topic"], commit["topic_id"], commit["load_id"], commit["time_ms"] * 1000
     return [
-        {"topic": topic, "topic_id": topic_id, "load_id": load_id, "time": time_us, **span} for span in _skipped(commit)
+        {"topic": topic, "topic_id": topic_id, "load_id": load_id, "time": time_us, **offset_range}
+        for offset_range in _skipped(commit)
     ]
 
 
@@ -341,8 +342,8 @@ def next_ledger(
     if not cut:
         return None
     if not accept_truncated_log:
-        spans = [(partition, agreed_ends[partition].offset, next_offset) for partition, next_offset in cut.items()]
-        raise LogTruncatedError(_truncated_message(ledger.topic, spans), Accept.TRUNCATED_LOG)
+        ranges = [(partition, agreed_ends[partition].offset, next_offset) for partition, next_offset in cut.items()]
+        raise LogTruncatedError(_truncated_message(ledger.topic, ranges), Accept.TRUNCATED_LOG)
     return _after_truncation(ledger, {partition: agreed_ends[partition] for partition in cut})
 
 
@@ -362,7 +363,7 @@ def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: i
         "ledger": present.name,
         "topic": present.topic,
         "topic_id": present.topic_id,
-        LINEAGE_LIST: [span._asdict() for span in change.given_up],
+        LINEAGE_LIST: [offset_range._asdict() for offset_range in change.given_up],
     }
     properties = {
         TOPIC_ID_PROPERTY: following.topic_id,
@@ -406,12 +407,12 @@ def _recreated_message(ledger: Ledger, topic_id: str) -> str:
 
 
 def _truncated_message(topic: str, cut: Iterable[tuple[int, int, int]]) -> str:
-    spans = "; ".join(
+    ranges = "; ".join(
         f"partition {partition}: the log agrees up to offset {end}, the table has offsets up to {reached - 1}"
         for partition, end, reached in cut
     )
     return (
-        f"topic {topic} lost records that the table has ({spans}). A load with {Accept.TRUNCATED_LOG.flag} keeps their "
-        "rows and goes on in a new ledger from where the logs were cut, or from their start where that is not known; "
-        "or load the topic into another table"
+        f"topic {topic} lost records that the table has ({ranges}). A load with {Accept.TRUNCATED_LOG.flag} keeps "
+        "their rows and goes on in a new ledger from where the logs were cut, or from their start where that is not "
+        "known; or load the topic into another table"
     )

@@ -30,10 +30,10 @@ or later, and ends before the first record of `until` or later.
     [09:00, 11:00)                       09:00
     [09:00, 12:00)                       09:00  11:00  09:30  10:00
 
-Where timestamps only rise, these are exactly the records of that span of time, and ranges that meet in time meet in
+Where timestamps only rise, these are exactly the records of that stretch of time, and ranges that meet in time meet in
 offsets: they never overlap and leave no gap between them. Where they don't, the range may have records from before
-`from` that come after its first one, and lacks records of the span that come after one of `until` or later (09:30 and
-10:00 above): these belong to the range in which their offset lies. Timestamps are those of the records, given by
+`from` that come after its first one, and lacks records of the stretch that come after one of `until` or later (09:30
+and 10:00 above): these belong to the range in which their offset lies. Timestamps are those of the records, given by
 producers, or by the broker where the topic has `message.timestamp.type=LogAppendTime`.
 
 Records that retention has deleted have no time any more: a range that begins at a time begins at the log's start at
@@ -121,10 +121,12 @@ def plan_load(
     shares = share_out({partition: ends[partition] - start for partition, start in starts.items()}, max_records)
     ranges = [OffsetRange(partition, start, start + shares[partition]) for partition, start in starts.items()]
     return LoadPlan(
-        ranges=tuple(span for span in ranges if span.offsets),
+        ranges=tuple(offset_range for offset_range in ranges if offset_range.offsets),
         lost=lost,
-        following={span.partition: _following(ledger, span) for span in ranges},
-        lag={span.partition: ends[span.partition] - span.until_offset for span in ranges},
+        following={offset_range.partition: _following(ledger, offset_range) for offset_range in ranges},
+        lag={
+            offset_range.partition: ends[offset_range.partition] - offset_range.until_offset for offset_range in ranges
+        },
     )
 
 
@@ -156,7 +158,7 @@ def records_per_task(ranges: Sequence[OffsetRange], cores: int, max_records_per_
     """
     if max_records_per_task <= MIN_RECORDS_PER_TASK:
         return max_records_per_task
-    offsets = sum(span.offsets for span in ranges)
+    offsets = sum(offset_range.offsets for offset_range in ranges)
     shares = (-(-offsets // (cores * rounds)) for rounds in range(1, MAX_ROUNDS + 1))
     sizes = [min(max_records_per_task, max(MIN_RECORDS_PER_TASK, share)) for share in shares]
     return min(sizes, key=lambda size: _busiest_core(split_ranges(ranges, size), cores))
@@ -177,13 +179,13 @@ def _expected(ledger: Ledger, partition: int, log: LogOffsets) -> int:
     return 0 if ledger.partitions else log.start_offset
 
 
-def _following(ledger: Ledger, span: OffsetRange) -> LedgerEntry:
+def _following(ledger: Ledger, offset_range: OffsetRange) -> LedgerEntry:
     """Returns the entry after the load; behind lost offsets the former leader epoch says nothing any more."""
-    entry = ledger.partitions.get(span.partition)
+    entry = ledger.partitions.get(offset_range.partition)
     if entry is None:
-        return LedgerEntry(0 if ledger.partitions else span.from_offset, span.until_offset)
-    leader_epoch = entry.leader_epoch if entry.next_offset == span.from_offset else NO_LEADER_EPOCH
-    return LedgerEntry(entry.start_offset, span.until_offset, leader_epoch)
+        return LedgerEntry(0 if ledger.partitions else offset_range.from_offset, offset_range.until_offset)
+    leader_epoch = entry.leader_epoch if entry.next_offset == offset_range.from_offset else NO_LEADER_EPOCH
+    return LedgerEntry(entry.start_offset, offset_range.until_offset, leader_epoch)
 
 
 def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[LostRange]:
@@ -195,8 +197,11 @@ def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[Lost
 
 def shown(lost: Iterable[LostRange | OffsetRange]) -> str:
     """Returns the first few ranges as text, for an error."""
-    spans = [f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost]
-    return ", ".join(spans[:MAX_SHOWN]) + (f" and {len(spans) - MAX_SHOWN} more" if len(spans) > MAX_SHOWN else "")
+    ranges = [
+        f"partition {offset_range.partition}: {offset_range.from_offset}-{offset_range.until_offset - 1}"
+        for offset_range in lost
+    ]
+    return ", ".join(ranges[:MAX_SHOWN]) + (f" and {len(ranges) - MAX_SHOWN} more" if len(ranges) > MAX_SHOWN else "")
 
 
 def _lost_message(topic: str, lost: Iterable[LostRange]) -> str:
@@ -243,28 +248,29 @@ def plan_reload(
     """
     if unknown := sorted(requested.keys() - log.keys()):
         raise ModeError(f"topic {ledger.topic} has no partition {', '.join(map(str, unknown))}")
-    spans = {
-        partition: _span(wanted, log[partition], ledger, partition) for partition, wanted in sorted(requested.items())
+    ranges = {
+        partition: _requested_offsets(wanted, log[partition], ledger, partition)
+        for partition, wanted in sorted(requested.items())
     }
     lost = tuple(
         LostRange(partition, low, min(high, log[partition].start_offset), RETENTION)
-        for partition, (low, high) in spans.items()
+        for partition, (low, high) in ranges.items()
         if low < min(high, log[partition].start_offset)
     )
     if lost and not accept_lost_offsets:
         raise OffsetsLostError(_lost_reload_message(ledger.topic, lost), Accept.LOST_OFFSETS)
     parts = [
         part
-        for partition, (low, high) in spans.items()
+        for partition, (low, high) in ranges.items()
         for part in _parts(ledger, partition, max(low, log[partition].start_offset), high)
     ]
-    earlier = tuple(span for span, is_new in parts if is_new and span.offsets > 0)
+    earlier = tuple(offset_range for offset_range, is_new in parts if is_new and offset_range.offsets > 0)
     following = _following_reload(ledger, log, earlier)
-    replaced = tuple(span for span, is_new in parts if not is_new and span.offsets > 0)
+    replaced = tuple(offset_range for offset_range, is_new in parts if not is_new and offset_range.offsets > 0)
     return ReloadPlan(earlier=earlier, replaced=replaced, lost=lost, following=following)
 
 
-def _span(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
+def _requested_offsets(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
     """Returns the requested range in numbers, cut where the table ends."""
     end_offset = ledger.partitions[partition].next_offset if partition in ledger.partitions else log.end_offset
     low = log.start_offset if wanted.from_offset is None else wanted.from_offset
@@ -330,7 +336,7 @@ class Selection:
 
     @classmethod
     def of_times(cls, start: datetime, end: datetime, partitions: tuple[int, ...] | None = None) -> Selection:
-        """Selects a span of time, from `start` up to, not including, `end`; a time without a zone is one of UTC."""
+        """Selects a stretch of time, from `start` up to, not including, `end`; a time without a zone is one of UTC."""
         return cls(partitions=partitions, from_time_ms=epoch_ms(start), until_time_ms=epoch_ms(end))
 
 

@@ -66,8 +66,8 @@ def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, ti
             "ledger": ledger.name,
             "isolation": options.isolation,
             "reader": options.reader,
-            "lost": [span._asdict() for span in report.lost],
-            "missing": [span._asdict() for span in report.missing],
+            "lost": [offset_range._asdict() for offset_range in report.lost],
+            "missing": [offset_range._asdict() for offset_range in report.missing],
         }
     )
 
@@ -81,10 +81,10 @@ def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, 
         "topic": options.topic,
         "isolation": options.isolation,
         "reader": options.reader,
-        "ranges": [asdict(span) for span in report.backfilled],
+        "ranges": [asdict(offset_range) for offset_range in report.backfilled],
         "lost": [],
-        "replaced": [asdict(span) for span in report.replaced],
-        "not_reloaded": [span._asdict() for span in report.lost],
+        "replaced": [asdict(offset_range) for offset_range in report.replaced],
+        "not_reloaded": [offset_range._asdict() for offset_range in report.lost],
     }
 
 
@@ -158,13 +158,13 @@ def newest_load(table: Table) -> TableCommit | None:
 def described(commit: Commit) -> TableCommit:
     """Returns what a commit did."""
     lineage = commit.lineage
-    spans = [*lineage.get("ranges", ()), *lineage.get("replaced", ())]
+    ranges = [*lineage.get("ranges", ()), *lineage.get("replaced", ())]
     return TableCommit(
         version=commit.version,
         time_ms=lineage.get("time_ms", commit.time_ms),
         kind=kind_of(commit),
-        rows=lineage.get("rows", sum(span.get("rows", 0) for span in spans)),
-        dead_letters=lineage.get("dead_letters", sum(span.get("dead_letters", 0) for span in spans)),
+        rows=lineage.get("rows", sum(offset_range.get("rows", 0) for offset_range in ranges)),
+        dead_letters=lineage.get("dead_letters", sum(offset_range.get("dead_letters", 0) for offset_range in ranges)),
         removed=max(0, sum(change["offsets"] for change in lineage.get("absent", ()))),
         bytes=commit.bytes,
         file_names=commit.file_names,
@@ -225,10 +225,12 @@ def claimed_records(rows: History, dead_letters: History, ledger: str, part: Off
 
 
 def _claims(load: Lineage) -> Iterator[Claim]:
-    for span in (*load.get("ranges", ()), *load.get("lost", ())):
-        dead_letters = span.get("dead_letters", 0)
-        records = span.get("rows", 0) + dead_letters
-        yield Claim(span["partition"], span["from_offset"], span["until_offset"], records, dead_letters)
+    for offset_range in (*load.get("ranges", ()), *load.get("lost", ())):
+        dead_letters = offset_range.get("dead_letters", 0)
+        records = offset_range.get("rows", 0) + dead_letters
+        yield Claim(
+            offset_range["partition"], offset_range["from_offset"], offset_range["until_offset"], records, dead_letters
+        )
 
 
 def _loaded(claim: Claim, part: OffsetRange) -> CountBounds:
@@ -241,11 +243,13 @@ def _loaded(claim: Claim, part: OffsetRange) -> CountBounds:
 def _absent(commit: Lineage, part: OffsetRange) -> CountBounds:
     """Returns how many of the offsets that a commit says to be absent lie in the part; less than none for a gain."""
     offsets = sum(change["offsets"] for change in commit.get("absent", ()) if change["partition"] == part.partition)
-    reloaded = [span for span in _reloaded(commit) if span["partition"] == part.partition]
-    inside = [_common_offsets(span["from_offset"], span["until_offset"], part) for span in reloaded]
+    reloaded = [offset_range for offset_range in _reloaded(commit) if offset_range["partition"] == part.partition]
+    inside = [
+        _common_offsets(offset_range["from_offset"], offset_range["until_offset"], part) for offset_range in reloaded
+    ]
     if reloaded and not any(inside):
         return CountBounds(0, 0)
-    if reloaded and inside == [span["until_offset"] - span["from_offset"] for span in reloaded]:
+    if reloaded and inside == [offset_range["until_offset"] - offset_range["from_offset"] for offset_range in reloaded]:
         return CountBounds(offsets, offsets)
     if reloaded and commit.get("isolation") == Isolation.READ_UNCOMMITTED:  # gains and losses may have cancelled out
         return CountBounds(-part.offsets, part.offsets)

@@ -120,15 +120,15 @@ def run_tasks(
     return results
 
 
-def _load_or_damage(span: OffsetRange, spec: LoadSpec, read: ReadRange, task: int) -> TaskResult:
+def _load_or_damage(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, task: int) -> TaskResult:
     """Loads a range; a damaged log is an answer, for another attempt would find the same, and Spark tells it at length.
 
     The files of the attempt are the load's, which removes them.
     """
     try:
-        return load_range(span, spec, read, task=task, fs=DISK)
+        return load_range(offset_range, spec, read, task=task, fs=DISK)
     except RecordError as error:
-        return TaskResult(range=span, records=0, damage=str(error))
+        return TaskResult(range=offset_range, records=0, damage=str(error))
 
 
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
@@ -261,9 +261,9 @@ def run_kafka_tasks(
         LoadFailedError: A job failed, or two of its tasks met the same offsets.
     """
     answers: list[TaskResult] = []
-    for spans in one_of_each_partition(ranges):
-        rows = _rows(spark, spans, source, max_records_per_task)
-        answers += _run_job(rows, spans, spec, on_progress)
+    for some in one_of_each_partition(ranges):
+        rows = _rows(spark, some, source, max_records_per_task)
+        answers += _run_job(rows, some, spec, on_progress)
     return answers
 
 
@@ -271,11 +271,11 @@ def one_of_each_partition(ranges: Sequence[OffsetRange]) -> list[list[OffsetRang
     """Returns the ranges in rounds: the first range of each partition, then the second of those that have one."""
     rounds: list[list[OffsetRange]] = []
     seen: Counter[int] = Counter()
-    for span in ranges:
-        if seen[span.partition] == len(rounds):
+    for offset_range in ranges:
+        if seen[offset_range.partition] == len(rounds):
             rounds.append([])
-        rounds[seen[span.partition]].append(span)
-        seen[span.partition] += 1
+        rounds[seen[offset_range.partition]].append(offset_range)
+        seen[offset_range.partition] += 1
     return rounds
 
 
@@ -297,8 +297,8 @@ def _run_job(
     frame = rows.mapInArrow(attempt, RESULT)
     answers = collect_results(frame, spec.topic)
     on_progress(len(answers), sum(answer.records for answer in answers))
-    return [_together(span, [answer for answer in answers if answer.range.partition == span.partition])
-            for span in ranges]  # fmt: skip
+    return [_together(offset_range, [answer for answer in answers if answer.range.partition == offset_range.partition])
+            for offset_range in ranges]  # fmt: skip
 
 
 def _rows(
@@ -309,9 +309,13 @@ def _rows(
         **kafka_security(source),
         "kafka.bootstrap.servers": source.bootstrap,
         "kafka.isolation.level": str(source.isolation),
-        "assign": json.dumps({source.topic: [span.partition for span in ranges]}),
-        "startingOffsets": json.dumps({source.topic: {str(span.partition): span.from_offset for span in ranges}}),
-        "endingOffsets": json.dumps({source.topic: {str(span.partition): span.until_offset for span in ranges}}),
+        "assign": json.dumps({source.topic: [offset_range.partition for offset_range in ranges]}),
+        "startingOffsets": json.dumps(
+            {source.topic: {str(offset_range.partition): offset_range.from_offset for offset_range in ranges}}
+        ),
+        "endingOffsets": json.dumps(
+            {source.topic: {str(offset_range.partition): offset_range.until_offset for offset_range in ranges}}
+        ),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
         "maxRecordsPerPartition": str(max_records_per_task),
@@ -337,20 +341,20 @@ def _parts(headers: Column) -> HeaderParts:
     return HeaderParts(starts, structs.field("key").cast(pa.binary()), structs.field("value"))
 
 
-def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
+def _together(offset_range: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
     """Joins the answers of a planned range; raises LoadFailedError where two tasks met the same offsets."""
     files = sorted((file for answer in answers for file in answer.files), key=lambda file: file.min_offset)
     for before, after in pairwise(files):
         if after.min_offset <= before.max_offset:
-            raise LoadFailedError(f"partition {span.partition}: {before.name} and {after.name} overlap")
+            raise LoadFailedError(f"partition {offset_range.partition}: {before.name} and {after.name} overlap")
     records = sum(answer.records for answer in answers)
     recorded = merged(unpacked(answer.recorded, answer.range.from_offset) for answer in answers)
     return TaskResult(
-        range=span,
+        range=offset_range,
         records=records,
-        absent=span.offsets - records,
+        absent=offset_range.offsets - records,
         is_proven=False,
-        recorded="" if records == span.offsets else packed(recorded, span.from_offset),
+        recorded="" if records == offset_range.offsets else packed(recorded, offset_range.from_offset),
         dead_letters=sum(answer.dead_letters for answer in answers),
         value_bytes=sum(answer.value_bytes for answer in answers),
         files=tuple(files),

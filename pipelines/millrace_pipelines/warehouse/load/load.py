@@ -226,8 +226,8 @@ def _counted(report: LoadReport, written: Written) -> LoadReport:
     return replace(
         report,
         missing=written.missing,
-        rows=sum(span.rows for span in written.ranges),
-        dead_letters=sum(span.dead_letters for span in written.ranges),
+        rows=sum(offset_range.rows for offset_range in written.ranges),
+        dead_letters=sum(offset_range.dead_letters for offset_range in written.ranges),
         late=sum(result.late for result in written.results),
         bytes=sum(file.size_bytes for file in written.files),
         value_bytes=sum(result.value_bytes for result in written.results),
@@ -315,10 +315,10 @@ def _reloaded(
     options, written = loader.options, loader.write(spark, opened, plan)
     report = replace(
         report,
-        replaced=tuple(span for span in written.ranges if span.range in plan.replaced),
-        backfilled=tuple(span for span in written.ranges if span.range in plan.earlier),
-        rows=sum(span.rows for span in written.ranges),
-        dead_letters=sum(span.dead_letters for span in written.ranges),
+        replaced=tuple(offset_range for offset_range in written.ranges if offset_range.range in plan.replaced),
+        backfilled=tuple(offset_range for offset_range in written.ranges if offset_range.range in plan.earlier),
+        rows=sum(offset_range.rows for offset_range in written.ranges),
+        dead_letters=sum(offset_range.dead_letters for offset_range in written.ranges),
     )
     lineage = {**lineage_of_reload(options, loader.load_id, report, loader.clock.now_ms()), **written.recorded}
     replacement = Replacement(
@@ -338,9 +338,9 @@ def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
     if not tables.is_upserted:
         return
     ledger = tables.ledger
-    for span in plan.ranges:
-        entry = ledger.partitions.get(span.partition)
-        if entry is not None and (span.until_offset < entry.next_offset or plan.earlier):
+    for offset_range in plan.ranges:
+        entry = ledger.partitions.get(offset_range.partition)
+        if entry is not None and (offset_range.until_offset < entry.next_offset or plan.earlier):
             raise ModeError(
                 f"{tables.location} has the newest record of each key: older ones can't be put in without those "
                 "that follow, and deleted ones would come back; reload up to the end, or into another table"

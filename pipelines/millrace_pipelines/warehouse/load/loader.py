@@ -197,7 +197,7 @@ def check_same_logs(source: TopicSource, planned: TopicDescription, plan: RangeP
 
 def _reached(plan: RangePlan) -> dict[int, int]:
     """Returns, by partition, the offset up to which the plan reads the log or takes it as loaded."""
-    read = {span.partition: span.until_offset for span in sorted(plan.ranges)}
+    read = {offset_range.partition: offset_range.until_offset for offset_range in sorted(plan.ranges)}
     return read | {partition: entry.next_offset for partition, entry in plan.following.items()}
 
 
@@ -383,7 +383,11 @@ class RangeLoader:
             option = Accept.LOST_OFFSETS if may_accept else None
             raise OffsetsLostError(_missing_message(source.topic, missing, option), option)
         with brokers_of(source) as brokers:
-            hidden = [span for span in exact_gaps(results if missing else ()) if brokers.serves(source.topic, *span)]
+            hidden = [
+                offset_range
+                for offset_range in exact_gaps(results if missing else ())
+                if brokers.serves(source.topic, *offset_range)
+            ]
         if hidden:
             raise LoadFailedError(
                 f"topic {source.topic}: the log has records at offsets that a read from before passed over "

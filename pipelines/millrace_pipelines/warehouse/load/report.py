@@ -95,10 +95,12 @@ def verify_results(
     ranges: Sequence[OffsetRange], results: Sequence[TaskResult], *, is_compacted: bool
 ) -> list[LoadedRange]:
     """Returns the ranges as loaded; raises LoadFailedError where tasks miss an offset, overlap or miscount."""
-    by_range = [[result for result in results if _begins_in(span, result.range)] for span in ranges]
+    by_range = [[result for result in results if _begins_in(offset_range, result.range)] for offset_range in ranges]
     if sum(map(len, by_range)) != len(results):
         raise LoadFailedError("tasks answered for ranges that were not planned, or planned ranges overlap")
-    return [_verify_range(span, within, is_compacted) for span, within in zip(ranges, by_range, strict=True)]
+    return [
+        _verify_range(offset_range, within, is_compacted) for offset_range, within in zip(ranges, by_range, strict=True)
+    ]
 
 
 def missing_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
@@ -131,8 +133,11 @@ def with_epochs(following: Mapping[int, LedgerEntry], results: Sequence[TaskResu
     return entries
 
 
-def _begins_in(span: OffsetRange, part: OffsetRange) -> bool:
-    return part.partition == span.partition and span.from_offset <= part.from_offset < span.until_offset
+def _begins_in(offset_range: OffsetRange, part: OffsetRange) -> bool:
+    return (
+        part.partition == offset_range.partition
+        and offset_range.from_offset <= part.from_offset < offset_range.until_offset
+    )
 
 
 def exact_gaps(results: Sequence[TaskResult]) -> list[OffsetRange]:
@@ -149,20 +154,24 @@ def _are_all(result: TaskResult) -> bool:
     return sum(until_offset - from_offset for from_offset, until_offset in result.gaps) == result.absent
 
 
-def _verify_range(span: OffsetRange, results: Sequence[TaskResult], is_compacted: bool) -> LoadedRange:
-    position = span.from_offset
+def _verify_range(offset_range: OffsetRange, results: Sequence[TaskResult], is_compacted: bool) -> LoadedRange:
+    position = offset_range.from_offset
     for result in sorted(results, key=lambda result: result.range.from_offset):
         if result.range.from_offset != position:
-            raise LoadFailedError(f"partition {span.partition}: tasks do not meet at offset {position}")
+            raise LoadFailedError(f"partition {offset_range.partition}: tasks do not meet at offset {position}")
         _verify_counts(result)
         position = result.range.until_offset
-    if position != span.until_offset:
-        raise LoadFailedError(f"partition {span.partition}: tasks end at {position}, not at {span.until_offset}")
+    if position != offset_range.until_offset:
+        raise LoadFailedError(
+            f"partition {offset_range.partition}: tasks end at {position}, not at {offset_range.until_offset}"
+        )
     rows, dead_letters = sum(result.rows for result in results), sum(result.dead_letters for result in results)
     control, aborted = sum(result.control for result in results), sum(result.aborted for result in results)
     missing = sum(result.absent for result in results if result.is_proven and not is_compacted)
     compacted = sum(result.absent for result in results) - missing
-    return LoadedRange(*span, rows, dead_letters, control, aborted, compacted, missing + sum(map(_damaged, results)))
+    return LoadedRange(
+        *offset_range, rows, dead_letters, control, aborted, compacted, missing + sum(map(_damaged, results))
+    )
 
 
 def _damaged(result: TaskResult) -> int:
@@ -170,21 +179,20 @@ def _damaged(result: TaskResult) -> int:
 
 
 def _verify_counts(result: TaskResult) -> None:
-    span = result.range
+    partition, from_offset, until_offset = result.range
+    which = f"partition {partition}, offsets {from_offset}-{until_offset - 1}: {result.records} records"
     if result.rows + result.dead_letters != result.records:
         raise LoadFailedError(
-            f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} records "
-            f"were read, {result.rows} rows and {result.dead_letters} dead letters came of them"
+            f"{which} were read, {result.rows} rows and {result.dead_letters} dead letters came of them"
         )
-    if result.records + result.control + result.aborted + result.absent + _damaged(result) != span.offsets:
+    if result.records + result.control + result.aborted + result.absent + _damaged(result) != result.range.offsets:
         raise LoadFailedError(
-            f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} "
-            f"records, {result.control} markers, {result.aborted} aborted, {result.absent} absent and "
+            f"{which}, {result.control} markers, {result.aborted} aborted, {result.absent} absent and "
             f"{_damaged(result)} damaged offsets are not all of these offsets, each once"
         )
     for file in result.files:
-        if not span.from_offset <= file.min_offset <= file.max_offset < span.until_offset:
-            raise LoadFailedError(f"{file.name} has offsets outside {span.from_offset}-{span.until_offset - 1}")
+        if not from_offset <= file.min_offset <= file.max_offset < until_offset:
+            raise LoadFailedError(f"{file.name} has offsets outside {from_offset}-{until_offset - 1}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +284,7 @@ class LoadPreview:
     @property
     def offsets(self) -> int:
         """How many offsets would be read."""
-        return sum(span.offsets for span in self.ranges)
+        return sum(offset_range.offsets for offset_range in self.ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,4 +310,4 @@ class ReloadPreview:
     @property
     def offsets(self) -> int:
         """How many offsets would be read."""
-        return sum(span.offsets for span in (*self.replaced, *self.backfilled))
+        return sum(offset_range.offsets for offset_range in (*self.replaced, *self.backfilled))

@@ -185,22 +185,22 @@ class TaskResult:
         return cls(**fields)
 
 
-def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int, fs: FileSystem) -> TaskResult:
+def load_range(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int, fs: FileSystem) -> TaskResult:
     """Reads the range and writes its rows and dead letters; raises what reading and writing raise."""
     records = control = aborted = absent = dead_letters = late = value_bytes = 0
     gaps: list[Intervals] = []
     recorded: list[Intervals] = []
     damaged: list[tuple[int, int]] = []
     leader_epoch = NO_LEADER_EPOCH
-    known = spec.known_dead_letters.get(span.partition, np.zeros(0, np.int64))
+    known = spec.known_dead_letters.get(offset_range.partition, np.zeros(0, np.int64))
     contexts: tuple[TraceContext, ...] = ()
     splitter = Splitter(spec.payload, known, spec.load_id, spec.ledger)
     with (
         RowsWriter(spec.table, spec.load_id, task, splitter, fs, compression=spec.compression) as rows_files,
         DataFileWriter(spec.dead_letters_table, spec.load_id, task, DEAD_LETTER_SCHEMA, fs) as dead_writer,
     ):
-        for block in read(*span):
-            split = splitter.split(_envelope(block.records, spec.topic, span.partition))
+        for block in read(*offset_range):
+            split = splitter.split(_envelope(block.records, spec.topic, offset_range.partition))
             rows_files.write(split.rows, split.spans)
             dead_writer.write(split.dead_letters)
             records += block.records.num_rows
@@ -212,7 +212,7 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
             dead_letters += split.dead_letter_count
             late += split.late
             if block.damage is not None:
-                dead_writer.write(splitter.damaged(spec.topic, span.partition, block.damage))
+                dead_writer.write(splitter.damaged(spec.topic, offset_range.partition, block.damage))
                 records, dead_letters = records + 1, dead_letters + 1
                 first, until_offset = block.damage.interval
                 recorded.append(as_intervals([(first, first + 1)]))
@@ -223,13 +223,13 @@ def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int,
                 contexts = (*contexts, *sampled_contexts(_traceparents(block.records)))[:MAX_CONTEXTS]
         dead_file = dead_writer.finish()
         return TaskResult(
-            range=span,
+            range=offset_range,
             records=records,
             control=control,
             aborted=aborted,
             absent=absent,
             gaps=tuple(coarse(joined(gaps), MAX_GAPS)),
-            recorded="" if records == span.offsets else packed(merged(recorded), span.from_offset),
+            recorded="" if records == offset_range.offsets else packed(merged(recorded), offset_range.from_offset),
             damaged=tuple(damaged),
             dead_letters=dead_letters,
             late=late,
