@@ -12,17 +12,17 @@ import psutil
 import pytest
 
 from millrace_pipelines.defs import load_process
-from millrace_pipelines.defs.load_process import Loaded, NothingNew, run_jobs
+from millrace_pipelines.defs.load_process import run_jobs
 from millrace_pipelines.runs.jobs import PROCESS_ENDED, Failed, LoadJob
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_support.warm_python import ADDRESS
 
 GONE_TIMEOUT_S = 120  # seconds on a machine that is not busy
 PROLOGUE = """
 import os, signal, subprocess, sys, time
 from dagster_pipes import open_dagster_pipes
-from millrace_pipelines.runs.jobs import Failed
-from millrace_pipelines.runs.jobs import MESSAGE, WORK, Message, write_report
+from millrace_pipelines.runs.jobs import MESSAGE, WORK, Failed, Message, write_report
 from millrace_pipelines.warehouse.load.report import LoadReport
 
 with open_dagster_pipes() as context:
@@ -31,7 +31,7 @@ with open_dagster_pipes() as context:
         context.report_custom_message(MESSAGE.dump_python(Message(**message), mode="json"))
     def done(job, version):
         report = LoadReport(topic=job.options.topic, table=job.options.table, rows=version or 0, version=version)
-        tell(key=job.key, report=write_report(report))
+        tell(key=job.key, report=write_report(job, report))
     for job in work.jobs:
         tell(key=job.key)
         topic = job.options.topic
@@ -80,8 +80,8 @@ def test_each_job_has_its_outcome_whatever_becomes_of_the_others(monkeypatch, wa
     cases = "".join(f"        if topic == {name!r}:\n            {what}\n" for name, what in PLAYED.items())
     play(monkeypatch, PROLOGUE + cases)
     outcomes = run([job(name) for name in PLAYED])
-    assert [type(outcomes[f"table/{name}"]) for name in PLAYED] == [Loaded, NothingNew, Failed, Failed, Failed]
-    assert outcomes["table/done"].report.rows == 7
+    assert [type(outcomes[f"table/{name}"]) for name in PLAYED] == [LoadReport, LoadReport, *[Failed] * 3]
+    assert outcomes["table/done"].rows == 7
     assert outcomes["table/fails"].sentence == "it is broken"
     killed, exits = outcomes["table/killed"], outcomes["table/exits"]
     assert killed.sentence.startswith("the process of the load was killed (SIGKILL), perhaps because")
@@ -104,7 +104,7 @@ def test_no_setting_is_on_the_command_line_or_in_the_environment(monkeypatch):
     told = "            assert work.spark_settings == {'spark.secret': 'hu' + 'sh'} and work.master == 'local[3]'\n"
     play(monkeypatch, PROLOGUE + "        if True:\n" + seen + told + "            done(job, 1)\n")
     outcomes = run([job("a")], master="local[3]", spark_settings={"spark.secret": "hush"})
-    assert isinstance(outcomes["table/a"], Loaded)
+    assert isinstance(outcomes["table/a"], LoadReport)
 
 
 STEP = """

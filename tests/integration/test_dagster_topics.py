@@ -10,7 +10,7 @@ from dagster_shared.error import DagsterError
 from millrace.client import Admin, Cluster, ClusterMetadata, SyncProducer
 from millrace.errors import BrokerError, ErrorCode
 from millrace.records.record import NewRecord
-from millrace_pipelines.declaration.state import read_topics, write_topics
+from millrace_pipelines.declaration.state import read_state, write_topics
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topic_sensor import topics_sensor
 from millrace_support.dagster_checks import counts_now
@@ -50,7 +50,7 @@ def tick(instance, millrace, state):
     """Runs a tick of the sensor of a cluster that was defined by the state of that time."""
 
     def run(cursor=None, declared="undeclared_topics: load", topics=None):
-        known = read_topics(state) if topics is None else topics
+        known = read_state(state).topics if topics is None else topics
         sensor = topics_sensor(cluster_of(declared, *known), state)
         return ticked(sensor, instance, millrace, cursor)
 
@@ -75,17 +75,17 @@ def test_topics_come_and_go(cluster, tick, state):
     admin.create_topic("airlines", 1)
     first = tick()
     assert said(first) == "2 topics, 2 moved" + STALE
-    assert read_topics(state) == {"airlines", "flights"}
+    assert read_state(state).topics == {"airlines", "flights"}
     assert said(tick(first.cursor, topics=[])) == "2 topics, none moved" + STALE
     seen = tick(first.cursor)
     assert said(seen) == "2 topics, none moved"
     admin.delete_topic("airlines")
     seen = tick(seen.cursor)
     assert said(seen) == "1 topic, none moved, 1 missing, and gone if the next look lacks them too"
-    assert read_topics(state) == {"airlines", "flights"}
+    assert read_state(state).topics == {"airlines", "flights"}
     seen = tick(seen.cursor)
     assert said(seen) == "1 topic, none moved, 1 gone" + STALE
-    assert read_topics(state) == {"flights"}
+    assert read_state(state).topics == {"flights"}
 
 
 def test_a_topic_that_moved_is_reported_once(cluster, tick, state):
@@ -114,7 +114,7 @@ def test_the_cursor_of_an_older_version_is_no_hindrance(cluster, tick, state):
     write_topics(state, ["flights", "gone"])
     seen = tick('{"flights": "id/0", "gone": "id/7"}')
     assert moved(seen) == [("flights", 0)]
-    assert read_topics(state) == {"flights", "gone"}
+    assert read_state(state).topics == {"flights", "gone"}
 
 
 def test_one_bad_topic_is_left_out_and_the_rest_reported(cluster, tick, state, monkeypatch, capfd):
@@ -216,7 +216,7 @@ def test_without_the_broker_the_tick_fails_with_one_sentence_and_no_topic_is_gon
     host, _, port = broker.bootstrap.rpartition(":")
     with pytest.raises(DagsterError, match=f"no broker answers at {host}:{port}: Connection refused"):
         tick()
-    assert read_topics(state) == {"flights"}
+    assert read_state(state).topics == {"flights"}
 
     sensor = topics_sensor(cluster_of("", "flights"), state)
     repository = dg.Definitions(sensors=[sensor], resources={"millrace": millrace}).get_repository_def()

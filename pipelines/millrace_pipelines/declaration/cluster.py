@@ -9,7 +9,7 @@ checks and its alerts.
 
 Dagster derives the names of a step's inputs and outputs from keys, and makes an `_` of each `.` and `-`. So that
 `shop.orders` and `shop_orders` can be loaded by one step, a step is made for keys that stay apart in this
-(`step_keys`), and is then given the assets' own keys (`under_own_keys`).
+(`step_key`), and is then given the assets' own keys (`under_own_keys`).
 
 Earlier versions gave topics that differ in these characters alone other keys, which ended with a checksum of the
 topic's name. `checksum_in_keys` of a declaration keeps them.
@@ -48,11 +48,6 @@ def asset_keys(cluster: str, topic: str, *, with_checksum: bool = False) -> Asse
     # A topic's own name may end with the checksum of what stands before it: it gets one, too, and no two names meet.
     name = _with_checksum(topic) if with_checksum or topic == _with_checksum(topic.rpartition("_")[0]) else topic
     return AssetKeys(*(dg.AssetKey([cluster, kind, name]) for kind in AssetKeys._fields))
-
-
-def step_keys(keys: AssetKeys) -> AssetKeys:
-    """Returns keys for the step that makes these assets, of which Dagster derives names that no other topic's have."""
-    return AssetKeys(*map(step_key, keys))
 
 
 def step_key(key: dg.AssetKey) -> dg.AssetKey:

@@ -88,8 +88,3 @@ def _environment(fields: object) -> Environment:
 def write_topics(path: Path, topics: Iterable[str]) -> None:
     """Writes the topics, and leaves the rest of the state as it is."""
     write_state(path, read_state(path)._replace(topics=frozenset(topics)))
-
-
-def read_topics(path: Path | None) -> frozenset[str]:
-    """Returns the topics of the state."""
-    return read_state(path).topics

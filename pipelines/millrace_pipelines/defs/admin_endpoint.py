@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
 from typing import Generic, Literal, NamedTuple, TypedDict, TypeVar, cast
@@ -158,8 +157,10 @@ class AdminEndpoint(NamedTuple):
             return f"the broker's admin endpoint {url} asks for its token; {WAY_ON}"
         if error.status == UNAUTHORIZED:
             return f"the broker's admin endpoint {url} refuses the token; {WAY_ON}"
-        reason = _error_of(error.content)
-        return str(error) if reason is None else f"the broker refuses {action}: {reason}"
+        match error.answer():
+            case {"error": str(reason)}:
+                return f"the broker refuses {action}: {reason}"
+        return str(error)
 
 
 def _pattern(topic: str) -> str:
@@ -173,12 +174,3 @@ def _together(reports: list[dict[str, Json]]) -> dict[str, Json]:
         return reports[0]
     partitions = [partition for one in reports for partition in cast("list[Json]", one["partitions"])]
     return {"seconds": sum(cast("float", one["seconds"]) for one in reports), "partitions": partitions}
-
-
-def _error_of(content: bytes) -> str | None:
-    """Returns the error message in a refusal; None where it has none."""
-    try:
-        answer = json.loads(content)
-    except ValueError:
-        return None
-    return answer["error"] if isinstance(answer, dict) and isinstance(answer.get("error"), str) else None

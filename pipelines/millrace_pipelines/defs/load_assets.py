@@ -18,7 +18,7 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.errors import SetupError
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_keys, under_own_keys
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key, under_own_keys
 from millrace_pipelines.defs.load_due import left_to_load, noting_failures
 from millrace_pipelines.defs.load_events import Event, asset_events, load_previews
 from millrace_pipelines.defs.load_process import Context, Outcome, run_jobs
@@ -110,11 +110,6 @@ def cluster_assets(cluster: DeclaredCluster) -> Specs:
     return [*topics, *letters, *([_loads(cluster)] if cluster.loaded else [])]
 
 
-def load_name(cluster: str) -> str:
-    """Returns the name of the step that loads tables."""
-    return f"{cluster}_load_tables"
-
-
 def _topic_spec(table: DeclaredTable) -> dg.AssetSpec:
     return dg.AssetSpec(
         table.keys.topic,
@@ -127,11 +122,10 @@ def _topic_spec(table: DeclaredTable) -> dg.AssetSpec:
 
 
 def _table_spec(table: DeclaredTable) -> dg.AssetSpec:
-    keys = step_keys(table.keys)
     records = "typed columns beside the raw envelope" if table.schema else "the raw envelope"
     return dg.AssetSpec(
-        keys.table,
-        deps=[keys.topic],
+        step_key(table.keys.table),
+        deps=[step_key(table.keys.topic)],
         group_name=table.asset_group,
         kinds={"spark", "deltalake", "table"},
         owners=table.declared.owners,
@@ -159,7 +153,7 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
     by_key: Mapping[dg.AssetKey, DeclaredTable] = {table.keys.table: table for table in cluster.loaded}
 
     @dg.multi_asset(
-        name=load_name(cluster.name),
+        name=f"{cluster.name}_load_tables",
         specs=[_table_spec(table) for table in cluster.loaded],
         can_subset=True,
         pool=SPARK_POOL,

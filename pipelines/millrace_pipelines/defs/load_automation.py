@@ -25,7 +25,6 @@ from millrace_pipelines.defs.load_due import (
     LedgerReader,
     TableLedger,
     decide_loads,
-    lag_cursor,
     lag_report,
     lag_status,
     lag_summary,
@@ -35,7 +34,7 @@ from millrace_pipelines.defs.load_due import (
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT, check_evaluations, checks_of
 from millrace_pipelines.defs.table_history import InstanceRuns, TableAsset, cursor_of, look, parse_cursor
-from millrace_pipelines.defs.ticks import failing_in_words
+from millrace_pipelines.defs.ticks import failing_in_words, pack_cursor
 from millrace_pipelines.defs.topic_checks import checked_topics, topics_as_declared
 from millrace_pipelines.defs.topic_sensor import Look, TopicOffsets, left_out, log_failed, read_topic_offsets
 from millrace_pipelines.machine import CLOCK, DISK
@@ -187,7 +186,7 @@ def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
                 for name, lag in report.observed.items()
             ],
             skip_reason=lag_summary(lags) + left_out(seen.look),
-            cursor=lag_cursor(report.seen),
+            cursor=pack_cursor({**report.seen}),
         )
 
     return table_lag

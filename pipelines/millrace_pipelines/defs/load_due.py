@@ -21,7 +21,7 @@ import dagster as dg
 
 from millrace.errors import WarehouseError
 from millrace_pipelines.defs.load_process import Outcome
-from millrace_pipelines.defs.ticks import UNFINISHED, counted, pack_cursor, unpack_cursor
+from millrace_pipelines.defs.ticks import UNFINISHED, counted, unpack_cursor
 from millrace_pipelines.defs.topic_sensor import TopicOffsets
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.jobs import Failed
@@ -170,11 +170,6 @@ def lag_summary(lags: Mapping[str, int | None]) -> str:
     unknown = sum(1 for lag in lags.values() if lag is None)
     said = f"{counted(len(lags), 'table')}, {behind or 'none'} behind"
     return f"{said}, {unknown} whose load has an error to report" if unknown else said
-
-
-def lag_cursor(seen: Mapping[str, int]) -> str:
-    """Returns the cursor that `lags_of` reads."""
-    return pack_cursor(dict(seen))
 
 
 def lags_of(cursor: str | None) -> dict[str, int]:

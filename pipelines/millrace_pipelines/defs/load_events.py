@@ -99,14 +99,13 @@ def _event(context: Context, asset_key: dg.AssetKey, outcome: Outcome) -> Event 
     """Returns the event of an outcome, or a failure, as where a job has committed but its table can't be read."""
     if isinstance(outcome, Failed):
         return outcome
-    report = outcome.report
-    if report.version is None:
-        return dg.AssetObservation(asset_key, metadata=nothing_new_metadata(report))
+    if outcome.version is None:
+        return dg.AssetObservation(asset_key, metadata=nothing_new_metadata(outcome))
     try:
-        table = loaded_metadata(report.table, report.version, DISK, topic=topic_of(context, asset_key))
+        table = loaded_metadata(outcome.table, outcome.version, DISK, topic=topic_of(context, asset_key))
     except MillraceError as error:
         return failure_of(error)
-    return dg.MaterializeResult(asset_key=asset_key, metadata={**table, **report_metadata(report)})
+    return dg.MaterializeResult(asset_key=asset_key, metadata={**table, **report_metadata(outcome)})
 
 
 def topic_of(context: Context, asset_key: dg.AssetKey) -> dg.AssetKey | None:

@@ -22,7 +22,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
@@ -78,21 +77,8 @@ class MessageFile(dg.PipesMessageReader):
         return f"Messages were looked for in {self._path}."
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A job that committed something."""
-
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class NothingNew:
-    """A job that found nothing to commit."""
-
-    report: Report
-
-
-Outcome: TypeAlias = Loaded | NothingNew | Failed
+Outcome: TypeAlias = Report | Failed
+"""What became of a job: its report, without a version where there was nothing to commit, or why it failed."""
 
 
 def run_jobs(
@@ -131,10 +117,7 @@ def run_jobs(
 
 def _outcome(job: Job, message: Message) -> Outcome | None:
     """Returns what became of a job; None for a message that says that it begins."""
-    if message.report is None:
-        return message.failed
-    report = read_report(job, message.report)
-    return NothingNew(report) if report.version is None else Loaded(report)
+    return message.failed if message.report is None else read_report(job, message.report)
 
 
 class ChildProcess:

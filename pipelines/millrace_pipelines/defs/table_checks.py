@@ -11,20 +11,19 @@ A table that no load has created yet passes them. A table that can't be read fai
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import dagster as dg
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.dagster_internals.ticks_and_checks import AssetCheckEvaluationTargetMaterializationData
-from millrace_pipelines.declaration.attributes import Check
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key
+from millrace_pipelines.declaration.attributes import Check, TableDeclaration
+from millrace_pipelines.declaration.cluster import RAW, DeclaredCluster, DeclaredTable, step_key
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_check_results import (
     DESCRIPTIONS,
-    MAX_SHARE,
     check_result,
     completeness,
     count_letters,
@@ -55,25 +54,6 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableBounds:
-    """What a table's declaration allows; None for no bound.
-
-    Attributes:
-        skipped_offsets: How many offsets the table may go on without.
-        dead_letter_share: The largest share of records that are dead letters.
-        load_age_s: The age of the newest load, in seconds.
-        record_age_s: The age of the newest record, in seconds.
-        lag: How many readable records the table may lack.
-    """
-
-    skipped_offsets: int = 0
-    dead_letter_share: float = MAX_SHARE
-    load_age_s: int | None = None
-    record_age_s: int | None = None
-    lag: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTable:
     """A table as its checks see it.
 
@@ -82,8 +62,7 @@ class CheckedTable:
         bootstrap: HOST:PORT of a broker of its topic's cluster.
         client_config: The file that secures the connection to it.
         schema_file: The path of its declared schema, None where it has none.
-        columns: The names of columns that are declared beside that file.
-        bounds: What is allowed.
+        declared: What is declared of the table, such as its bounds.
         asset_key: The table's asset, where results are told apart by it.
     """
 
@@ -91,8 +70,7 @@ class CheckedTable:
     bootstrap: str
     client_config: str | None = None
     schema_file: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
-    bounds: TableBounds = field(default_factory=TableBounds)
+    declared: TableDeclaration = RAW
     asset_key: dg.AssetKey | None = None
 
 
@@ -139,23 +117,20 @@ EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCh
         audit_stored_files(checked.location, portion(now_ms // DAY_MS), fs)
     ),
     Check.SKIPPED_OFFSETS: lambda checked, _, fs: skipped_offsets(
-        read_skipped(checked.location, fs), allowed=checked.bounds.skipped_offsets
+        read_skipped(checked.location, fs), allowed=checked.declared.max_skipped_offsets
     ),
     Check.DEAD_LETTERS: lambda checked, _, fs: dead_letters(
-        count_letters(Table.load(checked.location, fs), fs), max_share=checked.bounds.dead_letter_share
+        count_letters(Table.load(checked.location, fs), fs), max_share=checked.declared.max_dead_letter_share
     ),
     Check.FRESHNESS: lambda checked, now_ms, fs: freshness(
-        newest_of(Table.load(checked.location, fs)),
-        now_ms,
-        max_load_age_s=checked.bounds.load_age_s,
-        max_record_age_s=checked.bounds.record_age_s,
+        newest_of(Table.load(checked.location, fs)), now_ms, max_load_age=checked.declared.freshness
     ),
     Check.LAG: lambda checked, _, fs: lag(
         lag_of(ledger_of(Table.load(checked.location, fs)), checked.bootstrap, checked.client_config),
-        max_lag=checked.bounds.lag,
+        max_lag=checked.declared.lag_bound,
     ),
     Check.SCHEMA_DRIFT: lambda checked, _, fs: schema_drift(
-        drift_of(Table.load(checked.location, fs), checked.schema_file, checked.columns)
+        drift_of(Table.load(checked.location, fs), checked.schema_file, checked.declared.columns)
     ),
 }
 """What each check looks at; they are told the time in milliseconds since 1970, and the disk."""
@@ -237,19 +212,12 @@ def check_evaluations(
 
 def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTable:
     """Returns a table as its checks see it, with the bounds that it declares."""
-    declared = table.declared
     return CheckedTable(
         location=millrace.table_dir(table.location or table.topic),
         bootstrap=millrace.bootstrap,
         client_config=millrace.client_config or None,
         schema_file=table.schema or millrace.schema_file(table.topic),
-        columns=declared.columns,
-        bounds=TableBounds(
-            skipped_offsets=declared.max_skipped_offsets,
-            dead_letter_share=declared.max_dead_letter_share,
-            load_age_s=None if declared.freshness is None else round(declared.freshness.total_seconds()),
-            lag=declared.lag_bound,
-        ),
+        declared=table.declared,
         asset_key=table.keys.table,
     )
 

@@ -29,8 +29,7 @@ from millrace_pipelines.warehouse.payload.event_time import EventTime
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.types import type_text
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
-from millrace_pipelines.warehouse.tables.open import own_schema
+from millrace_pipelines.warehouse.tables.open import mode_of, own_schema
 
 ROWS = 10
 FILES = 5

@@ -15,7 +15,7 @@ Where no webserver is named (MILLRACE_DAGSTER_URL), the state is written, and th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -34,7 +34,6 @@ from millrace_pipelines.declaration.state import (
     State,
     environment_of,
     read_state,
-    read_topics,
     write_state,
 )
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
@@ -96,7 +95,10 @@ class TopicOffsets:
             (partition, log.start_offset, log.end_offset, log.end_offset - log.start_offset)
             for partition, log in sorted(self.partitions.items())
         ]
-        return integer_table(columns, rows)
+        return dg.MetadataValue.table(
+            records=[dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows],
+            schema=dg.TableSchema(columns=[dg.TableColumn(name, "int") for name in columns]),
+        )
 
 
 class Look(NamedTuple):
@@ -104,14 +106,6 @@ class Look(NamedTuple):
 
     topics: Mapping[str, TopicOffsets]
     failed: Mapping[str, str]
-
-
-def integer_table(columns: Sequence[str], rows: Sequence[Sequence[int]]) -> dg.TableMetadataValue:
-    """Returns rows of integers as Dagster's table metadata."""
-    return dg.MetadataValue.table(
-        records=[dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows],
-        schema=dg.TableSchema(columns=[dg.TableColumn(name, "int") for name in columns]),
-    )
 
 
 def read_topic_offsets(cluster: Cluster, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> Look:
@@ -288,7 +282,7 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
         with failing_in_words(), millrace.cluster() as client:
             look = read_topic_offsets(client)
             creation = create_missing(client, cluster.tables, look.topics.keys() | look.failed.keys())
-            changes = topic_changes(seen_by(context.cursor), look, read_topics(state))
+            changes = topic_changes(seen_by(context.cursor), look, read_state(state).topics)
             moved = {topic.topic for topic in changes.moved}
             checks = list(check_evaluations(client, stale_checks(context.instance, checked_topics(cluster), moved)))
         log_failed(context, look)

@@ -274,23 +274,18 @@ class _Worker:
     def _pass_over_markers(self, connector: ConsumerConnector, missing: Mapping[int, int]) -> dict[int, int]:
         """Advances past the ends of owned partitions that have no record for the job; returns what is still missing."""
         owned = {partition.number for partition in connector.owned_partitions()}
-        topic, targets = self.job.topic, self.targets
+        topic, targets, accept = self.job.topic, self.targets, self.options.accept_lost_offsets
         ranges = [
             ProcessedRange(one, offset, targets[one])
             for one, offset in missing.items()
-            if one in owned and self._is_without_records(topic, one, offset, targets[one])
+            if one in owned
+            and is_without_records(self._brokers, topic, one, offset, targets[one], accept_lost_offsets=accept)
         ]
         try:
             self.output.pass_over(ranges)
         except StaleLedgerError as error:
             logger.info("others were first: %s", error)
         return self._missing()
-
-    def _is_without_records(self, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
-        accept = self.options.accept_lost_offsets
-        return is_without_records(
-            self._brokers, topic, partition, from_offset, until_offset, accept_lost_offsets=accept
-        )
 
     def _positions(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Returns where partitions begin; the connector asks once they are this worker's."""

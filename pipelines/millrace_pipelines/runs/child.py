@@ -83,7 +83,7 @@ def outcome_of(job: Job, session: SharedSession, listener: PipesListener, tracin
     except Exception as error:  # noqa: BLE001  one job's failure stops no other
         traceback.print_exc()
         return Message(key=job.key, failed=_failed(error))
-    return Message(key=job.key, report=write_report(report))
+    return Message(key=job.key, report=write_report(job, report))
 
 
 def do(job: Job, session: SharedSession, listener: LoadListener, tracing: Tracing | None = None) -> Report:

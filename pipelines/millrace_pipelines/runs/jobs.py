@@ -148,21 +148,15 @@ class Message:
 
 WORK = TypeAdapter(Work)
 MESSAGE = TypeAdapter(Message)
-LOAD_REPORT = TypeAdapter(LoadReport)
-RELOAD_REPORT = TypeAdapter(ReloadReport)
+REPORTS: Mapping[str, TypeAdapter[Report]] = {"load": TypeAdapter(LoadReport), "reload": TypeAdapter(ReloadReport)}
 
 
-def write_report(report: Report) -> Mapping[str, object]:
-    """Returns a report as JSON."""
-    written: Mapping[str, object] = (
-        LOAD_REPORT.dump_python(report, mode="json")
-        if isinstance(report, LoadReport)
-        else RELOAD_REPORT.dump_python(report, mode="json")
-    )
+def write_report(job: Job, report: Report) -> Mapping[str, object]:
+    """Returns the report of a job of this kind as JSON."""
+    written: Mapping[str, object] = REPORTS[job.kind].dump_python(report, mode="json")
     return written
 
 
 def read_report(job: Job, written: Mapping[str, object]) -> Report:
     """Returns the report that a job of this kind wrote."""
-    adapter = LOAD_REPORT if isinstance(job, LoadJob) else RELOAD_REPORT
-    return adapter.validate_python(written)
+    return REPORTS[job.kind].validate_python(written)

@@ -83,7 +83,7 @@ from millrace_pipelines.warehouse.load.history import (
     newest_load,
 )
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
+from millrace_pipelines.warehouse.tables.open import mode_of
 
 KEYS_PER_PASS = 8 << 20
 KEY = "key"
@@ -141,7 +141,7 @@ def audit(
     """
     audited = _Audit(location, fs)
     of_table = list(audited.findings(window_offsets))
-    return of_table if bootstrap is None else of_table + list(audited.topic_findings(bootstrap, client_config))
+    return of_table if bootstrap is None else of_table + list(topic_findings(audited.ledger, bootstrap, client_config))
 
 
 class _Audit:
@@ -150,8 +150,8 @@ class _Audit:
     def __init__(self, location: str, fs: FileSystem) -> None:
         self._fs = fs
         self._table = Table.load(location, fs)
-        self._ledger = ledger_of(self._table)
-        self._ledgers = (*former_ledgers(self._table), self._ledger.name)
+        self.ledger = ledger_of(self._table)
+        self._ledgers = (*former_ledgers(self._table), self.ledger.name)
         self._lineage = self._table.lineage()
         self._dead_letters = load_if_there(dead_letters_dir(self._table.location), fs)
         self._is_upsert = mode_of(self._table) is Mode.UPSERT
@@ -167,7 +167,7 @@ class _Audit:
         rows = Contents(self._table, self._fs)
         dead_letters = DeadLetterContents(self._table, self._dead_letters, self._fs) if self._dead_letters else None
         tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
-        strayed = list(stray_findings(intervals, rows, self._ledger))
+        strayed = list(stray_findings(intervals, rows, self.ledger))
         expected = self._expected()
         coverages = tally(intervals, tables, expected, window_offsets)
         repeated = repeated_keys(rows) if self._is_upsert else []
@@ -182,9 +182,6 @@ class _Audit:
         else:
             yield from self._count_findings(coverages)
 
-    def topic_findings(self, bootstrap: str, client_config: str | None) -> Iterator[str]:
-        return topic_findings(self._ledger, bootstrap, client_config)
-
     def _expected(self) -> Expected:
         dead_letters = self._dead_letters
         of_dead_letters = (
@@ -193,7 +190,7 @@ class _Audit:
         return Expected(store_at(self._table.location, self._fs), self._lineage, self._ledgers, of_dead_letters)
 
     def _entries(self, ledger: str) -> Mapping[int, LedgerEntry]:
-        return self._ledger.partitions if ledger == self._ledger.name else former_ledgers(self._table)[ledger]
+        return self.ledger.partitions if ledger == self.ledger.name else former_ledgers(self._table)[ledger]
 
     def _count_findings(self, coverages: Sequence[Coverage]) -> Iterator[str]:
         """Yields where the numbers differ in partitions of which no more is known."""

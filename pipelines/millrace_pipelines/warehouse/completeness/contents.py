@@ -26,7 +26,7 @@ from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
+from millrace_pipelines.warehouse.tables.open import mode_of
 
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"

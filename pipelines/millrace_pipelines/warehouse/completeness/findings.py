@@ -18,7 +18,7 @@ from millrace_pipelines.warehouse.completeness.tally import SHOWN, ClaimedInterv
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
+from millrace_pipelines.warehouse.tables.open import mode_of
 
 
 def stray_findings(intervals: Sequence[ClaimedInterval], rows: Contents, ledger: Ledger) -> Iterator[str]:

@@ -60,11 +60,11 @@ def every_file(_: str) -> bool:
     return True
 
 
-def portion(number: int, portions: int = PORTIONS) -> Chosen:
+def portion(number: int) -> Chosen:
     """Chooses the files of one portion; numbers that follow one another choose all, in turn."""
 
     def is_of_it(name: str) -> bool:
-        return zlib.crc32(name.encode()) % portions == number % portions
+        return zlib.crc32(name.encode()) % PORTIONS == number % PORTIONS
 
     return is_of_it
 

@@ -36,7 +36,7 @@ from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, Reload
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
+from millrace_pipelines.warehouse.tables.open import mode_of
 
 Plan = TypeVar("Plan", bound=RangePlan)
 Versions = tuple[dict[str, int | None], dict[str, int]]
@@ -128,13 +128,13 @@ class Replacement(_Commit[ReloadPlan]):
         Which keys are erased is asked of the rows' table: a key may have been erased when it had no dead letter.
         """
         finish_replay(self.rows, dead_letters, self.fs)
-        written = {span.partition: span.dead_letters for span in self._replaced}
+        written = {offset_range.partition: offset_range.dead_letters for offset_range in self._replaced}
         replacing = _TableReplacement(self.plan, self.written.dead_letter_files, written, self.fs)
 
         lineage = {
             "kind": "reload",
             "isolation": self.lineage["isolation"],
-            "replaced": [span._asdict() for span in self.plan.ranges],
+            "replaced": [offset_range._asdict() for offset_range in self.plan.ranges],
         }
 
         def make(table: Table, operation_id: str) -> Rewrite | None:
@@ -154,7 +154,7 @@ class Replacement(_Commit[ReloadPlan]):
             unmoved, ends = swap(ledger, ledger.partitions)
             return self._upserted((moved | unmoved, set_now | ends), lineage)
         expected, transactions = self._moved_entries(ledger)
-        written = {span.partition: span.rows for span in self._replaced}
+        written = {offset_range.partition: offset_range.rows for offset_range in self._replaced}
         replacing = _TableReplacement(self.plan, self.written.files, written, self.fs)
 
         def make(table: Table, operation_id: str) -> Rewrite:
@@ -217,7 +217,7 @@ class _TableReplacement:
         before = claimed(done.removed_rows)
         absent = {
             partition: before[partition] + done.erased_rows[partition] - self._written.get(partition, 0)
-            for partition in {span.partition for span in self._plan.ranges}
+            for partition in {offset_range.partition for offset_range in self._plan.ranges}
         }
         said: dict[str, object] = {**lineage, "absent": list(absent_offsets(absent))}
         if erased.below:

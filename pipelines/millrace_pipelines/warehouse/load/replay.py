@@ -63,8 +63,7 @@ from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.payload.split import Splitter
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
-from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables
+from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables, mode_of
 
 OnStep = Callable[[str], None]
 """Hears that a replay is at WRITTEN, ROWS_COMMITTED or DEAD_LETTERS_MARKED; an error that it raises stops it."""

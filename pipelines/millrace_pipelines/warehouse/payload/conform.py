@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,7 +37,7 @@ from millrace_pipelines.arrow import (
     offsets_array,
 )
 from millrace_pipelines.warehouse.errors import SchemaChangedError
-from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, refused_where
+from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, passed, refused_where
 from millrace_pipelines.warehouse.payload.types import (
     BEYOND,
     children,
@@ -107,9 +106,8 @@ def conform(table: pa.Table, target: pa.Schema, required: Sequence[str]) -> tupl
     conformed = pa.Table.from_arrays(columns, schema=target)
     if not refusals:
         return conformed, []
-    passed = np.ones(table.num_rows, np.bool_)
-    passed[list(refusals)] = False
-    return conformed.filter(pa.array(passed, pa.bool_())), list(refusals.values())
+    refused = list(refusals.values())
+    return conformed.filter(pa.array(passed(refused, table.num_rows))), refused
 
 
 def _converted(column: Column, target: pa.DataType, path: str) -> tuple[Column, list[Refusal]]:
@@ -219,12 +217,6 @@ class _Change(NamedTuple):
     widened: list[str]
 
 
-class _Fields(NamedTuple):
-    fields: list[Field]
-    added: list[str]
-    widened: list[str]
-
-
 def evolve(columns: pa.Schema, fields: Sequence[Field], *, keep_types: bool) -> Evolution:
     """Returns the columns that a table with `columns` gets where a schema of `fields` is declared.
 
@@ -237,7 +229,8 @@ def evolve(columns: pa.Schema, fields: Sequence[Field], *, keep_types: bool) -> 
         SchemaChangedError: A field's type neither fits its column's nor widens it, or its name differs in case only.
     """
     change = _structs(columns, fields, "", keep_types)
-    return Evolution(pa.schema(change.fields), tuple(change.added), tuple(change.widened))
+    evolved = children(cast("pa.StructType", change.data_type))
+    return Evolution(pa.schema(evolved), tuple(change.added), tuple(change.widened))
 
 
 def merged(fields: Sequence[Field], later: Sequence[Field]) -> list[Field]:
@@ -247,8 +240,8 @@ def merged(fields: Sequence[Field], later: Sequence[Field]) -> list[Field]:
     return [pa.field(column.name, column.type, column.name not in required) for column in columns]
 
 
-def _structs(columns: Iterable[Field], fields: Sequence[Field], path: str, keep_types: bool) -> _Fields:
-    """Returns the change of fields that stand side by side."""
+def _structs(columns: Iterable[Field], fields: Sequence[Field], path: str, keep_types: bool) -> _Change:
+    """Returns the change of fields that stand side by side, as that of a struct of them."""
     kept = {field.name: field.type for field in columns}
     by_case = {name.casefold(): name for name in kept}
     added: list[str] = []
@@ -267,13 +260,12 @@ def _structs(columns: Iterable[Field], fields: Sequence[Field], path: str, keep_
         kept[name] = change.data_type
         added += change.added
         widened += change.widened
-    return _Fields([pa.field(name, data_type) for name, data_type in kept.items()], added, widened)
+    return _Change(pa.struct([pa.field(name, data_type) for name, data_type in kept.items()]), added, widened)
 
 
 def _changed(old: pa.DataType, new: pa.DataType, path: str, keep_types: bool) -> _Change:
     if pa.types.is_struct(old) and pa.types.is_struct(new):
-        inside = _structs(children(old), children(new), f"{path}/", keep_types)
-        return _Change(pa.struct(inside.fields), inside.added, inside.widened)
+        return _structs(children(old), children(new), f"{path}/", keep_types)
     if pa.types.is_list(old) and pa.types.is_list(new):
         change = _changed(old.value_type, new.value_type, f"{path}/[]", keep_types)
         return change._replace(data_type=list_of(change.data_type))

@@ -62,10 +62,6 @@ class Decoded(NamedTuple):
     columns: pa.Table
     refusals: list[Refusal]
 
-    def passed(self, count: int) -> Flags:
-        """Returns for each of `count` values whether it passed."""
-        return passed(self.refusals, count)
-
 
 def passed(refusals: Sequence[Refusal], count: int) -> Flags:
     """Returns for each of `count` values whether it is not refused."""

@@ -45,7 +45,7 @@ from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
 from millrace_pipelines.warehouse.payload.conform import conform, merged
 from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder
 from millrace_pipelines.warehouse.payload.json.schema import json_schema_fields
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined, passed
 from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 from millrace_pipelines.warehouse.payload.registry import (
     FileRegistry,
@@ -271,7 +271,7 @@ class Payload:
             yield from self._known_fields(fields, payloads, places, self._json().decode, schema.schema_id)
         elif schema.format is Format.AVRO:
             decoder = registered_decoder(schema)
-            yield from self._of_decoder(decoder, payloads, places, schema.schema_id)
+            yield from self._known_fields(decoder.fields, payloads, places, decoder.decode, schema.schema_id)
         else:
             yield from self._protobuf(schema, payloads, places)
 
@@ -292,13 +292,8 @@ class Payload:
             except SchemaError as error:
                 yield from _refused(np.array(at), Reason.UNUSABLE_SCHEMA, str(error), schema.schema_id)
                 continue
-            array = pa.array(messages, pa.binary())
-            yield from self._of_decoder(decoder, array, np.array(at, np.int64), schema.schema_id)
-
-    def _of_decoder(
-        self, decoder: Decoder, payloads: pa.BinaryArray, places: Places, schema_id: int
-    ) -> Iterator[Outcome]:
-        yield from self._known_fields(decoder.fields, payloads, places, decoder.decode, schema_id)
+            array, inside = pa.array(messages, pa.binary()), np.array(at, np.int64)
+            yield from self._known_fields(decoder.fields, array, inside, decoder.decode, schema.schema_id)
 
     def _known_fields(
         self,
@@ -327,15 +322,11 @@ class Payload:
         decoded = decode(values)
         for refusal in decoded.refusals:
             yield refusal._replace(place=int(places[refusal.place]), schema_id=schema_id)
-        kept = places[decoded.passed(len(values))]
+        kept = places[passed(decoded.refusals, len(values))]
         table, refusals = conform(self.schema.names.renamed(decoded.columns), self.columns, self._required)
-        if refusals:
-            passed = np.ones(len(kept), np.bool_)
-            for refusal in refusals:
-                passed[refusal.place] = False
-                yield refusal._replace(place=int(kept[refusal.place]), schema_id=schema_id)
-            kept = kept[passed]
-        yield Part(kept, table)
+        for refusal in refusals:
+            yield refusal._replace(place=int(kept[refusal.place]), schema_id=schema_id)
+        yield Part(kept[passed(refusals, len(kept))] if refusals else kept, table)
 
     @property
     def _required(self) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -84,7 +84,7 @@ def listed_tables(directory: str) -> list[ListedTable]:
     else:
         filesystem, root = bucket
         listing: _List = lambda path: _list_bucket(filesystem, path)  # noqa: E731  # bound to this file system
-        found = [_in_bucket(place) for place in _below(root, listing, listing(root))]
+        found = [replace(one, location=f"s3://{one.location}") for one in _below(root, listing, listing(root))]
     tables = {place.location for place in found if place.state is State.LOADED}
     shown = (place for place in found if not _is_of_dead_letters(place.location, tables))
     return sorted(shown, key=lambda place: place.location)
@@ -131,10 +131,6 @@ def _is_made_by_others(location: str, fs: FileSystem) -> bool:
 def _is_of_dead_letters(location: str, tables: set[str]) -> bool:
     """Returns whether it is a table beside that of its topic; a topic may have such a name, too."""
     return location.endswith(DEAD_LETTERS_SUFFIX) and location.removesuffix(DEAD_LETTERS_SUFFIX) in tables
-
-
-def _in_bucket(place: ListedTable) -> ListedTable:
-    return ListedTable(location=f"s3://{place.location}", state=place.state, reason=place.reason)
 
 
 def _below(path: str, listing: _List, folder: _Folder) -> Iterator[ListedTable]:

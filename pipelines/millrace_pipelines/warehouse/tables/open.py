@@ -44,7 +44,13 @@ from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError, TableNotFoundError, TableRefusedError
+from millrace_pipelines.warehouse.errors import (
+    ModeError,
+    SchemaError,
+    StaleLedgerError,
+    TableNotFoundError,
+    TableRefusedError,
+)
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -59,9 +65,10 @@ from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
 from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import check_mode, mode_of, mode_properties
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
+MODE_PROPERTY = "millrace.mode"
+"""Is `upsert` where a table has one row for each key; a table without it has one for each record."""
 SCHEMA_KIND = "schema"
 COMPRESSION_KIND = "compression"
 NEVER_NULL = frozenset({"topic", "partition", "offset"})
@@ -412,3 +419,23 @@ def _check_topic(table: Table, topic: str) -> None:
     ledger = ledger_of(table)
     if ledger.topic != topic:
         raise TopicRecreatedError(f"{table.location} holds topic {ledger.topic}, not {topic}; load into another table")
+
+
+def mode_properties(mode: Mode | None) -> dict[str, str]:
+    """Returns the properties of a new table of a mode."""
+    return {MODE_PROPERTY: str(Mode.UPSERT)} if mode is Mode.UPSERT else {}
+
+
+def mode_of(table: Table) -> Mode:
+    """Returns a table's mode; raises ModeError for an unknown one."""
+    mode = table.configuration.get(MODE_PROPERTY, Mode.APPEND)
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise ModeError(f"{table.location}: {MODE_PROPERTY} is {mode!r}, not one of {', '.join(Mode)}") from None
+
+
+def check_mode(table: Table, mode: Mode | None) -> None:
+    """Raises ModeError where a mode is requested that is not the table's."""
+    if mode is not None and mode is not mode_of(table):
+        raise ModeError(f"{table.location} was created for {mode_of(table)}, not {mode}; load into another table")

@@ -7,7 +7,7 @@ from itertools import product
 import dagster as dg
 import pytest
 
-from millrace_pipelines.declaration.cluster import asset_keys, step_keys, under_own_keys
+from millrace_pipelines.declaration.cluster import asset_keys, step_key, under_own_keys
 
 SHORT = ["".join(name) for length in range(1, 6) for name in product("a_.-", repeat=length)]
 MARKED = [f"{name}__{marks}" for name in SHORT[:84] for marks in ("0", "1", "2", "00", "12", "1__0")]
@@ -24,7 +24,7 @@ NAMES = [*SHORT, *MARKED, *TAKEN]
 @pytest.mark.parametrize("kind", ["topic", "table", "dead_letters", "reload"])
 def test_no_two_topics_share_a_key_or_a_name_that_dagster_derives(kind):
     keys = {getattr(asset_keys("lake", name), kind) for name in NAMES}
-    identifiers = {getattr(step_keys(asset_keys("lake", name)), kind).to_python_identifier() for name in NAMES}
+    identifiers = {step_key(getattr(asset_keys("lake", name), kind)).to_python_identifier() for name in NAMES}
     assert len(keys) == len(identifiers) == len(set(NAMES))
 
 
@@ -41,8 +41,8 @@ def test_keys_with_a_checksum_meet_no_topic_of_that_name():
 
 
 def test_a_name_without_dots_and_dashes_stays_in_the_names_of_steps():
-    assert step_keys(asset_keys("lake", "shop_orders")).table.path == ["lake", "table", "shop_orders"]
-    [name] = {step_keys(asset_keys("lake", "shop.orders")).table.path[-1]}
+    assert step_key(asset_keys("lake", "shop_orders").table).path == ["lake", "table", "shop_orders"]
+    [name] = {step_key(asset_keys("lake", "shop.orders").table).path[-1]}
     assert re.fullmatch("[A-Za-z0-9_]+", name)
 
 
@@ -50,7 +50,7 @@ def test_one_step_makes_assets_of_topics_whose_names_dagster_holds_equal():
     keys = [asset_keys("lake", name) for name in ("a.b", "a-b", "a_b")]
 
     @dg.multi_asset(
-        specs=[dg.AssetSpec(step.table, deps=[step.topic]) for step in map(step_keys, keys)], can_subset=True
+        specs=[dg.AssetSpec(step_key(each.table), deps=[step_key(each.topic)]) for each in keys], can_subset=True
     )
     def made(context):
         yield from (dg.MaterializeResult(asset_key=key) for key in context.selected_asset_keys)

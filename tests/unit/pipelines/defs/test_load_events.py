@@ -11,7 +11,6 @@ from millrace_pipelines.defs.load_events import (
     report_metadata,
     step_failure,
 )
-from millrace_pipelines.defs.load_process import Loaded, NothingNew
 from millrace_pipelines.runs.jobs import Failed
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.ledger.plan import LostRange
@@ -39,12 +38,12 @@ def load(directory, rows):
     """Commits rows as a load does, and returns its outcome."""
     table = Loads(directory)
     version = table.load((0, rows), range(rows))
-    return Loaded(LoadReport(topic="events", table=directory, rows=rows, version=version))
+    return LoadReport(topic="events", table=directory, rows=rows, version=version)
 
 
 def test_what_is_done_is_kept_though_the_step_fails(tmp_path):
     loaded = load(str(tmp_path / "a"), 3)
-    result = run([("table/a", loaded), ("table/b", LOST), ("table/c", NothingNew(LoadReport(topic="c", table="/c")))])
+    result = run([("table/a", loaded), ("table/b", LOST), ("table/c", LoadReport(topic="c", table="/c"))])
     [materialization] = result.asset_materializations_for_node("loads")
     shown = {name: value.value for name, value in materialization.metadata.items()}
     assert (materialization.asset_key.path, shown["rows"], shown["dagster/row_count"]) == (["table", "a"], 3, 3)
@@ -59,7 +58,7 @@ def test_what_is_done_is_kept_though_the_step_fails(tmp_path):
 
 
 def test_a_table_that_cant_be_shown_fails_no_other(tmp_path):
-    gone = Loaded(LoadReport(topic="a", table=str(tmp_path / "gone"), rows=3, version=1))
+    gone = LoadReport(topic="a", table=str(tmp_path / "gone"), rows=3, version=1)
     result = run([("table/a", gone), ("table/b", load(str(tmp_path / "b"), 2))])
     [materialization] = result.asset_materializations_for_node("loads")
     assert materialization.asset_key.path == ["table", "b"]
@@ -68,7 +67,7 @@ def test_a_table_that_cant_be_shown_fails_no_other(tmp_path):
 
 
 def test_a_step_without_news_succeeds():
-    result = run([("table/c", NothingNew(LoadReport(topic="c", table="/c")))])
+    result = run([("table/c", LoadReport(topic="c", table="/c"))])
     assert result.success
     assert result.asset_materializations_for_node("loads") == []
 

@@ -1,13 +1,15 @@
 """The checks of a table together: which are asked, and what they say of a table that can't be looked at."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from millrace_pipelines.declaration.attributes import Check
+from millrace_pipelines.declaration.cluster import RAW
 from millrace_pipelines.defs import table_checks
-from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, CheckedTable, TableBounds, check_specs
+from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, CheckedTable, check_specs
 from millrace_support.loads import FS, Loads
 
 KEY = dg.AssetKey("events")
@@ -30,7 +32,7 @@ def cluster(monkeypatch):
 
 
 def results(location, checks=Check, **bounds):
-    checked = CheckedTable(location=location, bootstrap="host:1", bounds=TableBounds(**bounds), asset_key=KEY)
+    checked = CheckedTable(location=location, bootstrap="host:1", declared=RAW.model_copy(update=bounds), asset_key=KEY)
     return {result.check_name: result for result in table_checks.evaluate(checked, checks, NOW_MS, FS)}
 
 
@@ -47,11 +49,10 @@ def test_only_what_is_asked_is_looked_at(loads):
 @pytest.mark.parametrize(
     ("bound", "check"),
     [
-        ({"dead_letter_share": 0.009}, "dead_letters"),
-        ({"load_age_s": 59}, "freshness"),
-        ({"record_age_s": 59}, "freshness"),
-        ({"lag": 6}, "lag"),
-        ({"skipped_offsets": -1}, "skipped_offsets"),
+        ({"max_dead_letter_share": 0.009}, "dead_letters"),
+        ({"freshness": timedelta(seconds=59)}, "freshness"),
+        ({"lag_bound": 6}, "lag"),
+        ({"max_skipped_offsets": -1}, "skipped_offsets"),
     ],
 )
 def test_each_bound_is_that_of_its_check(loads, bound, check):

@@ -9,7 +9,6 @@ from millrace_pipelines.declaration.state import (
     State,
     environment_of,
     read_state,
-    read_topics,
     write_topics,
 )
 from millrace_pipelines.defs.topic_checks import Difference, declared_settings, is_same, says
@@ -43,7 +42,7 @@ def test_what_differs_is_said():
 def test_topics_are_added_and_removed(tmp_path):
     state = tmp_path / "below" / "state"
     assert update_state(state, ["a", "b"], [], Environment()).topics == {"a", "b"}
-    assert update_state(state, ["c"], ["a"], Environment()).topics == read_topics(state) == {"b", "c"}
+    assert update_state(state, ["c"], ["a"], Environment()).topics == read_state(state).topics == {"b", "c"}
     assert [path.name for path in state.parent.iterdir()] == ["state"]
 
 
@@ -70,9 +69,9 @@ def test_the_state_of_an_earlier_version_has_its_topics(tmp_path):
 @pytest.mark.parametrize("garbage", ["", "[]", "{", '{"version": 2, "topics": ["a"]}', '{"version": 1, "topics": {}}'])
 def test_a_state_that_is_none_has_no_topics(tmp_path, garbage):
     (tmp_path / "state").write_text(garbage)
-    assert read_topics(tmp_path / "state") == frozenset()
+    assert read_state(tmp_path / "state").topics == frozenset()
     write_topics(tmp_path / "state", ["a"])
-    assert read_topics(tmp_path / "state") == {"a"}
+    assert read_state(tmp_path / "state").topics == {"a"}
 
 
 def test_a_state_that_can_not_be_written_is_said(tmp_path):

@@ -77,7 +77,7 @@ def test_reports_arrive_as_they_were_sent():
         (LoadJob(key="a", options=OPTIONS), loaded),
         (ReloadJob(key="b", options=OPTIONS), reloaded),
     ):
-        message = through_json(MESSAGE, Message(key="a", report=write_report(report)))
+        message = through_json(MESSAGE, Message(key="a", report=write_report(job, report)))
         assert read_report(job, message.report) == report
 
 
