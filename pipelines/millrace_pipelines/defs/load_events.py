@@ -23,8 +23,7 @@ from millrace_pipelines.defs.maintenance import label, report_table
 from millrace_pipelines.defs.table_metadata import loaded_metadata
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.jobs import Failed, LoadJob, ReloadJob, Report, failure_of
-from millrace_pipelines.warehouse.ledger.plan import LostRange
-from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview
+from millrace_pipelines.warehouse.load.report import LoadedRange, LoadPreview, LoadReport, ReloadPreview
 
 Shown: TypeAlias = dict[str, int | float | str | dg.MetadataValue]
 MAX_RETRIES = 2
@@ -36,16 +35,19 @@ PREVIEW = "a dry run: nothing was changed"
 
 def report_metadata(report: Report) -> Shown:
     """Returns what a materialization shows that only the report knows."""
-    spans = (
-        {"offsets": report.ranges}
-        if isinstance(report, LoadReport)
-        else {"replaced": report.replaced, "backfilled": report.backfilled}
-    )
+    counted: dict[str, int]
+    ranges: dict[str, tuple[LoadedRange, ...]]
+    if isinstance(report, LoadReport):
+        counted = {"value_bytes": report.value_bytes, "lag": sum(report.lag.values())}
+        ranges, lost = {"offsets": report.ranges}, report.skipped
+    else:
+        counted = {"removed_rows": report.removed_rows}
+        ranges, lost = {"replaced": report.replaced, "backfilled": report.backfilled}, report.lost
     shown: Shown = {
-        **_counted(report),
+        **counted,
         "seconds": round(report.seconds, 3),
-        **{name: _table([asdict(span) for span in of]) for name, of in spans.items()},
-        "lost_offsets": _table([span._asdict() for span in _lost(report)]),
+        **{name: _table([asdict(one) for one in some]) for name, some in ranges.items()},
+        "lost_offsets": _table([one._asdict() for one in lost]),
         "table": dg.MetadataValue.path(report.table),
     }
     return {label(name): value for name, value in shown.items()}
@@ -55,16 +57,6 @@ def nothing_new_metadata(report: Report) -> Shown:
     """Returns what is shown where nothing was committed."""
     lag: Shown = {"lag": sum(report.lag.values())} if isinstance(report, LoadReport) else {}
     return {"loaded": "nothing new", **lag, "table": dg.MetadataValue.path(report.table)}
-
-
-def _lost(report: Report) -> tuple[LostRange, ...]:
-    return report.skipped if isinstance(report, LoadReport) else report.lost
-
-
-def _counted(report: Report) -> dict[str, int]:
-    if isinstance(report, LoadReport):
-        return {"value_bytes": report.value_bytes, "lag": sum(report.lag.values())}
-    return {"removed_rows": report.removed_rows}
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> dg.TableMetadataValue | str:

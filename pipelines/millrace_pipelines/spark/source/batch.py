@@ -37,8 +37,15 @@ from pyspark.sql.datasource import (
 from millrace.times import EPOCH
 from millrace_pipelines.spark.brokers import Brokers, LogOffsets
 from millrace_pipelines.spark.errors import SourceOptionError
-from millrace_pipelines.spark.source.options import SourceOptions, SourceTopic, chosen_topics
-from millrace_pipelines.spark.source.positions import Position, check_named_partitions, resolve, within_log
+from millrace_pipelines.spark.source.options import (
+    Position,
+    SourceOptions,
+    SourceTopic,
+    check_named_partitions,
+    chosen_topics,
+    resolve,
+    within_log,
+)
 from millrace_pipelines.spark.source.rows import RangePartition, TopicRange, read_offsets, split
 
 MAX_OFFSET = 2**63 - 1

@@ -5,7 +5,7 @@
     topic, topics           both       one topic, or several with commas between
     topicPattern            both       a regular expression that whole names of topics match
     partitions              both       the partitions that are read, like 0,3-5; all
-    startingOffsets         both       positions.py; a batch begins at earliest, a stream at latest
+    startingOffsets         both       as below; a batch begins at earliest, a stream at latest
     startingTime            both       in place of startingOffsets
     endingOffsets           batch      latest
     endingTime              batch      in place of endingOffsets; the first offset that is not older, excluded
@@ -18,25 +18,124 @@
     millrace.NAME           both       one of these properties; kafka.NAME says the same
 
 Names are taken in upper and lower case, as Spark does. Spark shows options in its plans, so no secret may be one: it
-stands in the file, which the tasks read.
+stands in the file, which the tasks read. A read begins and ends at one of these:
+
+earliest, latest                              the log's start or end when the query is planned
+{"events": {"0": 17, "1": -2}}                an offset for each partition; -2 is earliest, -1 latest
+2026-03-01T00:00:00Z, 1772323200000           the first offset whose record is not older, else the log's end
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from millrace import times
 from millrace.client import TopicMetadata
 from millrace.errors import ErrorCode, UnknownTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.client_config import SecuritySource
 from millrace.security.client_security import SECRETS, is_of_security
-from millrace_pipelines.spark.brokers import Brokers, TopicSource
+from millrace_pipelines.spark.brokers import Brokers, LogOffsets, TopicSource
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.spark.errors import SourceOptionError
-from millrace_pipelines.spark.source.positions import LATEST, Position, parse_offsets, parse_time
+from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
+
+EARLIEST = -2
+LATEST = -1
+LOGICAL = {"earliest": EARLIEST, "latest": LATEST}
+
+OffsetForTime = Callable[[str, int, int], int | None]
+"""Returns, for a topic, a partition and milliseconds, the first offset that is not older; None where all are older."""
+
+
+class Position(NamedTuple):
+    """One of the three: a logical offset for all, an offset for each partition by topic, or a time."""
+
+    logical: int = EARLIEST
+    offsets: Mapping[str, Mapping[int, int]] | None = None
+    timestamp_ms: int | None = None
+
+
+def parse_offsets(option: str, text: str) -> Position:
+    """Parses the value of an option of offsets; raises SourceOptionError, which names what can't be used."""
+    if text.strip().lower() in LOGICAL:
+        return Position(LOGICAL[text.strip().lower()])
+    try:
+        parsed = json.loads(text)
+        offsets = {
+            str(topic): {int(partition): _offset(offset) for partition, offset in partitions.items()}
+            for topic, partitions in parsed.items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise SourceOptionError(
+            f'{option}: {text!r} is neither earliest, latest nor JSON like {{"topic": {{"0": 17, "1": -2}}}}: {error}'
+        ) from None
+    return Position(offsets=offsets)
+
+
+def parse_time(option: str, text: str) -> Position:
+    """Parses the value of an option of time: ISO 8601 (UTC where it names no zone) or milliseconds since 1970."""
+    try:
+        return Position(timestamp_ms=int(text))
+    except ValueError:
+        pass
+    try:
+        return Position(timestamp_ms=times.epoch_ms(times.parse_time(text)))
+    except ValueError:
+        raise SourceOptionError(
+            f"{option}: {text!r} is neither a time of ISO 8601 nor milliseconds since 1970"
+        ) from None
+
+
+def check_named_partitions(option: str, position: Position, partitions: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises SourceOptionError unless a position by partition names exactly the partitions that are read."""
+    if position.offsets is None:
+        return
+    named = {(topic, partition) for topic, offsets in position.offsets.items() for partition in offsets}
+    wanted = {(topic, partition) for topic, indexes in partitions.items() for partition in indexes}
+    for which, places in (("is not read", named - wanted), ("is missing", wanted - named)):
+        if places:
+            topic, partition = min(places)
+            raise SourceOptionError(f"{option}: topic {topic}, partition {partition} {which}")
+
+
+def resolve(position: Position, topic: str, partition: int, log: LogOffsets, offset_for_time: OffsetForTime) -> int:
+    """Returns the position as an offset of this partition, which may lie outside of its log."""
+    if position.timestamp_ms is not None:
+        found = offset_for_time(topic, partition, position.timestamp_ms)
+        return log.end_offset if found is None else found
+    offset = position.logical if position.offsets is None else position.offsets[topic][partition]
+    return {EARLIEST: log.start_offset, LATEST: log.end_offset}.get(offset, offset)
+
+
+def within_log(offset: int, topic: str, partition: int, log: LogOffsets, *, fail_on_data_loss: bool) -> int:
+    """Returns the offset, or with `fail_on_data_loss` off the nearest one that the log has.
+
+    Raises:
+        OffsetsLostError: It is below the log's start.
+        LogTruncatedError: It is above the log's end.
+    """
+    if fail_on_data_loss and offset < log.start_offset:
+        raise OffsetsLostError(
+            f"topic {topic}, partition {partition}: offsets {offset}-{log.start_offset - 1} were deleted by retention; "
+            "failOnDataLoss=false goes on without them"
+        )
+    if fail_on_data_loss and offset > log.end_offset:
+        raise LogTruncatedError(
+            f"topic {topic}, partition {partition}: offset {offset} is asked for, the log ends at {log.end_offset}; "
+            "failOnDataLoss=false goes on from there"
+        )
+    return min(max(offset, log.start_offset), log.end_offset)
+
+
+def _offset(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
+        raise ValueError(f"{value!r} is not an offset")
+    return value
+
 
 CLIENT_CONFIG = "clientConfig"
 PREFIXES = ("millrace.", "kafka.")

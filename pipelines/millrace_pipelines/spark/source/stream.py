@@ -33,8 +33,16 @@ from pyspark.sql.streaming.datasource import (
 from millrace.errors import UnknownTopicError
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import CheckpointError, LogTruncatedError, SourceOptionError, TopicRecreatedError
-from millrace_pipelines.spark.source.options import SourceOptions, SourceTopic, chosen_topics
-from millrace_pipelines.spark.source.positions import LATEST, Position, check_named_partitions, resolve, within_log
+from millrace_pipelines.spark.source.options import (
+    LATEST,
+    Position,
+    SourceOptions,
+    SourceTopic,
+    check_named_partitions,
+    chosen_topics,
+    resolve,
+    within_log,
+)
 from millrace_pipelines.spark.source.rows import RangePartition, TopicPartition, TopicRange, admit, read_offsets, split
 
 

@@ -189,7 +189,8 @@ def _write_remainder(table: Table, operation_id: str, fs: FileSystem, removal: R
         for rows in read_rows(table, removal.file.name):
             gone = removal.is_gone(rows)
             counts += _claimed_of(removal, rows, gone)
-            places += _places_of(removal, rows, gone) if removal.is_listed else []
+            if removal.is_listed:
+                places.append(rows.select(["partition", "offset"]).filter(pa.array(_counted(removal, rows, gone))))
             output.write(rows.filter(pa.array(~gone)))
         return output.finish(), Gone(counts, places)
 
@@ -197,10 +198,6 @@ def _write_remainder(table: Table, operation_id: str, fs: FileSystem, removal: R
 def _claimed_of(removal: Removal, rows: pa.Table, gone: Mask) -> Counter[int]:
     """Returns how many claimed rows of each partition are among those of a block that are gone."""
     return Counter(rows.column("partition").to_numpy()[_counted(removal, rows, gone)].tolist())
-
-
-def _places_of(removal: Removal, rows: pa.Table, gone: Mask) -> list[pa.Table]:
-    return [rows.select(["partition", "offset"]).filter(pa.array(_counted(removal, rows, gone)))]
 
 
 def _counted(removal: Removal, rows: pa.Table, gone: Mask) -> Mask:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -79,10 +79,6 @@ class EventTime:
         if self.granularity is Granularity.DAY:
             return pa.field("event_date", pa.date32())
         return pa.field("event_hour", TIMESTAMP_TYPE)
-
-    def to_json(self) -> dict[str, object]:
-        """Returns the declaration that `parse_event_time` reads back."""
-        return asdict(self)
 
     def partition_values(self, span: int) -> dict[str, str | None]:
         """Returns a partition's value as Delta writes it, under its column's name."""

@@ -28,7 +28,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
@@ -121,22 +121,6 @@ def _named(data_type: pa.DataType, path: str, named: Callable[[Field, str], Fiel
         keys, values = (_named(one.type, f"{path}/{one.name}", named) for one in (key, value))
         return map_of(keys, values, nullable=value.nullable)
     return data_type
-
-
-def named_columns(fields: Sequence[Field], names: ColumnNames, taken: Mapping[str, str]) -> list[Field]:
-    """Returns fields under the names of their columns.
-
-    Args:
-        fields: A schema's fields.
-        names: The names that are given to some of them.
-        taken: Names that are not free at the top, in lower case, with what has them.
-
-    Raises:
-        SchemaError: A name can't be that of a column; the sentence has the field's path, and what to do.
-    """
-    columns = names.columns(fields)
-    _check_names(fields, columns, taken, "")
-    return columns
 
 
 def _check_names(fields: Iterable[Field], columns: Iterable[Field], taken: Mapping[str, str], within: str) -> None:
@@ -240,9 +224,11 @@ class PayloadSchema:
     def named_version(self, fields: Sequence[Field]) -> list[Field]:
         """Returns the fields of one version under the names of their columns.
 
-        Raises SchemaError where these can't be.
+        Raises SchemaError where one can't be that of a column; the sentence has the field's path, and what to do.
         """
-        return named_columns(fields, self.names, taken_names())
+        columns = self.names.columns(fields)
+        _check_names(fields, columns, _taken_names(), "")
+        return columns
 
     def to_json(self) -> str:
         """Returns the declaration that `parse_payload_schema` reads back."""
@@ -255,7 +241,7 @@ class PayloadSchema:
             "subject": self.subject,
             "columns": dict(self.columns) or None,
             "changed_types": self.changed_types,
-            "event_time": self.event_time and self.event_time.to_json(),
+            "event_time": self.event_time and asdict(self.event_time),
         }
         return json.dumps({name: value for name, value in declared.items() if value is not None})
 
@@ -352,7 +338,7 @@ def _columns(declared: object) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(declared.items()))
 
 
-def taken_names() -> dict[str, str]:
+def _taken_names() -> dict[str, str]:
     """Returns the names, in lower case, that no payload's column can have, and what has them."""
     names = {name.casefold(): f"the envelope's column {name}" for name in ENVELOPE_COLUMNS}
     return names | {name: f"the partition column {name}" for name in PARTITION_COLUMNS}
@@ -395,13 +381,8 @@ def _check(schema: PayloadSchema) -> None:
         raise SchemaError(f"{schema.format} values have either a schema or a registry")
     if schema.fields:
         schema.named([schema.fields])
-    _check_event_time(schema)
-
-
-def _check_event_time(schema: PayloadSchema) -> None:
-    if schema.event_time is None or not schema.fields or schema.event_time.column == "timestamp":
-        return
-    check_event_column(schema.event_time, schema.arrow)
+        if schema.event_time is not None:
+            check_event_column(schema.event_time, schema.arrow)
 
 
 def check_event_column(event_time: EventTime, columns: pa.Schema) -> None:

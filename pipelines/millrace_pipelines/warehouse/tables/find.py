@@ -254,6 +254,7 @@ def describe_table(
     table = Table.load(location, fs)
     ledger = ledger_of(table)
     rows, size_bytes, files = _totals(table)
+    lag = None if bootstrap is None else lag_of(ledger, bootstrap, client_config)
     return TableFacts(
         location=location,
         topic=ledger.topic,
@@ -262,7 +263,7 @@ def describe_table(
         files=files,
         bytes=size_bytes,
         version=table.version,
-        lag=None if bootstrap is None else sum_of(lag_of(ledger, bootstrap, client_config)),
+        lag=None if lag is None else sum(max(0, offsets) for offsets in lag.values()),
         failed_loads=read_failed_loads(location, fs),
     )
 
@@ -280,11 +281,6 @@ def lag_of(ledger: Ledger, bootstrap: str, client_config: str | None = None) -> 
         partition: log.end_offset - max(ledger.next_offset(partition) or 0, log.start_offset)
         for partition, log in log_offsets(source, description.partitions).items()
     }
-
-
-def sum_of(lag: dict[int, int] | None) -> int | None:
-    """Adds up the lag of all partitions; None where it is unknown."""
-    return None if lag is None else sum(max(0, offsets) for offsets in lag.values())
 
 
 def _totals(table: Table) -> tuple[int, int, int]:

@@ -6,12 +6,12 @@ from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
-from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.spark.source.positions import (
+from millrace_pipelines.spark.source.options import (
     LATEST,
     Position,
     check_named_partitions,
     parse_offsets,
+    parse_options,
     parse_time,
     resolve,
     within_log,
