@@ -8,7 +8,6 @@ Where systemd has started the process, it is told when the broker serves, that i
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -71,9 +70,9 @@ async def _run(options: BrokerOptions, manager: ServiceManager, tracing: Tracing
         address = await broker.start()
         print(f"listening {address}", flush=True)  # noqa: T201  # the parent process waits for it
         await broker.start_admin()
-        gc.freeze()  # the objects of the start stay, so the collector need not look at them again
         manager.ready(f"listening at {address}")
-        await _wait(stop, broker, manager)
+        with broker.cycles.frozen():
+            await _wait(stop, broker, manager)
         manager.stopping()
         logger.info("stopping")
     finally:

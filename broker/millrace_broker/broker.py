@@ -45,6 +45,7 @@ from millrace_broker.metadata_publisher import MetadataPublisher, NewestImage
 from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
+from millrace_broker.net.cycle_collector import CycleCollector
 from millrace_broker.net.server import Server
 from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.properties.security_config import TokenConfig
@@ -151,6 +152,11 @@ class Broker:
     async def is_live(self) -> bool:
         """Returns whether no restart is called for, as `/healthz` tells it."""
         return not (await asyncio.to_thread(self._health)).not_live
+
+    @property
+    def cycles(self) -> CycleCollector:
+        """The collector of cycles, for a process that does nothing else."""
+        return self._server.cycles
 
     async def stop(self) -> None:
         """Drains and closes; everything that was appended is on the disk afterwards."""

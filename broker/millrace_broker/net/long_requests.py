@@ -8,14 +8,12 @@ goes on there. The loop gives one turn in each of its rounds, and serves whoever
 handler does `beside` the loop, as to decode its request and to encode its response, runs on a thread.
 
 `MOST_AT_ONCE` handlers are at work; further requests wait in the order in which they came. Meanwhile the collector of
-cycles is off: such a request makes hundreds of thousands of objects, and whenever there are a quarter more the
-collector would look at all of them, for up to half a second.
+cycles is off (`cycle_collector`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -32,6 +30,7 @@ from millrace.errors import MillraceError
 from millrace.turns import each, taking
 from millrace.wire.encoder import Parts
 from millrace_broker.handlers.api import Later, Reply, Response
+from millrace_broker.net.cycle_collector import CycleCollector
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +46,13 @@ Step = Callable[[Any], Any]  # `send` or `throw` of a coroutine
 class LongRequests:
     """The requests of one event loop that take long."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, cycles: CycleCollector | None = None) -> None:
         self.now_s = clock.monotonic_s
+        self.cycles = cycles or CycleCollector()
         self.threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="long-request")
         self._handlers = asyncio.Semaphore(MOST_AT_ONCE)
         self._turns: deque[asyncio.Future[None]] = deque()
         self._is_due = False  # the next turn
-        self._at_work = 0
 
     def begin(self, handle: Callable[[], Reply], answered: Callable[[], None]) -> Later:
         """Returns the response that `handle` will give; `answered` is called when it is there."""
@@ -71,19 +70,6 @@ class LongRequests:
         self._turns.append(turn)
         self._call_soon()
         return turn
-
-    def is_at_work(self) -> None:
-        """Keeps the collector off until `waits`."""
-        self._at_work += 1
-        gc.disable()
-
-    def waits(self) -> None:
-        """Lets the collector look at what is young, as it would have by now."""
-        self._at_work -= 1
-        gc.enable()
-        gc.collect(0)
-        if self._at_work:
-            gc.disable()
 
     async def _respond(self, handle: Callable[[], Reply]) -> Response:
         await self._handlers.acquire()
@@ -126,7 +112,7 @@ class _InTurns(Generic[Result]):
         """Does all steps; each begins with a turn, and ends with what the coroutine waits for."""
         step, given = self._work.send, None
         while True:
-            self._requests.is_at_work()
+            self._requests.cycles.pause()
             try:
                 try:
                     yield from self._requests.next_turn().__await__()
@@ -134,7 +120,7 @@ class _InTurns(Generic[Result]):
                     step, given = self._work.throw, error
                 is_done, outcome = yield from self._step(step, given)
             finally:
-                self._requests.waits()
+                self._requests.cycles.go_on()
             if is_done:
                 result: Result = outcome
                 return result

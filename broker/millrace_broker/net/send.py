@@ -99,7 +99,8 @@ class Outgoing:
         self._note_whether_busy()
 
     def clear(self) -> None:
-        """Drops all parts, as the connection has ended."""
+        """Drops all parts, as the connection has ended, which is told nothing any more: the two would be a cycle."""
+        self._on_sent = self._on_failure = _nobody
         self._parts.clear()
         if self._sending is not None:
             self._sending.cancel()
@@ -199,3 +200,7 @@ def _writes(parts: Parts) -> Iterator[bytes | memoryview]:
         yield data
     if small:
         yield b"".join(small)
+
+
+def _nobody(*_: object) -> None:
+    """Takes what is told to a connection that has ended."""

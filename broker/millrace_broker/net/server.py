@@ -27,6 +27,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.accepting import Accepting
 from millrace_broker.net.admission import Admission
 from millrace_broker.net.connection import Connection, NewGate
+from millrace_broker.net.cycle_collector import CycleCollector
 from millrace_broker.net.long_requests import LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
@@ -68,7 +69,8 @@ class Server:
             limit_bytes // STRANGERS_PART, self._reclaim_memory, "clients that have not logged in"
         )
         self.request_log = RequestLog(services)
-        self.long_requests = LongRequests(clock)
+        self.cycles = CycleCollector()
+        self.long_requests = LongRequests(clock, self.cycles)
         self._spared_listener = spared_listener
         self._admission = Admission(_last_descriptors(), spared_listener)
         self._accepting = Accepting(
@@ -191,6 +193,7 @@ class Server:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
+        self.cycles.connection_ended()
         self._admission.leave(connection.session.host, connection.session.listener)
         if not self._connections:
             self._all_closed.set()
