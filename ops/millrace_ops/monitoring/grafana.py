@@ -1,23 +1,21 @@
 """The files that Grafana, from version 9 on, and Prometheus read: dashboards as JSON, and the alert rules.
 
+`dashboards.toml` says which panels there are and what they query, and this module how Grafana draws them.
+
 Panels stand in rows of three, or of six stats, 24 columns wide. The variables choose the data source and the instances.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
-from millrace_ops.monitoring.broker_dashboard import BROKER
-from millrace_ops.monitoring.groups_dashboard import GROUPS_DASHBOARD
-from millrace_ops.monitoring.loads_dashboard import LOADS_DASHBOARD
-from millrace_ops.monitoring.panels import Dashboard, Panel, Section
-
-DASHBOARDS = (BROKER, GROUPS_DASHBOARD, LOADS_DASHBOARD)
 RULES = "alerts.yml"
+PANELS = "dashboards.toml"
 SCHEMA_VERSION = 37  # Grafana 9
 COLUMNS = 24
 HEADING_HEIGHT = 1
@@ -25,6 +23,48 @@ SIZES = {"timeseries": (8, 8), "table": (8, 8), "stat": (3, 4)}  # columns, rows
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 Json = dict[str, Any]
+
+
+class Panel(NamedTuple):
+    """Queries, each with the legend of its lines, that are drawn in one place."""
+
+    title: str
+    unit: str
+    queries: list[list[str]]
+    kind: str = "timeseries"
+    limit: float | None = None
+    free_axis: bool = False
+
+
+class Section(NamedTuple):
+    """Panels under a heading."""
+
+    title: str
+    panels: list[Panel]
+
+
+class Dashboard(NamedTuple):
+    """A dashboard; `uid` is its name in Grafana's addresses. Its instances are those of the metric `instances_of`."""
+
+    uid: str
+    title: str
+    instances_of: str
+    sections: list[Section]
+
+
+def _read() -> list[Dashboard]:
+    text = files(__package__).joinpath(PANELS).read_text(encoding="utf-8")
+    return [
+        Dashboard(one["uid"], one["title"], one["instances_of"], [_section(each) for each in one["section"]])
+        for one in tomllib.loads(text)["dashboard"]
+    ]
+
+
+def _section(section: Json) -> Section:
+    return Section(section["title"], [Panel(**panel) for panel in section["panel"]])
+
+
+DASHBOARDS = _read()
 
 
 def monitoring_files() -> dict[str, str]:
@@ -100,7 +140,10 @@ def _panel(panel: Panel, number: int, place: Json) -> Json:
         "datasource": SOURCE,
         "gridPos": place,
         "targets": [_target(panel, index) for index in range(len(panel.queries))],
-        "fieldConfig": {"defaults": {"unit": panel.unit, **_least(panel), **_colours(panel)}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, **({} if panel.free_axis else {"min": 0}), **_colours(panel)},
+            "overrides": [],
+        },
         "options": _options(panel),
     }
 
@@ -117,10 +160,6 @@ def _target(panel: Panel, index: int) -> Json:
         "range": not is_table,
         "format": "table" if is_table else "time_series",
     }
-
-
-def _least(panel: Panel) -> Json:
-    return {} if panel.minimum is None else {"min": panel.minimum}
 
 
 def _colours(panel: Panel) -> Json:
