@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.addresses import Endpoint
-from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
+from millrace.errors import ErrorCode, InvalidRequestError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each
@@ -28,18 +28,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
-from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo, offline_replicas, reachable
-from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.handlers.api import (
-    NO_OPERATIONS,
-    Api,
-    Guard,
-    InTurns,
-    Reply,
-    Request,
-    Services,
-    authorized_operations,
-)
+from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, offline_replicas, reachable
+from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services, authorized_operations
+from millrace_broker.handlers.k03_metadata import cluster_operations, missing_topic_error
 from millrace_broker.handlers.partitions import told_leader
 from millrace_broker.handlers.responses import respond
 from millrace_broker.security.client_session import ClientSession
@@ -88,15 +79,11 @@ def _cluster(services: Services, request: Request, message: DescribeClusterReque
         "controller_id": image.controller_id,
         "brokers": brokers,
         "cluster_authorized_operations": (
-            _operations(services, request) if message.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            cluster_operations(services, request.session, CLUSTER_GUARD)
+            if message.include_cluster_authorized_operations
+            else OPERATIONS_NOT_ASKED
         ),
     }
-
-
-def _operations(services: Services, request: Request) -> int:
-    if CLUSTER_GUARD.permits(services, request.session):
-        return authorized_operations(services, request.session, ResourceType.CLUSTER)
-    return NO_OPERATIONS
 
 
 def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFields:
@@ -201,25 +188,13 @@ def _topic(
     operations = authorized_operations(services, session, ResourceType.TOPIC, name)
     if topic is not None:
         partitions = [_partition(image, reached, one) for one in topic.partitions[first:end]]
-        return _described(topic, partitions, operations)
-    try:
-        check_topic_name(name)
-    except InvalidTopicError as error:
-        return _missing(name, error.code, operations)
-    return _missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations)
-
-
-def _described(
-    topic: TopicInfo, partitions: Sequence[DescribeTopicPartitionsResponsePartitionFields], operations: int
-) -> DescribeTopicPartitionsResponseTopicFields:
-    return {
-        "error_code": ErrorCode.NONE,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.name in INTERNAL_TOPICS,
-        "partitions": partitions,
-        "topic_authorized_operations": operations,
-    }
+        return {
+            **_missing(name, ErrorCode.NONE, operations),
+            "topic_id": topic.topic_id,
+            "is_internal": name in INTERNAL_TOPICS,
+            "partitions": partitions,
+        }
+    return _missing(name, missing_topic_error(name), operations)
 
 
 def _partition(

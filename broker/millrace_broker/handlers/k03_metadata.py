@@ -176,7 +176,7 @@ def _cluster(services: Services, seen: _Seen, message: MetadataRequest, topics: 
         topics = [_with_operations(services, seen.session, topic) for topic in each(topics)]
     cluster = ClusterMetadata(image.cluster_id, image.controller_id, brokers, topics)
     if message.include_cluster_authorized_operations:
-        cluster = cluster._replace(authorized_operations=_cluster_operations(services, seen.session))
+        cluster = cluster._replace(authorized_operations=cluster_operations(services, seen.session, CLUSTER_GUARD))
     return cluster
 
 
@@ -188,8 +188,9 @@ def _with_operations(services: Services, session: ClientSession, topic: TopicMet
     return topic._replace(authorized_operations=operations)
 
 
-def _cluster_operations(services: Services, session: ClientSession) -> int:
-    if CLUSTER_GUARD.permits(services, session):
+def cluster_operations(services: Services, session: ClientSession, guard: Guard) -> int:
+    """Returns what the client may do to the cluster; nothing where the guard does not let it ask."""
+    if guard.permits(services, session):
         return authorized_operations(services, session, ResourceType.CLUSTER)
     return NO_OPERATIONS
 
@@ -246,14 +247,17 @@ def _described_by_name(seen: _Seen, name: str, failures: Mapping[str, ErrorCode]
     topic = seen.image.topics.get(name)
     if topic is not None:
         return _known(topic, seen)
-    return TopicMetadata(failures.get(name) or _missing(name), name, NO_TOPIC_ID, name in INTERNAL_TOPICS, [])
+    return TopicMetadata(
+        failures.get(name) or missing_topic_error(name), name, NO_TOPIC_ID, name in INTERNAL_TOPICS, []
+    )
 
 
 def _topic_id(asked: MetadataRequestTopic) -> UUID | None:
     return None if asked.topic_id == NO_TOPIC_ID else asked.topic_id
 
 
-def _missing(name: str) -> ErrorCode:
+def missing_topic_error(name: str) -> ErrorCode:
+    """Returns the error of a topic that does not exist, or can't, as its name is invalid."""
     try:
         check_topic_name(name)
     except InvalidTopicError as error:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
@@ -39,7 +39,7 @@ from millrace.wire.messages import ADD_OFFSETS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.state import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, NOBODY, Producer
+from millrace_broker.txns.state import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
 from millrace_broker.txns.transaction import End, InitProducer, Result
 
 if TYPE_CHECKING:
@@ -63,17 +63,17 @@ def init_producer_id(services: Services, request: Request) -> Reply:
     """Returns a producer id and its epoch."""
     message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
     if denied := _denied(services, request, message.transactional_id):
-        return _initialized(services, request.version, denied)
+        return _initialized(services, request.version, Result(denied))
     has_id = message.producer_id != NO_PRODUCER_ID
     has_epoch = message.producer_epoch != NO_PRODUCER_EPOCH
     if has_id != has_epoch:
-        return _initialized(services, request.version, ErrorCode.INVALID_REQUEST)
+        return _initialized(services, request.version, Result(ErrorCode.INVALID_REQUEST))
     if message.transactional_id is None:
-        return later(_given(services, request.version, _idempotent(services)))
+        return later(_told_later(services, request.version, _idempotent(services), _initialized))
     expected = Producer(message.producer_id, message.producer_epoch) if has_id else None
     init = InitProducer(milliseconds(message.transaction_timeout), expected)
     initialized = services.txns.init_producer(message.transactional_id, init)
-    return later(_given(services, request.version, initialized))
+    return later(_told_later(services, request.version, initialized, _initialized))
 
 
 def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:
@@ -91,21 +91,24 @@ async def _idempotent(services: Services) -> Result:
     return Result(ErrorCode.NONE, Producer(await services.producer_ids.take(), 0))
 
 
-async def _given(services: Services, version: int, work: Awaitable[Result]) -> Parts:
+async def _told_later(
+    services: Services, version: int, work: Awaitable[Result], tell: Callable[[Services, int, Result], Parts]
+) -> Parts:
     try:
-        error, producer = await work
+        result = await work
     except MillraceError as failed:
         logger.warning("no producer id can be given: %s", failed)
-        return _initialized(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
+        result = Result(ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
+    return tell(services, version, result)
+
+
+def _initialized(services: Services, version: int, result: Result) -> Parts:
+    error, producer = result
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_INIT_WITH_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return _initialized(services, version, error, producer)
-
-
-def _initialized(services: Services, version: int, code: ErrorCode, producer: Producer = NOBODY) -> Parts:
     fields: InitProducerIdResponseFields = {
         "throttle_time": 0,
-        "error_code": code,
+        "error_code": error,
         "producer_id": producer.producer_id,
         "producer_epoch": producer.epoch,
     }
@@ -167,16 +170,7 @@ def end(services: Services, request: Request) -> Reply:
     ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
     if ending.done():  # as with one replica; a task for it would cost as much as the decision
         return _ended(services, version, ending.result())
-    return later(_ended_later(services, version, ending))
-
-
-async def _ended_later(services: Services, version: int, ending: asyncio.Future[Result]) -> Parts:
-    try:
-        result = await ending
-    except MillraceError as failed:
-        logger.warning("no producer id can be given: %s", failed)
-        result = Result(ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
-    return _ended(services, version, result)
+    return later(_told_later(services, version, ending, _ended))
 
 
 def _ended(services: Services, version: int, result: Result) -> Parts:

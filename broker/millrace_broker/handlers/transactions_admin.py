@@ -57,8 +57,7 @@ def _transaction(services: Services, request: Request, transactional_id: str) ->
         one for one in sorted(kept.partitions) if DESCRIBE_TOPIC_GUARD.permits(services, request.session, one.topic)
     ]
     return {
-        "error_code": ErrorCode.NONE,
-        "transactional_id": transactional_id,
+        **_failed(transactional_id, ErrorCode.NONE),
         "transaction_state": str(kept.state),
         "transaction_timeout": kept.timeout_ms,
         "transaction_start_time": kept.start_timestamp_ms,
