@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
-from millrace.client.connection import Connection
+from millrace.client.connection import Connection, asking, asking_for
 from millrace.errors import DelegationTokenNotFoundError, InvalidRequestError
 from millrace.security.acls import (
     Acl,
@@ -48,46 +48,22 @@ from millrace.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.alter_client_quotas import (
-        AlterClientQuotasRequestFields,
-        EntityDataFields,
-        OpDataFields,
-    )
-    from millrace.wire.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequestFields,
-        ScramCredentialDeletionFields,
-        ScramCredentialUpsertionFields,
-    )
-    from millrace.wire.messages.create_acls import CreateAclsRequestFields
-    from millrace.wire.messages.create_delegation_token import CreateDelegationTokenRequestFields
-    from millrace.wire.messages.delete_acls import DeleteAclsMatchingAcl, DeleteAclsRequestFields
+    from millrace.wire.messages.delete_acls import DeleteAclsMatchingAcl
     from millrace.wire.messages.describe_acls import DescribeAclsRequestFields
-    from millrace.wire.messages.describe_client_quotas import DescribeClientQuotasRequestFields
-    from millrace.wire.messages.describe_delegation_token import (
-        DescribedDelegationToken,
-        DescribeDelegationTokenRequestFields,
-    )
-    from millrace.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequestFields
-    from millrace.wire.messages.expire_delegation_token import ExpireDelegationTokenRequestFields
-    from millrace.wire.messages.renew_delegation_token import RenewDelegationTokenRequestFields
+    from millrace.wire.messages.describe_delegation_token import DescribedDelegationToken
 
 
 def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
     """Returns the bindings that a filter finds, sorted. Every error, SECURITY_DISABLED included, is a BrokerError."""
-
-    def action(connection: Connection) -> list[AclBinding]:
-        answer = connection.request(DESCRIBE_ACLS, _filter(wanted))
-        check(answer.error_code, "access control lists", answer.error_message)
-        return [
-            AclBinding(
-                _pattern(resource.resource_type, resource.resource_name, resource.pattern_type),
-                _acl(one.principal, one.host, one.operation, one.permission_type),
-            )
-            for resource in answer.resources
-            for one in resource.acls
-        ]
-
-    return sorted(cluster.on_any(action))
+    answer = cluster.on_any(asking(DESCRIBE_ACLS.ask(_filter(wanted)), "access control lists"))
+    return sorted(
+        AclBinding(
+            _pattern(resource.resource_type, resource.resource_name, resource.pattern_type),
+            _acl(one.principal, one.host, one.operation, one.permission_type),
+        )
+        for resource in answer.resources
+        for one in resource.acls
+    )
 
 
 def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
@@ -95,28 +71,25 @@ def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
 
     Raises BrokerError for the first that is refused: others may be created.
     """
-    fields: CreateAclsRequestFields = {
-        "creations": [
-            {
-                "resource_type": pattern.resource_type,
-                "resource_name": pattern.name,
-                "resource_pattern_type": pattern.pattern_type,
-                "principal": acl.principal,
-                "host": acl.host,
-                "operation": acl.operation,
-                "permission_type": acl.permission,
-            }
-            for pattern, acl in bindings
-        ]
-    }
-
-    def action(connection: Connection) -> None:
-        answer = connection.request(CREATE_ACLS, fields)
-        for (pattern, _), result in zip(bindings, answer.results, strict=True):
-            subject = f"ACL of {pattern.resource_type.pascal} {pattern.name}"
-            check(result.error_code, subject, result.error_message)
-
-    cluster.on_any(action)
+    ask = CREATE_ACLS.ask(
+        {
+            "creations": [
+                {
+                    "resource_type": pattern.resource_type,
+                    "resource_name": pattern.name,
+                    "resource_pattern_type": pattern.pattern_type,
+                    "principal": acl.principal,
+                    "host": acl.host,
+                    "operation": acl.operation,
+                    "permission_type": acl.permission,
+                }
+                for pattern, acl in bindings
+            ]
+        }
+    )
+    answer = cluster.on_any(lambda connection: connection.request(*ask))
+    for (pattern, _), result in zip(bindings, answer.results, strict=True):
+        check(result.error_code, f"ACL of {pattern.resource_type.pascal} {pattern.name}", result.error_message)
 
 
 def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
@@ -124,15 +97,11 @@ def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBindin
 
     Raises BrokerError for the first that is refused.
     """
-    fields: DeleteAclsRequestFields = {"filters": [_filter(one) for one in wanted]}
-
-    def action(connection: Connection) -> list[AclBinding]:
-        answer = connection.request(DELETE_ACLS, fields)
-        for result in answer.filter_results:
-            check(result.error_code, "access control lists", result.error_message)
-        return [_deleted(one) for result in answer.filter_results for one in result.matching_acls]
-
-    return sorted(cluster.on_any(action))
+    ask = DELETE_ACLS.ask({"filters": [_filter(one) for one in wanted]})
+    answer = cluster.on_any(lambda connection: connection.request(*ask))
+    for result in answer.filter_results:
+        check(result.error_code, "access control lists", result.error_message)
+    return sorted(_deleted(one) for result in answer.filter_results for one in result.matching_acls)
 
 
 def _deleted(one: DeleteAclsMatchingAcl) -> AclBinding:
@@ -169,11 +138,9 @@ class Users:
 
     def describe(self) -> dict[str, dict[str, int]]:
         """Returns, by user, the iterations of each mechanism by which the user can log in. Raises BrokerError."""
-        fields: DescribeUserScramCredentialsRequestFields = {"users": None}
 
         def action(connection: Connection) -> dict[str, dict[str, int]]:
-            answer = connection.request(DESCRIBE_USER_SCRAM_CREDENTIALS, fields)
-            check(answer.error_code, "users", answer.error_message)
+            answer = asking(DESCRIBE_USER_SCRAM_CREDENTIALS.ask({"users": None}), "users")(connection)
             for one in answer.results:
                 check(one.error_code, f"user {one.user}", one.error_message)
             return {
@@ -185,33 +152,31 @@ class Users:
 
     def set_password(self, user: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
         """Gives a user a password for these mechanisms; others stay as they are. Raises BrokerError."""
-        upsertions: list[ScramCredentialUpsertionFields] = []
-        for mechanism in mechanisms:
-            salt = new_salt()
-            upsertions.append(
-                {
-                    "name": user,
-                    "mechanism": SCRAM_NUMBERS[mechanism],
-                    "iterations": iterations,
-                    "salt": salt,
-                    "salted_password": salted_password(SCRAM_HASHES[mechanism], password, salt, iterations),
-                }
-            )
-        self._alter(user, {"deletions": (), "upsertions": upsertions})
+        salts = [(mechanism, new_salt()) for mechanism in mechanisms]
+        ask = ALTER_USER_SCRAM_CREDENTIALS.ask(
+            {
+                "deletions": (),
+                "upsertions": [
+                    {
+                        "name": user,
+                        "mechanism": SCRAM_NUMBERS[mechanism],
+                        "iterations": iterations,
+                        "salt": salt,
+                        "salted_password": salted_password(SCRAM_HASHES[mechanism], password, salt, iterations),
+                    }
+                    for mechanism, salt in salts
+                ],
+            }
+        )
+        self._cluster.on_controller(asking_for(ask, lambda answer: answer.results[0], f"user {user}"))
 
     def delete(self, user: str, mechanisms: Sequence[str]) -> None:
         """Removes credentials of a user. Raises BrokerError where one of them is not there; then all stay."""
-        deletions: list[ScramCredentialDeletionFields] = [
-            {"name": user, "mechanism": SCRAM_NUMBERS[one]} for one in mechanisms
-        ]
-        self._alter(user, {"deletions": deletions, "upsertions": ()})
-
-    def _alter(self, user: str, fields: AlterUserScramCredentialsRequestFields) -> None:
-        def action(connection: Connection) -> None:
-            [result] = connection.request(ALTER_USER_SCRAM_CREDENTIALS, fields).results
-            check(result.error_code, f"user {user}", result.error_message)
-
-        self._cluster.on_controller(action)
+        numbers = [SCRAM_NUMBERS[one] for one in mechanisms]
+        ask = ALTER_USER_SCRAM_CREDENTIALS.ask(
+            {"deletions": [{"name": user, "mechanism": number} for number in numbers], "upsertions": ()}
+        )
+        self._cluster.on_controller(asking_for(ask, lambda answer: answer.results[0], f"user {user}"))
 
 
 USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
@@ -235,38 +200,31 @@ class Quotas:
 
     def describe(self) -> list[EntityQuotas]:
         """Returns all entities that have quotas. Raises BrokerError."""
-        fields: DescribeClientQuotasRequestFields = {"components": (), "strict": False}
-
-        def action(connection: Connection) -> list[EntityQuotas]:
-            answer = connection.request(DESCRIBE_CLIENT_QUOTAS, fields)
-            check(answer.error_code, "quotas", answer.error_message)
-            return [
-                EntityQuotas(
-                    {one.entity_type: one.entity_name for one in entry.entity},
-                    {one.key: one.value for one in entry.values},
-                )
-                for entry in answer.entries or ()
-            ]
-
-        return self._cluster.on_controller(action)
+        ask = DESCRIBE_CLIENT_QUOTAS.ask({"components": (), "strict": False})
+        answer = self._cluster.on_controller(asking(ask, "quotas"))
+        return [
+            EntityQuotas(
+                {one.entity_type: one.entity_name for one in entry.entity},
+                {one.key: one.value for one in entry.values},
+            )
+            for entry in answer.entries or ()
+        ]
 
     def alter(self, entity: Entity, values: Mapping[str, float], unset: Iterable[str] = ()) -> None:
         """Sets quotas of an entity, and unsets others. Raises InvalidRequestError or BrokerError."""
-        operations: list[OpDataFields] = [
-            {"key": key, "value": value, "remove": False} for key, value in values.items()
-        ]
-        operations += [{"key": key, "value": 0.0, "remove": True} for key in unset]
-        named: list[EntityDataFields] = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
-        fields: AlterClientQuotasRequestFields = {
-            "entries": [{"entity": named, "ops": operations}],
-            "validate_only": False,
-        }
-
-        def action(connection: Connection) -> None:
-            answer = connection.request(ALTER_CLIENT_QUOTAS, fields).entries[0]
-            check(answer.error_code, "quotas", answer.error_message)
-
-        self._cluster.on_controller(action)
+        operations = [*((key, value, False) for key, value in values.items()), *((key, 0.0, True) for key in unset)]
+        ask = ALTER_CLIENT_QUOTAS.ask(
+            {
+                "entries": [
+                    {
+                        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+                        "ops": [{"key": key, "value": value, "remove": remove} for key, value, remove in operations],
+                    }
+                ],
+                "validate_only": False,
+            }
+        )
+        self._cluster.on_controller(asking_for(ask, lambda answer: answer.entries[0], "quotas"))
 
 
 BY_BROKER = -1  # the broker's own time is taken
@@ -310,16 +268,17 @@ class DelegationTokens:
         max_lifetime_ms: int = BY_BROKER,
     ) -> TokenInformation:
         """Creates a token of the owner, by default of this client's own user, and returns it."""
-        fields: CreateDelegationTokenRequestFields = {
-            "renewers": [
-                {"principal_type": one.principal_type, "principal_name": one.principal_name} for one in renewers
-            ],
-            "max_lifetime": max_lifetime_ms,
-            "owner_principal_type": None if owner is None else owner.principal_type,
-            "owner_principal_name": None if owner is None else owner.principal_name,
-        }
-        made = self._cluster.on_any(lambda connection: connection.request(CREATE_DELEGATION_TOKEN, fields))
-        check(made.error_code, "delegation token")
+        ask = CREATE_DELEGATION_TOKEN.ask(
+            {
+                "renewers": [
+                    {"principal_type": one.principal_type, "principal_name": one.principal_name} for one in renewers
+                ],
+                "max_lifetime": max_lifetime_ms,
+                "owner_principal_type": None if owner is None else owner.principal_type,
+                "owner_principal_name": None if owner is None else owner.principal_name,
+            }
+        )
+        made = self._cluster.on_any(asking(ask, "delegation token"))
         own = TokenPrincipal(made.principal_type, made.principal_name)
         return TokenInformation(
             token_id=made.token_id,
@@ -334,36 +293,24 @@ class DelegationTokens:
 
     def renew(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Lets a token live on for a period from now, and returns when it expires."""
-        fields: RenewDelegationTokenRequestFields = {"hmac": self.find(token_id).hmac, "renew_period": period_ms}
-
-        def action(connection: Connection) -> int:
-            answer = connection.request(RENEW_DELEGATION_TOKEN, fields)
-            check(answer.error_code, f"delegation token {token_id}")
-            return answer.expiry_timestamp
-
-        return self._cluster.on_any(action)
+        ask = RENEW_DELEGATION_TOKEN.ask({"hmac": self.find(token_id).hmac, "renew_period": period_ms})
+        return self._cluster.on_any(asking(ask, f"delegation token {token_id}")).expiry_timestamp
 
     def expire(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Ends a token after a period, at once unless one is given, and returns when."""
-        secret = self.find(token_id).hmac
-        fields: ExpireDelegationTokenRequestFields = {"hmac": secret, "expiry_time_period": period_ms}
-
-        def action(connection: Connection) -> int:
-            answer = connection.request(EXPIRE_DELEGATION_TOKEN, fields)
-            check(answer.error_code, f"delegation token {token_id}")
-            return answer.expiry_timestamp
-
-        return self._cluster.on_any(action)
+        ask = EXPIRE_DELEGATION_TOKEN.ask({"hmac": self.find(token_id).hmac, "expiry_time_period": period_ms})
+        return self._cluster.on_any(asking(ask, f"delegation token {token_id}")).expiry_timestamp
 
     def list(self, owners: Sequence[TokenPrincipal] | None = None) -> list[TokenInformation]:
         """Returns the tokens of some owners, or of all, that this client's user may see."""
-        fields: DescribeDelegationTokenRequestFields = {
-            "owners": None
-            if owners is None
-            else [{"principal_type": one.principal_type, "principal_name": one.principal_name} for one in owners]
-        }
-        answer = self._cluster.on_any(lambda connection: connection.request(DESCRIBE_DELEGATION_TOKEN, fields))
-        check(answer.error_code, "delegation tokens")
+        ask = DESCRIBE_DELEGATION_TOKEN.ask(
+            {
+                "owners": None
+                if owners is None
+                else [{"principal_type": one.principal_type, "principal_name": one.principal_name} for one in owners]
+            }
+        )
+        answer = self._cluster.on_any(asking(ask, "delegation tokens"))
         return sorted(map(_information, answer.tokens), key=lambda one: (one.issue_ms, one.token_id))
 
     def find(self, token_id: str) -> TokenInformation:

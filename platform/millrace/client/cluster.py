@@ -24,7 +24,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 
 from millrace.addresses import Address, parse_addresses
 from millrace.client.answers import check, is_retriable
-from millrace.client.connection import Connection
+from millrace.client.connection import Connection, asking
 from millrace.client.metadata import ClusterMetadata, metadata_of, newest_of
 from millrace.clock import Clock, SystemClock
 from millrace.errors import (
@@ -41,8 +41,8 @@ from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.messages import FIND_COORDINATOR, METADATA
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.find_coordinator import FindCoordinatorRequestFields
-    from millrace.wire.messages.metadata import MetadataRequestFields, MetadataRequestTopicFields
+    from millrace.wire.api_messages import Ask
+    from millrace.wire.messages.metadata import MetadataResponse
 
 RETRY_ATTEMPTS = 10
 RETRY_WAIT_MIN_S = 0.05
@@ -179,8 +179,8 @@ class Cluster:
         `on_leader` goes to these leaders from then on. Raises BrokerUnreachableError where one of the brokers does not
         answer.
         """
-        fields = _metadata_fields(topics, create_missing=False)
-        metadata = newest_of(self.on_each_broker(lambda connection: metadata_of(connection.request(METADATA, fields))))
+        ask = _ask_for(topics, create_missing=False)
+        metadata = newest_of(self.on_each_broker(lambda connection: metadata_of(connection.request(*ask))))
         for topic in metadata.topics.values():
             for index, partition in topic.partitions.items():
                 if partition.leader in metadata.brokers:
@@ -294,10 +294,8 @@ class Cluster:
             raise LeaderUnreachableError(str(error)) from error
 
     def _find_coordinator(self, key: str, key_type: int) -> Address:
-        fields: FindCoordinatorRequestFields = {"key": key, "key_type": key_type}
-        found = self.on_any(lambda connection: connection.request(FIND_COORDINATOR, fields))
         kind = "group" if key_type == GROUP_KEY_TYPE else "transactional id"
-        check(found.error_code, f"{kind} {key}", found.error_message)
+        found = self.on_any(asking(FIND_COORDINATOR.ask({"key": key, "key_type": key_type}), f"{kind} {key}"))
         return Address(found.host, found.port)
 
     def _leader(self, topic: str, partition: int, create_missing: bool) -> Address:
@@ -314,9 +312,9 @@ class Cluster:
         return metadata
 
     def _ask_metadata(self, topics: Sequence[str] | None, create_missing: bool = False) -> ClusterMetadata:
-        fields = _metadata_fields(topics, create_missing)
+        ask = _ask_for(topics, create_missing)
         first: ClusterMetadata | None = None
-        for metadata in self._answers(lambda connection: metadata_of(connection.request(METADATA, fields))):
+        for metadata in self._answers(lambda connection: metadata_of(connection.request(*ask))):
             if not metadata.brokers:
                 continue
             self._brokers = tuple(broker.address for broker in metadata.brokers.values())
@@ -363,12 +361,12 @@ class Cluster:
         return connection
 
 
-def _metadata_fields(topics: Sequence[str] | None, create_missing: bool) -> MetadataRequestFields:
-    wanted: list[MetadataRequestTopicFields] | None
-    wanted = None if topics is None else [{"name": name, "topic_id": NO_TOPIC_ID} for name in topics]
-    return {
-        "topics": wanted,
-        "allow_auto_topic_creation": create_missing,
-        "include_cluster_authorized_operations": False,
-        "include_topic_authorized_operations": False,
-    }
+def _ask_for(topics: Sequence[str] | None, create_missing: bool) -> Ask[MetadataResponse]:
+    return METADATA.ask(
+        {
+            "topics": None if topics is None else [{"name": name, "topic_id": NO_TOPIC_ID} for name in topics],
+            "allow_auto_topic_creation": create_missing,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+    )

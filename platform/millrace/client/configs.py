@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
-from millrace.client.connection import Connection
+from millrace.client.connection import Connection, asking_for
 from millrace.wire.messages import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.describe_configs import DescribeConfigsRequestFields, DescribeConfigsResult
-    from millrace.wire.messages.incremental_alter_configs import (
-        AlterableConfigFields,
-        IncrementalAlterConfigsRequestFields,
-    )
+    from millrace.wire.messages.describe_configs import DescribeConfigsResult
 
 SOURCES = {
     1: "topic",
@@ -69,16 +65,18 @@ class Configs:
     def _describe(
         self, kind: ResourceKind, names: Sequence[str], properties: Sequence[str] | None
     ) -> dict[str, list[Property]]:
-        fields: DescribeConfigsRequestFields = {
-            "resources": [
-                {"resource_type": kind, "resource_name": name, "configuration_keys": properties} for name in names
-            ],
-            "include_synonyms": False,
-            "include_documentation": False,
-        }
+        ask = DESCRIBE_CONFIGS.ask(
+            {
+                "resources": [
+                    {"resource_type": kind, "resource_name": name, "configuration_keys": properties} for name in names
+                ],
+                "include_synonyms": False,
+                "include_documentation": False,
+            }
+        )
 
         def action(connection: Connection) -> dict[str, list[Property]]:
-            results = connection.request(DESCRIBE_CONFIGS, fields).results
+            results = connection.request(*ask).results
             for one in results:
                 check(one.error_code, _subject(kind, one.resource_name), one.error_message)
             return {one.resource_name: _properties(one) for one in results}
@@ -87,20 +85,20 @@ class Configs:
 
     def change(self, kind: ResourceKind, name: str, values: Mapping[str, str], unset: Iterable[str] = ()) -> None:
         """Sets properties, and unsets others; raises InvalidConfigError, UnknownTopicError or BrokerError."""
-        operations: list[AlterableConfigFields] = [
-            {"name": key, "config_operation": SET, "value": value} for key, value in values.items()
-        ]
-        operations += [{"name": key, "config_operation": DELETE, "value": None} for key in unset]
-        fields: IncrementalAlterConfigsRequestFields = {
-            "resources": [{"resource_type": kind, "resource_name": name, "configs": operations}],
-            "validate_only": False,
-        }
-
-        def action(connection: Connection) -> None:
-            answer = connection.request(INCREMENTAL_ALTER_CONFIGS, fields).responses[0]
-            check(answer.error_code, _subject(kind, name), answer.error_message)
-
-        self._run(kind, name, action)
+        changes = [*((key, SET, value) for key, value in values.items()), *((key, DELETE, None) for key in unset)]
+        ask = INCREMENTAL_ALTER_CONFIGS.ask(
+            {
+                "resources": [
+                    {
+                        "resource_type": kind,
+                        "resource_name": name,
+                        "configs": [{"name": key, "config_operation": how, "value": to} for key, how, to in changes],
+                    }
+                ],
+                "validate_only": False,
+            }
+        )
+        self._run(kind, name, asking_for(ask, lambda answer: answer.responses[0], _subject(kind, name)))
 
     def _run(self, kind: ResourceKind, name: str, action: Callable[[Connection], Result]) -> Result:
         """Runs an action where it can be done: only a broker itself changes its configuration and its loggers."""

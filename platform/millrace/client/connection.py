@@ -23,10 +23,11 @@ from __future__ import annotations
 import random
 import select
 import socket
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Protocol, Self, TypeVar
 
 from millrace.addresses import Address
+from millrace.client.answers import check
 from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,
@@ -43,7 +44,7 @@ from millrace.errors import (
 from millrace.security.client_security import ClientSecurity
 from millrace.version import __version__
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.api_messages import ApiMessages, Called, Message, MessageFields
+from millrace.wire.api_messages import ApiMessages, Ask, Called, Message, MessageFields
 from millrace.wire.encoder import INT16, INT32
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header, has_tagged_response_header
@@ -51,26 +52,17 @@ from millrace.wire.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHA
 
 if TYPE_CHECKING:
     from millrace.security.sasl.mechanisms import ClientMechanism
-    from millrace.wire.api_messages import Called
-    from millrace.wire.messages.api_versions import ApiVersionsRequestFields
 
 RENEWAL_EARLIEST, RENEWAL_LATEST = 0.85, 0.95
 
 
-class Ask(NamedTuple):
-    """A request to send; its decoded answer is sent back into the generator."""
-
-    api: Called[Any, Any]
-    fields: Any
-
-
-def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask, Any, float | None]:
+def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask[Any], Any, float | None]:
     """Yields what to ask, and returns the seconds after which to authenticate again; None for never.
 
-    Raises UnsupportedSaslMechanismError, IllegalSaslStateError or SaslAuthenticationError; `peer` is the broker in
-    their words.
+    The decoded answer is sent back into the generator. Raises UnsupportedSaslMechanismError, IllegalSaslStateError or
+    SaslAuthenticationError; `peer` is the broker in their words.
     """
-    offered = yield Ask(SASL_HANDSHAKE, {"mechanism": mechanism.name})
+    offered = yield SASL_HANDSHAKE.ask({"mechanism": mechanism.name})
     if offered.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise IllegalSaslStateError(
             f"{peer} takes no authentication now: its listener has no SASL, or it had one just now"
@@ -82,7 +74,7 @@ def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask, Any,
         )
     response = mechanism.initial_response()
     while True:
-        answer = yield Ask(SASL_AUTHENTICATE, {"auth_bytes": response})
+        answer = yield SASL_AUTHENTICATE.ask({"auth_bytes": response})
         if answer.error_code != ErrorCode.NONE:
             said = answer.error_message or "authentication failed"
             raise SaslAuthenticationError(f"{peer} does not accept the credentials of sasl.jaas.config: {said}")
@@ -149,7 +141,7 @@ CLIENT_VERSIONS = {
 }
 MAX_RESPONSE_BYTES = 1 << 30
 TLS_ALERT = 0x1503  # how the answer of a TLS server to plain bytes begins
-CLIENT_SOFTWARE: ApiVersionsRequestFields = {"client_software_name": "millrace", "client_software_version": __version__}
+HELLO = API_VERSIONS.ask({"client_software_name": "millrace", "client_software_version": __version__})
 
 
 class Unanswered(NamedTuple, Generic[Message]):
@@ -158,6 +150,33 @@ class Unanswered(NamedTuple, Generic[Message]):
     api: ApiMessages[object, Never, Message, Never]
     version: int
     correlation_id: int
+
+
+class Answer(Protocol):
+    """An answer, or a part of one, that may be a refusal."""
+
+    @property
+    def error_code(self) -> int:
+        """The protocol's code; 0 where it is none."""
+
+
+Checked = TypeVar("Checked", bound=Answer)
+
+
+def asking(ask: Ask[Checked], subject: str) -> Callable[[Connection], Checked]:
+    """Returns the action that sends a request, and returns the answer or raises its error, which names the subject."""
+    return asking_for(ask, lambda answer: answer, subject)
+
+
+def asking_for(ask: Ask[Message], part: Callable[[Message], Checked], subject: str) -> Callable[[Connection], Checked]:
+    """Returns the same for the only part of an answer."""
+
+    def action(connection: Connection) -> Checked:
+        answer = part(connection.request(*ask))
+        check(answer.error_code, subject, getattr(answer, "error_message", None))
+        return answer
+
+    return action
 
 
 class Connection:
@@ -303,7 +322,7 @@ class Connection:
 
     def _negotiate(self) -> dict[int, VersionRange]:
         for version in (CLIENT_VERSIONS[ApiKey.API_VERSIONS].maximum, 0):
-            self._send(API_VERSIONS, version, CLIENT_SOFTWARE)
+            self._send(API_VERSIONS, version, HELLO.fields)
             body = self._receive(ApiKey.API_VERSIONS, version, self._correlation_id)
             code = INT16.unpack_from(body)[0] if len(body) >= INT16.size else ErrorCode.UNKNOWN_SERVER_ERROR
             if code != ErrorCode.UNSUPPORTED_VERSION:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
-from millrace.client.connection import Connection
+from millrace.client.connection import Connection, asking, asking_for
 from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
@@ -29,14 +29,7 @@ from millrace.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequestFields
-    from millrace.wire.messages.delete_groups import DeleteGroupsRequestFields
-    from millrace.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequestFields
-    from millrace.wire.messages.describe_transactions import DescribeTransactionsRequestFields
-    from millrace.wire.messages.list_groups import ListGroupsRequestFields
-    from millrace.wire.messages.list_transactions import ListTransactionsRequestFields
-    from millrace.wire.messages.offset_commit import OffsetCommitRequestFields, OffsetCommitRequestPartitionFields
-    from millrace.wire.messages.offset_fetch import OffsetFetchRequestFields
+    from millrace.wire.messages.describe_groups import DescribedGroup
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 DEAD = "Dead"
@@ -86,14 +79,12 @@ class Groups:
 
     def list(self) -> list[GroupListing]:
         """Returns every group of every broker."""
-
-        def action(connection: Connection) -> list[GroupListing]:
-            fields: ListGroupsRequestFields = {"states_filter": (), "types_filter": ()}
-            answer = connection.request(LIST_GROUPS, fields)
-            check(answer.error_code, "groups")
-            return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in answer.groups]
-
-        return [group for groups in self._cluster.on_each_broker(action) for group in groups]
+        action = asking(LIST_GROUPS.ask({"states_filter": (), "types_filter": ()}), "groups")
+        return [
+            GroupListing(one.group_id, one.protocol_type, one.group_state)
+            for answer in self._cluster.on_each_broker(action)
+            for one in answer.groups
+        ]
 
     def describe(self, group_id: str) -> GroupDescription:
         """Returns a group and its members; raises BrokerError with GROUP_ID_NOT_FOUND where there is no such group."""
@@ -102,10 +93,8 @@ class Groups:
             found = _consumer_group(connection, group_id)
             if found is not None:
                 return found
-            asked: DescribeGroupsRequestFields = {"groups": [group_id], "include_authorized_operations": False}
-            group = connection.request(DESCRIBE_GROUPS, asked).groups[0]
-            check(group.error_code, f"group {group_id}")
-            return _description(group)
+            ask = DESCRIBE_GROUPS.ask({"groups": [group_id], "include_authorized_operations": False})
+            return _description(asking_for(ask, lambda answer: answer.groups[0], f"group {group_id}")(connection))
 
         described = self._cluster.on_coordinator(group_id, action)
         if described.state == DEAD:
@@ -114,23 +103,25 @@ class Groups:
 
     def offsets(self, group_id: str, partitions: Iterable[Partition] | None = None) -> Mapping[Partition, GroupOffset]:
         """Returns all committed offsets; or those of some partitions, once no open transaction can change them."""
-        fields: OffsetFetchRequestFields = {"group_id": group_id, "topics": None, "require_stable": False}
-        if partitions is not None:
-            by_topic = indexes_by_topic(partitions)
-            fields["topics"] = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
-            fields["require_stable"] = True
+        by_topic = None if partitions is None else indexes_by_topic(partitions).items()
+        ask = OFFSET_FETCH.ask(
+            {
+                "group_id": group_id,
+                "topics": None
+                if by_topic is None
+                else [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic],
+                "require_stable": partitions is not None,
+            }
+        )
 
         def action(connection: Connection) -> Mapping[Partition, GroupOffset]:
-            answer = connection.request(OFFSET_FETCH, fields)
-            check(answer.error_code, f"group {group_id}")
+            answer = asking(ask, f"group {group_id}")(connection)
+            found: dict[Partition, GroupOffset] = {}
             for topic in answer.topics:
                 for one in topic.partitions:
                     check(one.error_code, f"offset of group {group_id} in {topic.name}-{one.partition_index}")
-            return {
-                (topic.name, one.partition_index): GroupOffset(one.committed_offset, one.metadata or "")
-                for topic in answer.topics
-                for one in topic.partitions
-            }
+                    found[topic.name, one.partition_index] = GroupOffset(one.committed_offset, one.metadata or "")
+            return found
 
         return self._cluster.on_coordinator(group_id, action)
 
@@ -139,23 +130,30 @@ class Groups:
 
         Raises BrokerError where it has some, or does not take them.
         """
-        by_topic: dict[str, list[OffsetCommitRequestPartitionFields]] = {}
-        for (topic, partition), (offset, metadata) in offsets.items():
-            wanted: OffsetCommitRequestPartitionFields = {
-                "partition_index": partition,
-                "committed_offset": offset,
-                "committed_metadata": metadata,
+        ask = OFFSET_COMMIT.ask(
+            {
+                "group_id": group_id,
+                "generation_id_or_member_epoch": NO_GENERATION,
+                "member_id": "",
+                "topics": [
+                    {
+                        "name": topic,
+                        "partitions": [
+                            {
+                                "partition_index": index,
+                                "committed_offset": offsets[topic, index].offset,
+                                "committed_metadata": offsets[topic, index].metadata,
+                            }
+                            for index in indexes
+                        ],
+                    }
+                    for topic, indexes in indexes_by_topic(offsets).items()
+                ],
             }
-            by_topic.setdefault(topic, []).append(wanted)
-        fields: OffsetCommitRequestFields = {
-            "group_id": group_id,
-            "generation_id_or_member_epoch": NO_GENERATION,
-            "member_id": "",
-            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in by_topic.items()],
-        }
+        )
 
         def action(connection: Connection) -> None:
-            for topic in connection.request(OFFSET_COMMIT, fields).topics:
+            for topic in connection.request(*ask).topics:
                 for one in topic.partitions:
                     check(one.error_code, f"offset of group {group_id} in {topic.name}-{one.partition_index}")
 
@@ -163,13 +161,8 @@ class Groups:
 
     def delete(self, group_id: str) -> None:
         """Deletes a group without members, and its offsets; raises BrokerError where that is not possible."""
-
-        def action(connection: Connection) -> None:
-            fields: DeleteGroupsRequestFields = {"groups_names": [group_id]}
-            result = connection.request(DELETE_GROUPS, fields).results[0]
-            check(result.error_code, f"group {group_id}")
-
-        self._cluster.on_coordinator(group_id, action)
+        ask = DELETE_GROUPS.ask({"groups_names": [group_id]})
+        self._cluster.on_coordinator(group_id, asking_for(ask, lambda answer: answer.results[0], f"group {group_id}"))
 
 
 def _consumer_group(connection: Connection, group_id: str) -> GroupDescription | None:
@@ -178,8 +171,8 @@ def _consumer_group(connection: Connection, group_id: str) -> GroupDescription |
         connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
     except UnsupportedVersionError:
         return None
-    asked: ConsumerGroupDescribeRequestFields = {"group_ids": [group_id], "include_authorized_operations": False}
-    group = connection.request(CONSUMER_GROUP_DESCRIBE, asked).groups[0]
+    ask = CONSUMER_GROUP_DESCRIBE.ask({"group_ids": [group_id], "include_authorized_operations": False})
+    group = connection.request(*ask).groups[0]
     if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):  # Kafka 3.9 with ZooKeeper
         return None
     check(group.error_code, f"group {group_id}")
@@ -251,17 +244,12 @@ def list_transactions(cluster: Cluster) -> list[TransactionListing]:
 
     Raises UnsupportedVersionError before Apache Kafka 3.0.
     """
-    fields: ListTransactionsRequestFields = {"state_filters": (), "producer_id_filters": ()}
-
-    def action(connection: Connection) -> list[TransactionListing]:
-        answer = connection.request(LIST_TRANSACTIONS, fields)
-        check(answer.error_code, "transactions")
-        return [
-            TransactionListing(one.transactional_id, int(one.producer_id), one.transaction_state)
-            for one in answer.transaction_states
-        ]
-
-    return sorted(one for listed in cluster.on_each_broker(action) for one in listed)
+    action = asking(LIST_TRANSACTIONS.ask({"state_filters": (), "producer_id_filters": ()}), "transactions")
+    return sorted(
+        TransactionListing(one.transactional_id, int(one.producer_id), one.transaction_state)
+        for answer in cluster.on_each_broker(action)
+        for one in answer.transaction_states
+    )
 
 
 def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
@@ -271,24 +259,20 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
 
 
 def _describe(cluster: Cluster, transactional_id: str) -> TransactionDescription | None:
-    fields: DescribeTransactionsRequestFields = {"transactional_ids": [transactional_id]}
-
-    def action(connection: Connection) -> TransactionDescription:
-        [one] = connection.request(DESCRIBE_TRANSACTIONS, fields).transaction_states
-        check(one.error_code, f"transactional id {transactional_id}")
-        return TransactionDescription(
-            transactional_id,
-            one.transaction_state,
-            one.producer_id,
-            one.producer_epoch,
-            milliseconds(one.transaction_timeout),
-            None if one.transaction_start_time == NO_START else one.transaction_start_time,
-            tuple((topic.topic, index) for topic in one.topics for index in topic.partitions),
-        )
-
+    ask = DESCRIBE_TRANSACTIONS.ask({"transactional_ids": [transactional_id]})
+    action = asking_for(ask, lambda answer: answer.transaction_states[0], f"transactional id {transactional_id}")
     try:
-        return cluster.on_coordinator(transactional_id, action, key_type=TRANSACTION_KEY_TYPE)
+        one = cluster.on_coordinator(transactional_id, action, key_type=TRANSACTION_KEY_TYPE)
     except BrokerError as error:
         if error.broker_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise
         return None
+    return TransactionDescription(
+        transactional_id,
+        one.transaction_state,
+        one.producer_id,
+        one.producer_epoch,
+        milliseconds(one.transaction_timeout),
+        None if one.transaction_start_time == NO_START else one.transaction_start_time,
+        tuple((topic.topic, index) for topic in one.topics for index in topic.partitions),
+    )

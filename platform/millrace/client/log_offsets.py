@@ -18,19 +18,14 @@ from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection, Unanswered
 from millrace.client.fetched import IsolationLevel
-from millrace.client.metadata import ClusterMetadata, Partition
+from millrace.client.metadata import ClusterMetadata, Partition, indexes_by_topic
 from millrace.client.simple_consumer import CONSUMER, EARLIEST, LATEST
 from millrace.errors import ClientError, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.messages import LIST_OFFSETS
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.list_offsets import (
-        ListOffsetsPartitionFields,
-        ListOffsetsPartitionResponse,
-        ListOffsetsRequestFields,
-        ListOffsetsResponse,
-    )
+    from millrace.wire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
 
 PARTITIONS_PER_REQUEST = 2000  # an answer of 54 kB: the answers to all questions fit into the buffers of a socket
 
@@ -160,18 +155,26 @@ def _batches(leader: Address, partitions: Sequence[Partition]) -> list[_Batch]:
 
 
 def _send(connection: Connection, partitions: Sequence[Partition], questions: Sequence[_Question]) -> _Sent:
-    return _Sent(connection, [connection.begin(LIST_OFFSETS, _fields(partitions, one)) for one in questions])
-
-
-def _fields(partitions: Sequence[Partition], question: _Question) -> ListOffsetsRequestFields:
-    by_topic: dict[str, list[ListOffsetsPartitionFields]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append({"partition_index": partition, "timestamp": question.timestamp})
-    return {
-        "replica_id": CONSUMER,
-        "isolation_level": question.isolation,
-        "topics": [{"name": topic, "partitions": wanted} for topic, wanted in by_topic.items()],
-    }
+    by_topic = indexes_by_topic(partitions).items()
+    asks = [
+        LIST_OFFSETS.ask(
+            {
+                "replica_id": CONSUMER,
+                "isolation_level": question.isolation,
+                "topics": [
+                    {
+                        "name": topic,
+                        "partitions": [
+                            {"partition_index": index, "timestamp": question.timestamp} for index in indexes
+                        ],
+                    }
+                    for topic, indexes in by_topic
+                ],
+            }
+        )
+        for question in questions
+    ]
+    return _Sent(connection, [connection.begin(*ask) for ask in asks])
 
 
 def _receive(partitions: Sequence[Partition], sent: _Sent) -> _Found:

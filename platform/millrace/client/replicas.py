@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from millrace.client.answers import check
 from millrace.client.cluster import Cluster
-from millrace.client.connection import Connection
+from millrace.client.connection import asking
 from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.error_codes import error_sentence
 from millrace.errors import ErrorCode
@@ -28,17 +27,8 @@ from millrace.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.alter_partition_reassignments import (
-        AlterPartitionReassignmentsRequestFields,
-        ReassignablePartitionFields,
-    )
-    from millrace.wire.messages.describe_log_dirs import (
-        DescribableLogDirTopicFields,
-        DescribeLogDirsRequestFields,
-        DescribeLogDirsResult,
-    )
-    from millrace.wire.messages.elect_leaders import ElectLeadersRequestFields, PartitionResult, TopicPartitionsFields
-    from millrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequestFields
+    from millrace.wire.messages.describe_log_dirs import DescribeLogDirsResult
+    from millrace.wire.messages.elect_leaders import PartitionResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +58,15 @@ class Reassignments:
 
     def list(self) -> dict[Partition, Reassignment]:
         """Returns every reassignment under way; raises UnsupportedVersionError of a cluster before Apache Kafka 2.4."""
-        fields: ListPartitionReassignmentsRequestFields = {"topics": None, "timeout": self._cluster.timeout_ms}
-
-        def action(connection: Connection) -> dict[Partition, Reassignment]:
-            answer = connection.request(LIST_PARTITION_REASSIGNMENTS, fields)
-            check(answer.error_code, "list of reassignments", answer.error_message)
-            return {
-                (topic.name, int(one.partition_index)): Reassignment(
-                    tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
-                )
-                for topic in answer.topics
-                for one in topic.partitions
-            }
-
-        return self._cluster.on_controller(action)
+        ask = LIST_PARTITION_REASSIGNMENTS.ask({"topics": None, "timeout": self._cluster.timeout_ms})
+        answer = self._cluster.on_controller(asking(ask, "list of reassignments"))
+        return {
+            (topic.name, int(one.partition_index)): Reassignment(
+                tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+            )
+            for topic in answer.topics
+            for one in topic.partitions
+        }
 
     def alter(self, targets: Mapping[Partition, Sequence[int]]) -> dict[Partition, str]:
         """Begins reassignments; returns why partitions were refused, which does not stop those of the others.
@@ -95,25 +80,27 @@ class Reassignments:
         return self._alter(dict.fromkeys(partitions))
 
     def _alter(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, str]:
-        topics: dict[str, list[ReassignablePartitionFields]] = {}
-        for (topic, index), replicas in targets.items():
-            topics.setdefault(topic, []).append({"partition_index": index, "replicas": replicas})
-        fields: AlterPartitionReassignmentsRequestFields = {
-            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-            "timeout": self._cluster.timeout_ms,
-        }
-
-        def action(connection: Connection) -> dict[Partition, str]:
-            answer = connection.request(ALTER_PARTITION_REASSIGNMENTS, fields)
-            check(answer.error_code, "reassignment", answer.error_message)
-            return {
-                (topic.name, int(one.partition_index)): one.error_message or error_sentence(one.error_code)
-                for topic in answer.responses
-                for one in topic.partitions
-                if one.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        ask = ALTER_PARTITION_REASSIGNMENTS.ask(
+            {
+                "topics": [
+                    {
+                        "name": topic,
+                        "partitions": [
+                            {"partition_index": index, "replicas": targets[topic, index]} for index in indexes
+                        ],
+                    }
+                    for topic, indexes in indexes_by_topic(targets).items()
+                ],
+                "timeout": self._cluster.timeout_ms,
             }
-
-        return self._cluster.on_controller(action)
+        )
+        answer = self._cluster.on_controller(asking(ask, "reassignment"))
+        return {
+            (topic.name, int(one.partition_index)): one.error_message or error_sentence(one.error_code)
+            for topic in answer.responses
+            for one in topic.partitions
+            if one.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        }
 
 
 class ElectionType(IntEnum):
@@ -153,31 +140,26 @@ def elect_leaders(
     None means all partitions; then the answer leaves out those that need no election. A failure of one partition is in
     its result. Raises BrokerError or UnsupportedVersionError where no election was tried.
     """
-    fields: ElectLeadersRequestFields = {
-        "election_type": election_type,
-        "topic_partitions": None if partitions is None else _topics(partitions),
-        "timeout": cluster.timeout_ms,
-    }
-
-    def action(connection: Connection) -> list[ElectionResult]:
-        answer = connection.request(ELECT_LEADERS, fields)
-        check(answer.error_code, "election of leaders")
-        return [
-            ElectionResult((topic.topic, int(one.partition_id)), int(one.error_code), _problem(one))
-            for topic in answer.replica_election_results
-            for one in topic.partition_result
-        ]
-
-    return sorted(cluster.on_controller(action))
+    wanted = None if partitions is None else indexes_by_topic(sorted(partitions)).items()
+    ask = ELECT_LEADERS.ask(
+        {
+            "election_type": election_type,
+            "topic_partitions": None
+            if wanted is None
+            else [{"topic": topic, "partitions": indexes} for topic, indexes in wanted],
+            "timeout": cluster.timeout_ms,
+        }
+    )
+    answer = cluster.on_controller(asking(ask, "election of leaders"))
+    return sorted(
+        ElectionResult((topic.topic, int(one.partition_id)), int(one.error_code), _problem(one))
+        for topic in answer.replica_election_results
+        for one in topic.partition_result
+    )
 
 
 def _problem(result: PartitionResult) -> str:
     return "" if not result.error_code else result.error_message or error_sentence(result.error_code)
-
-
-def _topics(partitions: Iterable[Partition]) -> list[TopicPartitionsFields]:
-    by_topic = indexes_by_topic(sorted(partitions))
-    return [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic.items()]
 
 
 UNKNOWN = -1
@@ -216,19 +198,17 @@ def describe_log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Par
 
     Raises BrokerError or UnsupportedVersionError.
     """
-    fields: DescribeLogDirsRequestFields = {"topics": None if partitions is None else _described_topics(partitions)}
-    answer = cluster.broker_connection(str(broker_id)).request(DESCRIBE_LOG_DIRS, fields)
-    check(answer.error_code, f"data directories of broker {broker_id}")
-    return [_log_dir(one) for one in answer.results]
+    wanted = None if partitions is None else indexes_by_topic(partitions).items()
+    ask = DESCRIBE_LOG_DIRS.ask(
+        {"topics": None if wanted is None else [{"topic": topic, "partitions": indexes} for topic, indexes in wanted]}
+    )
+    action = asking(ask, f"data directories of broker {broker_id}")
+    return [_log_dir(one) for one in action(cluster.broker_connection(str(broker_id))).results]
 
 
 def replica_bytes(log_dirs: Iterable[LogDir]) -> dict[Partition, int]:
     """Returns the bytes of each replica in these directories."""
     return {partition: size for one in log_dirs for partition, size in one.replicas.items()}
-
-
-def _described_topics(partitions: Iterable[Partition]) -> list[DescribableLogDirTopicFields]:
-    return [{"topic": topic, "partitions": indexes} for topic, indexes in indexes_by_topic(partitions).items()]
 
 
 def _log_dir(result: DescribeLogDirsResult) -> LogDir:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
-from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
+from millrace.client.connection import MAX_RESPONSE_BYTES, Connection, asking_for
 from millrace.client.damaged_batches import (
     WAY_ON,
     AbsentOffsets,
@@ -45,12 +45,8 @@ from millrace.security.client_security import ClientSecurity
 from millrace.wire.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.fetch import FetchRequestFields, PartitionData
-    from millrace.wire.messages.list_offsets import ListOffsetsPartitionFields, ListOffsetsRequestFields
-    from millrace.wire.messages.offset_for_leader_epoch import (
-        OffsetForLeaderEpochRequestFields,
-        OffsetForLeaderTopicFields,
-    )
+    from millrace.wire.api_messages import Ask
+    from millrace.wire.messages.fetch import FetchResponse, PartitionData
 
 LATEST = -1
 EARLIEST = -2
@@ -339,18 +335,16 @@ class SimpleConsumer:
 
         If that is below what was read of the epoch, the log has been truncated.
         """
-        wanted: OffsetForLeaderTopicFields = {
-            "topic": topic,
-            "partitions": [{"partition": partition, "leader_epoch": leader_epoch}],
-        }
-        fields: OffsetForLeaderEpochRequestFields = {"replica_id": CONSUMER, "topics": [wanted]}
-
-        def action(connection: Connection) -> EpochEnd:
-            answer = connection.request(OFFSET_FOR_LEADER_EPOCH, fields).topics[0].partitions[0]
-            check(answer.error_code, f"leader epochs of {topic}-{partition}")
-            return EpochEnd(int(answer.leader_epoch), int(answer.end_offset))
-
-        return self._cluster.on_leader(topic, partition, action)
+        ask = OFFSET_FOR_LEADER_EPOCH.ask(
+            {
+                "replica_id": CONSUMER,
+                "topics": [{"topic": topic, "partitions": [{"partition": partition, "leader_epoch": leader_epoch}]}],
+            }
+        )
+        subject = f"leader epochs of {topic}-{partition}"
+        action = asking_for(ask, lambda answer: answer.topics[0].partitions[0], subject)
+        answer = self._cluster.on_leader(topic, partition, action)
+        return EpochEnd(int(answer.leader_epoch), int(answer.end_offset))
 
     def _two_offsets(self, topic: str, partition: int, time: int) -> list[int]:
         """Returns what a broker that knows one offset per time can tell: that of the time, and the log's beginning."""
@@ -365,9 +359,9 @@ class SimpleConsumer:
         self, connection: Connection, requests: Sequence[FetchRequest], limits: _Limits
     ) -> dict[FetchRequest, FetchedData | MillraceError]:
         max_bytes = min(sum(one.max_bytes for one in requests), LARGEST_FETCH_BYTES)
-        fields = _fetch_fields(requests, limits, max_bytes)
+        ask = _fetching(requests, limits, max_bytes)
         try:
-            answer = connection.request(FETCH, fields, wait_s=limits.max_wait_ms / 1000)
+            answer = connection.request(*ask, wait_s=limits.max_wait_ms / 1000)
             check(answer.error_code, "multifetch")
         except MillraceError as error:
             return {request: self._fetched_alone(request, error, limits) for request in requests}
@@ -407,11 +401,11 @@ class SimpleConsumer:
             return again
 
     def _fetch(self, topic: str, partition: int, offset: int, max_bytes: int, limits: _Limits) -> FetchedData:
-        fields = _fetch_fields([FetchRequest(topic, partition, offset, max_bytes)], limits, max_bytes)
+        ask = _fetching([FetchRequest(topic, partition, offset, max_bytes)], limits, max_bytes)
         subject = f"fetch of {topic}-{partition} at offset {offset}"
 
         def action(connection: Connection) -> FetchedData | CorruptRecordError:
-            answer = connection.request(FETCH, fields, wait_s=limits.max_wait_ms / 1000)
+            answer = connection.request(*ask, wait_s=limits.max_wait_ms / 1000)
             check(answer.error_code, subject)
             try:
                 return fetched_data(answer.responses[0].partitions[0], subject, offset)
@@ -430,39 +424,39 @@ class SimpleConsumer:
         timestamp_ms: int,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> int:
-        wanted: ListOffsetsPartitionFields = {"partition_index": partition, "timestamp": timestamp_ms}
-        fields: ListOffsetsRequestFields = {
-            "replica_id": CONSUMER,
-            "isolation_level": isolation,
-            "topics": [{"name": topic, "partitions": [wanted]}],
-        }
-
-        def action(connection: Connection) -> int:
-            answer = connection.request(LIST_OFFSETS, fields).topics[0].partitions[0]
-            check(answer.error_code, f"offsets of {topic}-{partition}")
-            return int(answer.offset)
-
-        return self._cluster.on_leader(topic, partition, action)
-
-
-def _fetch_fields(requests: Sequence[FetchRequest], limits: _Limits, max_bytes: int) -> FetchRequestFields:
-    return {
-        "replica_id": CONSUMER,
-        "max_wait": limits.max_wait_ms,
-        "min_bytes": limits.min_bytes,
-        "isolation_level": limits.isolation,
-        "max_bytes": max_bytes,
-        "topics": [
+        ask = LIST_OFFSETS.ask(
             {
-                "topic": one.topic,
-                "partitions": [
-                    {"partition": one.partition, "fetch_offset": one.offset, "partition_max_bytes": one.max_bytes}
+                "replica_id": CONSUMER,
+                "isolation_level": isolation,
+                "topics": [
+                    {"name": topic, "partitions": [{"partition_index": partition, "timestamp": timestamp_ms}]},
                 ],
             }
-            for one in requests
-        ],
-        "forgotten_topics_data": (),
-    }
+        )
+        action = asking_for(ask, lambda answer: answer.topics[0].partitions[0], f"offsets of {topic}-{partition}")
+        return int(self._cluster.on_leader(topic, partition, action).offset)
+
+
+def _fetching(requests: Sequence[FetchRequest], limits: _Limits, max_bytes: int) -> Ask[FetchResponse]:
+    return FETCH.ask(
+        {
+            "replica_id": CONSUMER,
+            "max_wait": limits.max_wait_ms,
+            "min_bytes": limits.min_bytes,
+            "isolation_level": limits.isolation,
+            "max_bytes": max_bytes,
+            "topics": [
+                {
+                    "topic": one.topic,
+                    "partitions": [
+                        {"partition": one.partition, "fetch_offset": one.offset, "partition_max_bytes": one.max_bytes}
+                    ],
+                }
+                for one in requests
+            ],
+            "forgotten_topics_data": (),
+        }
+    )
 
 
 def log_end(cluster: Cluster, topic: str, partition: int) -> int:

@@ -7,7 +7,6 @@ AnswerLostError it may lie in the log or not; to send it again, and perhaps have
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
@@ -16,9 +15,6 @@ from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.messages import PRODUCE
-
-if TYPE_CHECKING:
-    from millrace.wire.messages.produce import ProduceRequestFields
 
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -48,18 +44,20 @@ class SyncProducer:
         now_ms = self._cluster.clock.now_ms()
         stamped = [one._replace(timestamp_ms=now_ms) if one.timestamp_ms == NO_TIMESTAMP else one for one in records]
         batch = encode_batch(stamped, codec=codec)
-        fields: ProduceRequestFields = {
-            "transactional_id": None,
-            "acks": acks,
-            "timeout": self._cluster.timeout_ms,
-            "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
-        }
+        ask = PRODUCE.ask(
+            {
+                "transactional_id": None,
+                "acks": acks,
+                "timeout": self._cluster.timeout_ms,
+                "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
+            }
+        )
 
         def action(connection: Connection) -> int:
             if acks == ACKS_NONE:
-                connection.send(PRODUCE, fields)
+                connection.send(*ask)
                 return NO_OFFSET
-            answer = connection.request(PRODUCE, fields).responses[0].partition_responses[0]
+            answer = connection.request(*ask).responses[0].partition_responses[0]
             check(answer.error_code, f"produce to {topic}-{partition}", answer.error_message)
             return int(answer.base_offset)
 

@@ -6,7 +6,6 @@ Millrace serves these versions, and so does Apache Kafka up to 3.9; from 4.0 on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
@@ -14,14 +13,9 @@ from millrace.client.connection import Connection
 from millrace.client.metadata import Partition
 from millrace.errors import ErrorCode, MalformedRequestError, UnsupportedVersionError
 from millrace.wire.api import ApiKey
-from millrace.wire.api_messages import Called, Message, MessageFields
+from millrace.wire.api_messages import Ask, Message
 from millrace.wire.fetch_request import CONSUMER
 from millrace.wire.messages import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
-
-if TYPE_CHECKING:
-    from millrace.wire.messages.list_offsets import ListOffsetsPartitionFields, ListOffsetsRequestFields
-    from millrace.wire.messages.offset_commit import OffsetCommitRequestFields, OffsetCommitRequestTopicFields
-    from millrace.wire.messages.offset_fetch import OffsetFetchRequestFields
 
 
 def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_count: int) -> list[int] | None:
@@ -29,13 +23,18 @@ def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_
 
     None where the broker does not serve that version.
     """
-    wanted: ListOffsetsPartitionFields = {
-        "partition_index": partition,
-        "timestamp": time,
-        "max_num_offsets": max_count,
-    }
-    fields: ListOffsetsRequestFields = {"replica_id": CONSUMER, "topics": [{"name": topic, "partitions": [wanted]}]}
-    request = LIST_OFFSETS.encode_request(0, fields)
+    request = LIST_OFFSETS.encode_request(
+        0,
+        {
+            "replica_id": CONSUMER,
+            "topics": [
+                {
+                    "name": topic,
+                    "partitions": [{"partition_index": partition, "timestamp": time, "max_num_offsets": max_count}],
+                }
+            ],
+        },
+    )
 
     def action(connection: Connection) -> list[int] | None:
         if not connection.serves(ApiKey.LIST_OFFSETS, 0):
@@ -54,27 +53,31 @@ def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partit
 
     Raises UnsupportedVersionError where the broker does not serve that version.
     """
-    topics: list[OffsetCommitRequestTopicFields] = [
+    ask = OFFSET_COMMIT.ask(
         {
-            "name": topic,
-            "partitions": [{"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}],
+            "group_id": group_id,
+            "topics": [
+                {
+                    "name": topic,
+                    "partitions": [{"partition_index": index, "committed_offset": offset, "committed_metadata": ""}],
+                }
+                for (topic, index), offset in offsets.items()
+            ],
         }
-        for (topic, partition), offset in offsets.items()
-    ]
-    fields: OffsetCommitRequestFields = {"group_id": group_id, "topics": topics}
-    for topic in _exchange(cluster, OFFSET_COMMIT, fields).topics:
+    )
+    for topic in _exchange(cluster, ask).topics:
         for one in topic.partitions:
             check(one.error_code, _subject(group_id, topic.name, one.partition_index))
 
 
 def fetch_from_zookeeper(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Returns the offsets of those partitions that have one, by OffsetFetch v0; raises UnsupportedVersionError."""
-    fields: OffsetFetchRequestFields = {
-        "group_id": group_id,
-        "topics": [{"name": topic, "partition_indexes": [partition]} for topic, partition in partitions],
-    }
+    topics = [(topic, [index]) for topic, index in partitions]
+    ask = OFFSET_FETCH.ask(
+        {"group_id": group_id, "topics": [{"name": topic, "partition_indexes": indexes} for topic, indexes in topics]}
+    )
     found = {}
-    for topic in _exchange(cluster, OFFSET_FETCH, fields).topics:
+    for topic in _exchange(cluster, ask).topics:
         for one in topic.partitions:
             if one.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # how this version says that there is none
                 check(one.error_code, _subject(group_id, topic.name, one.partition_index))
@@ -82,7 +85,9 @@ def fetch_from_zookeeper(cluster: Cluster, group_id: str, partitions: Iterable[P
     return found
 
 
-def _exchange(cluster: Cluster, api: Called[MessageFields, Message], fields: MessageFields) -> Message:
+def _exchange(cluster: Cluster, ask: Ask[Message]) -> Message:
+    api, fields = ask
+
     def action(connection: Connection) -> Message:
         if not connection.serves(api.key, 0):
             raise UnsupportedVersionError(

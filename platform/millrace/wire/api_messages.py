@@ -2,6 +2,7 @@
 
     HEARTBEAT.decode_request(version, body).group_id          a request as a handler reads it: a protocol
     HEARTBEAT.encode_response(version, {"error_code": 0, …})  a response as a handler builds it: a typed dictionary
+    connection.request(*HEARTBEAT.ask({"group_id": "g", …}))  a request as a client builds it: a typed dictionary
 
 `millrace.wire.messages` has one `ApiMessages` for each API, and beside it a module for each with the types. Those are
 for mypy alone, so import them under TYPE_CHECKING: at run time requests and responses are what `wire.cold` gives and
@@ -10,7 +11,7 @@ takes, and loading all types would take a tenth of a second.
 
 from __future__ import annotations
 
-from typing import Generic, Never, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Never, TypeAlias, TypeVar
 
 from millrace.turns import beside
 from millrace.wire.api import ApiKey
@@ -56,8 +57,19 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
         """Returns the bytes of a response."""
         return encode(self.key, version, Direction.RESPONSE, fields)
 
+    def ask(self, fields: RequestFields_contra) -> Ask[Response_co]:
+        """Returns a request to send."""
+        return Ask(self, fields)
+
 
 # An API of which one message matters: the request read, the response built, and what a client sends and reads.
 Asked: TypeAlias = ApiMessages[Message, Never, object, Never]
 Answered: TypeAlias = ApiMessages[object, Never, object, MessageFields]
 Called: TypeAlias = ApiMessages[object, MessageFields, Message, Never]
+
+
+class Ask(NamedTuple, Generic[Message]):
+    """A request to send, whose fields have been checked against its API."""
+
+    api: Called[Any, Message]
+    fields: Any

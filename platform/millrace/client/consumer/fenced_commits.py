@@ -11,26 +11,16 @@ a partition without owning it disturbs the owner once, which finds that it is st
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from millrace.client.answers import check
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
-from millrace.client.connection import Connection
+from millrace.client.connection import asking, asking_for
 from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.offsets import read_coordinator
 from millrace.client.groups import NO_GENERATION, Groups
 from millrace.errors import BrokerError, ErrorCode
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.wire.messages import ADD_OFFSETS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
-
-if TYPE_CHECKING:
-    from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequestFields
-    from millrace.wire.messages.end_txn import EndTxnRequestFields
-    from millrace.wire.messages.init_producer_id import InitProducerIdRequestFields
-    from millrace.wire.messages.txn_offset_commit import (
-        TxnOffsetCommitRequestFields,
-        TxnOffsetCommitRequestPartitionFields,
-    )
 
 TRANSACTION_TIMEOUT_MS = 10_000
 TAKEN_SINCE = frozenset(
@@ -79,19 +69,17 @@ class FencedCommits:
 
     def _take(self, cluster: Cluster, partition: Partition) -> CommitFence:
         name = self._name(partition)
-        fields: InitProducerIdRequestFields = {
-            "transactional_id": name,
-            "transaction_timeout": TRANSACTION_TIMEOUT_MS,
-            "producer_id": NO_PRODUCER_ID,
-            "producer_epoch": NO_PRODUCER_EPOCH,
-        }
-
-        def action(connection: Connection) -> CommitFence:
-            answer = connection.request(INIT_PRODUCER_ID, fields)
-            check(answer.error_code, f"producer id of {name}")
-            return CommitFence(int(answer.producer_id), int(answer.producer_epoch))
-
-        return cluster.on_coordinator(name, action, key_type=TRANSACTION_KEY_TYPE)
+        ask = INIT_PRODUCER_ID.ask(
+            {
+                "transactional_id": name,
+                "transaction_timeout": TRANSACTION_TIMEOUT_MS,
+                "producer_id": NO_PRODUCER_ID,
+                "producer_epoch": NO_PRODUCER_EPOCH,
+            }
+        )
+        action = asking(ask, f"producer id of {name}")
+        answer = cluster.on_coordinator(name, action, key_type=TRANSACTION_KEY_TYPE)
+        return CommitFence(int(answer.producer_id), int(answer.producer_epoch))
 
     def _commit(self, cluster: Cluster, partition: Partition, offset: int) -> bool:
         fence = self._fences.get(partition)
@@ -107,47 +95,42 @@ class FencedCommits:
 
     def _commit_under(self, cluster: Cluster, fence: CommitFence, partition: Partition, offset: int) -> None:
         name = self._name(partition)
-        adding: AddOffsetsToTxnRequestFields = {
-            "transactional_id": name,
-            "producer_id": fence.producer_id,
-            "producer_epoch": fence.producer_epoch,
-            "group_id": self._group_id,
-        }
-        ending: EndTxnRequestFields = {
-            "transactional_id": name,
-            "producer_id": fence.producer_id,
-            "producer_epoch": fence.producer_epoch,
-            "committed": True,
-        }
-
-        def begin(connection: Connection) -> None:
-            check(connection.request(ADD_OFFSETS_TO_TXN, adding).error_code, f"transaction {name}")
-
-        def end(connection: Connection) -> None:
-            check(connection.request(END_TXN, ending).error_code, f"transaction {name}")
-
-        cluster.on_coordinator(name, begin, key_type=TRANSACTION_KEY_TYPE)
-        cluster.on_coordinator(self._group_id, lambda one: _store(one, partition, offset, adding))
-        cluster.on_coordinator(name, end, key_type=TRANSACTION_KEY_TYPE)
-
-
-def _store(
-    connection: Connection, partition: Partition, offset: int, transaction: AddOffsetsToTxnRequestFields
-) -> None:
-    stored: TxnOffsetCommitRequestPartitionFields = {
-        "partition_index": partition.number,
-        "committed_offset": offset,
-        "committed_metadata": "",
-    }
-    fields: TxnOffsetCommitRequestFields = {
-        "transactional_id": transaction["transactional_id"],
-        "producer_id": transaction["producer_id"],
-        "producer_epoch": transaction["producer_epoch"],
-        "group_id": transaction["group_id"],
-        "generation_id": NO_GENERATION,
-        "member_id": "",
-        "topics": [{"name": partition.topic, "partitions": [stored]}],
-    }
-    for topic in connection.request(TXN_OFFSET_COMMIT, fields).topics:
-        for one in topic.partitions:
-            check(one.error_code, f"offset of group {transaction['group_id']} in {partition}")
+        producer_id, producer_epoch = fence
+        begin = ADD_OFFSETS_TO_TXN.ask(
+            {
+                "transactional_id": name,
+                "producer_id": producer_id,
+                "producer_epoch": producer_epoch,
+                "group_id": self._group_id,
+            }
+        )
+        store = TXN_OFFSET_COMMIT.ask(
+            {
+                "transactional_id": name,
+                "producer_id": producer_id,
+                "producer_epoch": producer_epoch,
+                "group_id": self._group_id,
+                "generation_id": NO_GENERATION,
+                "member_id": "",
+                "topics": [
+                    {
+                        "name": partition.topic,
+                        "partitions": [
+                            {"partition_index": partition.number, "committed_offset": offset, "committed_metadata": ""}
+                        ],
+                    }
+                ],
+            }
+        )
+        end = END_TXN.ask(
+            {
+                "transactional_id": name,
+                "producer_id": producer_id,
+                "producer_epoch": producer_epoch,
+                "committed": True,
+            }
+        )
+        stored = f"offset of group {self._group_id} in {partition}"
+        cluster.on_coordinator(name, asking(begin, f"transaction {name}"), key_type=TRANSACTION_KEY_TYPE)
+        cluster.on_coordinator(self._group_id, asking_for(store, lambda answer: answer.topics[0].partitions[0], stored))
+        cluster.on_coordinator(name, asking(end, f"transaction {name}"), key_type=TRANSACTION_KEY_TYPE)

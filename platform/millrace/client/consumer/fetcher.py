@@ -44,7 +44,7 @@ from millrace.records.record import Record
 from millrace.wire.messages import FETCH
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.fetch import FetchPartitionFields, FetchRequestFields, PartitionData
+    from millrace.wire.messages.fetch import PartitionData
 
 logger = logging.getLogger(__name__)
 
@@ -232,25 +232,37 @@ class _Fetcher:
             return []
 
     def _fetch(self, connection: Connection, feeds: list[Feed]) -> None:
-        topics: dict[str, list[FetchPartitionFields]] = {}
+        topics: dict[str, list[Feed]] = {}
         for feed in feeds:
-            wanted: FetchPartitionFields = {
-                "partition": feed.partition.number,
-                "current_leader_epoch": NO_LEADER_EPOCH if feed.leader_epoch is None else feed.leader_epoch,
-                "fetch_offset": feed.fetch_offset or 0,
-                "partition_max_bytes": feed.max_bytes or self._config.fetch_message_max_bytes,
+            topics.setdefault(feed.partition.topic, []).append(feed)
+        ask = FETCH.ask(
+            {
+                "replica_id": CONSUMER,
+                "max_wait": self._config.fetch_wait_max_ms,
+                "min_bytes": self._config.fetch_min_bytes,
+                "max_bytes": max(FETCH_ANSWER_MAX_BYTES, *(feed.max_bytes for feed in feeds), 0),
+                "isolation_level": self._config.isolation,
+                "topics": [
+                    {
+                        "topic": topic,
+                        "partitions": [
+                            {
+                                "partition": feed.partition.number,
+                                "current_leader_epoch": NO_LEADER_EPOCH
+                                if feed.leader_epoch is None
+                                else feed.leader_epoch,
+                                "fetch_offset": feed.fetch_offset or 0,
+                                "partition_max_bytes": feed.max_bytes or self._config.fetch_message_max_bytes,
+                            }
+                            for feed in wanted
+                        ],
+                    }
+                    for topic, wanted in topics.items()
+                ],
+                "forgotten_topics_data": (),
             }
-            topics.setdefault(feed.partition.topic, []).append(wanted)
-        fields: FetchRequestFields = {
-            "replica_id": CONSUMER,
-            "max_wait": self._config.fetch_wait_max_ms,
-            "min_bytes": self._config.fetch_min_bytes,
-            "max_bytes": max(FETCH_ANSWER_MAX_BYTES, *(feed.max_bytes for feed in feeds), 0),
-            "isolation_level": self._config.isolation,
-            "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
-            "forgotten_topics_data": (),
-        }
-        answer = connection.request(FETCH, fields, wait_s=self._config.fetch_wait_max_ms / 1000)
+        )
+        answer = connection.request(*ask, wait_s=self._config.fetch_wait_max_ms / 1000)
         check(answer.error_code, f"fetch from {self.address}")
         by_partition = {tuple(feed.partition): feed for feed in feeds}
         for topic in answer.responses:

@@ -17,10 +17,10 @@ import socket
 import threading
 from collections.abc import Callable
 from time import sleep
-from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
 from millrace.client.answers import check
+from millrace.client.connection import asking
 from millrace.client.producer.accumulator import Accumulator, PartitionQueue
 from millrace.client.producer.batch import NOBODY, Batch, Identity, report_of
 from millrace.client.producer.link import ErrorAction, Link, Produced, action_for
@@ -39,9 +39,6 @@ from millrace.errors import (
     UnsupportedVersionError,
 )
 from millrace.wire.messages import INIT_PRODUCER_ID
-
-if TYPE_CHECKING:
-    from millrace.wire.messages.init_producer_id import InitProducerIdRequestFields
 
 logger = logging.getLogger(__name__)
 
@@ -415,10 +412,9 @@ class Sender:
             self._selector.modify(link.socket, events, link)
 
     def _new_identity(self) -> Identity:
-        fields: InitProducerIdRequestFields = {"transactional_id": None, "transaction_timeout": 0}
+        ask = INIT_PRODUCER_ID.ask({"transactional_id": None, "transaction_timeout": 0})
         with self._routes.lock:
-            answer = self._routes.cluster.on_any(lambda one: one.request(INIT_PRODUCER_ID, fields))
-        check(answer.error_code, "producer id")
+            answer = self._routes.cluster.on_any(asking(ask, "producer id"))
         self._identity = Identity(int(answer.producer_id), int(answer.producer_epoch))
         return self._identity
 
