@@ -6,8 +6,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import FetchPartition, PartitionKey
+from millrace.wire.fetch import FetchPartition, PartitionFetched, PartitionKey
 from millrace_broker.replication.fetch_sessions import FetchSessions
 
 KEYS = [PartitionKey("t", index) for index in range(4)]

@@ -11,8 +11,7 @@ import pytest
 
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import FetchPartition, PartitionKey
+from millrace.wire.fetch import FetchPartition, PartitionFetched, PartitionKey
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.follower_session import Asked, FollowerSession
 

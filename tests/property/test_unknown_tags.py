@@ -12,7 +12,7 @@ from millrace.wire.api import ApiKey, VersionRange, is_flexible
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.encoder import unsigned_varint
-from millrace.wire.fetch_request import decode_fetch_request
+from millrace.wire.fetch import decode_fetch_request
 from millrace.wire.header import MAX_TAGGED_FIELDS, encode_request_header, read_request_header
 from millrace.wire.kio_schemas import schema
 from millrace.wire.produce import decode_without_copying

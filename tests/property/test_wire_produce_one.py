@@ -16,8 +16,9 @@ from millrace.wire.produce import (
     decode_produce_request,
     decode_without_copying,
     encode_produce_response,
+    one_produce_reader,
+    produce_place,
 )
-from millrace.wire.produce_one import one_produce_reader, produce_place
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

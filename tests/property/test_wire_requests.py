@@ -11,7 +11,7 @@ from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Encoder
-from millrace.wire.fetch_request import FetchPartition, PartitionKey, decode_fetch_request
+from millrace.wire.fetch import FetchPartition, PartitionKey, decode_fetch_request
 from millrace.wire.produce import decode_produce_request, decode_without_copying
 
 NAMES = st.text(max_size=10)

@@ -47,12 +47,14 @@ from millrace.wire.produce import (
     AnyProduceRequest,
     AnyTopicToProduce,
     PartitionProduced,
+    ProducePlace,
     TopicProduced,
     decode_produce_request,
     encode_produce_response,
     has_many_partitions,
+    one_produce_reader,
+    produce_place,
 )
-from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Response, Responses, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint
 from millrace_broker.handlers.produce_appends import (

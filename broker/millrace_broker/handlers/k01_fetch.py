@@ -54,8 +54,17 @@ from millrace.turns import Later, each, later, later_too
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
-from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, FetchPartition, PartitionKey, decode_fetch_request
+from millrace.wire.fetch import (
+    CONSUMER,
+    NO_PREFERRED_READ_REPLICA,
+    REPLICA_COMPARISON,
+    FetchPartition,
+    PartitionFetched,
+    PartitionKey,
+    TopicFetched,
+    decode_fetch_request,
+    encode_fetch_response,
+)
 from millrace_broker.cluster.metadata_image import reachable
 from millrace_broker.handlers.api import Api, Guard, InTurns, Reply, Request, Services, Throttled
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led

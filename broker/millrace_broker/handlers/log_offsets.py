@@ -47,7 +47,7 @@ from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
-from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON
+from millrace.wire.fetch import CONSUMER, REPLICA_COMPARISON
 from millrace.wire.messages import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import any_replica, isolation_of, led_partition

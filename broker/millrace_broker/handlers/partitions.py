@@ -19,8 +19,8 @@ from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, MillraceError, NotLeaderError, StorageError, UnknownTopicError
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
-from millrace.wire.leader import LeaderHint, NodeEndpoint
+from millrace.wire.fetch import CONSUMER, READ_COMMITTED
+from millrace.wire.metadata import BrokerMetadata, LeaderHint
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, reachable
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.partition import Partition
@@ -76,12 +76,12 @@ def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHi
     return UNKNOWN_LEADER if info is None else LeaderHint(info.leader, info.leader_epoch)
 
 
-def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) -> list[NodeEndpoint]:
+def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) -> list[BrokerMetadata]:
     """Returns the address of each leader once, for clients of a listener; a leader without it is left out."""
     image = services.metadata.image
     reached = reachable(image, listener)
     leaders = sorted({hint.leader for hint in hints if hint.leader in reached})
-    return [NodeEndpoint(one, reached[one].host, reached[one].port, image.brokers[one].rack) for one in leaders]
+    return [BrokerMetadata(one, reached[one].host, reached[one].port, image.brokers[one].rack) for one in leaders]
 
 
 def told_leader(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from millrace.errors import InvalidConfigError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import warm
-from millrace.wire.fetch_request import FOLLOWERS_VERSION
+from millrace.wire.fetch import FOLLOWERS_VERSION
 from millrace_broker.handlers import (
     acls,
     classic_members,

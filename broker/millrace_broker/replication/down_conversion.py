@@ -24,8 +24,7 @@ from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.convert import down_convert
 from millrace.wire.encoder import contents
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import FetchPartition, PartitionKey
+from millrace.wire.fetch import FetchPartition, PartitionFetched, PartitionKey
 from millrace_broker.replication.fetch_sessions import Fetched
 from millrace_broker.storage import LogConfig
 

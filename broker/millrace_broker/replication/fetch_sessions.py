@@ -43,8 +43,14 @@ from typing import NamedTuple
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
 from millrace.turns import each
-from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, NO_SESSION, PartitionFetched
-from millrace.wire.fetch_request import FINAL_EPOCH, FetchPartition, PartitionKey
+from millrace.wire.fetch import (
+    FINAL_EPOCH,
+    NO_PREFERRED_READ_REPLICA,
+    NO_SESSION,
+    FetchPartition,
+    PartitionFetched,
+    PartitionKey,
+)
 
 INITIAL_EPOCH = 0
 MAX_PARTITIONS = 500_000  # in all sessions

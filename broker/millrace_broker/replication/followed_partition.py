@@ -23,8 +23,7 @@ from uuid import UUID
 from millrace.errors import ErrorCode, InvalidRecordError, NotLeaderError
 from millrace.leader_states import NO_LEADER
 from millrace.wire.encoder import contents
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import PartitionKey
+from millrace.wire.fetch import PartitionFetched, PartitionKey
 from millrace.wire.messages import LIST_OFFSETS
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.replication.epoch_ends import Cut, cut_for, fetch_position

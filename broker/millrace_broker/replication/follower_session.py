@@ -35,8 +35,7 @@ from millrace.errors import ErrorCode, RecordError
 from millrace.fs import Buffer
 from millrace.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 from millrace.wire.encoder import contents
-from millrace.wire.fetch import NO_SESSION, PartitionFetched
-from millrace.wire.fetch_request import PartitionKey
+from millrace.wire.fetch import NO_SESSION, PartitionFetched, PartitionKey
 
 INITIAL_EPOCH = 0
 BATCH_LENGTH = struct.Struct(">8xi")

@@ -50,16 +50,17 @@ from millrace.config import MAX_INT, MAX_LONG
 from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MalformedRequestError, MillraceError
 from millrace.wire.api import ApiKey
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import (
+from millrace.wire.fetch import (
     FOLLOWERS_VERSION,
     READ_UNCOMMITTED,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
+    PartitionFetched,
     PartitionKey,
+    decode_fetch_response,
     encode_fetch_request,
 )
-from millrace.wire.fetch_response import FetchResponse, decode_fetch_response
 from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.followed_partition import (
     EARLIEST,

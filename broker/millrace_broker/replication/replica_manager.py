@@ -20,7 +20,7 @@ from millrace.errors import ErrorCode, InconsistentTopicIdError, InvalidConfigEr
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import Buffer
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
-from millrace.wire.fetch_request import PartitionKey
+from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import TopicTraffic
 from millrace_broker.replication.fetch_sessions import PartitionChanges
 from millrace_broker.replication.followed_partition import FollowedPartition

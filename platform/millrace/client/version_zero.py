@@ -14,7 +14,7 @@ from millrace.client.metadata import Partition
 from millrace.errors import ErrorCode, MalformedRequestError, UnsupportedVersionError
 from millrace.wire.api import ApiKey
 from millrace.wire.api_messages import Ask, Message
-from millrace.wire.fetch_request import CONSUMER
+from millrace.wire.fetch import CONSUMER
 from millrace.wire.messages import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 
 

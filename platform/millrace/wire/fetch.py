@@ -1,25 +1,172 @@
-"""Fetch answers, versions 0 to 18, encoded by hand around records that are sent as they are in the file.
+"""Fetch requests and answers, versions 0 to 18.
 
-With 1 MB of records that takes 4 µs, from the schema, which copies them, 43; with 1 KB 10 and 13.
+Answers are encoded by hand around records that are sent as they are in the file. With 1 MB of records that takes 4 µs,
+from the schema, which copies them, 43; with 1 KB 10 and 13. Followers write requests of v17 by hand, as one that
+catches up asks thousands of times: for 1,000 partitions in 1.7 ms, from the schema in 2.7, and for one in 11 and 13 µs.
+They read answers of v13 to v17 by topic ids, with records as views of the answer: 1 MB of them in 8 µs, by kio's
+decoder, which copies them, in 118, and 1 KB in 13 and 7.
 
-v0   topics [name, partitions [index, error, high watermark, records]]
-v1   + throttle time
-v4   + last stable offset, aborted transactions [producer id, first offset], null unless they were asked for
-v5   + log start offset      v7   + error, session id (KIP-227)      v11  + preferred read replica
-v12  flexible, + tagged: diverging epoch (KIP-595), current leader
-v13  topic id for name (KIP-516)              v16  + tagged: addresses of the leaders (KIP-951)
+request    v0   replica id, max wait, min bytes, topics [name, partitions [index, offset, max bytes]]
+           v3   + max bytes                        v4   + isolation level          v5   + log start offset, a follower's
+           v7   + session id and epoch, forgotten topics [name, indexes] (KIP-227)
+           v9   + current leader epoch             v11  + rack
+           v12  flexible, + last fetched epoch     v13  topic id for name (KIP-516)
+           v15  replica id and broker epoch in a tagged field (KIP-903)         v17, v18  tagged fields of followers
+answer     v0   topics [name, partitions [index, error, high watermark, records]]
+           v1   + throttle time
+           v4   + last stable offset, aborted transactions [producer id, first offset], null unless asked for
+           v5   + log start offset      v7   + error, session id (KIP-227)      v11  + preferred read replica
+           v12  flexible, + tagged: diverging epoch (KIP-595), current leader
+           v13  topic id for name (KIP-516)         v16  + tagged: addresses of the leaders (KIP-951)
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from millrace.errors import MalformedRequestError
+from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET
 from millrace.turns import each
-from millrace.wire.encoder import Encoder, Part, Parts
-from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
+from millrace.uuids import NO_TOPIC_ID
+from millrace.wire.cold import milliseconds
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
+from millrace.wire.decoder import Decoder
+from millrace.wire.encoder import INT32, Encoder, Part, Parts
+from millrace.wire.messages import FETCH
+from millrace.wire.metadata import BrokerMetadata, LeaderHint, encode_current_leader, encode_node_endpoints
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.fetch import FetchRequest as MessageOfKio
+
+FIRST_FLEXIBLE = 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+CONSUMER = -1
+REPLICA_COMPARISON = -2  # a tool that compares replicas reads followers, too
+FINAL_EPOCH = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+FOLLOWERS_VERSION = 17
+HEAD = struct.Struct(">iiibii")  # wait, least and most bytes, isolation level, session, its epoch
+WANTED_PARTITION = struct.Struct(">iiqiqib")  # index, epoch, offset, fetched epoch, start, most bytes, no tagged fields
+REPLICA_STATE = struct.Struct(">iqb")
+REPLICA_STATE_TAG = 1
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the client names it: by the topic's name, from v13 on by the topic's id."""
+
+    topic: str | UUID
+    partition: int
+
+
+class FetchPartition(NamedTuple):
+    """The offset from which a client wants records of a partition, and how many bytes."""
+
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = NO_LEADER_EPOCH
+    last_fetched_epoch: int = NO_LEADER_EPOCH
+    log_start_offset: int = NO_OFFSET  # a follower's
+
+
+class FetchRequest(NamedTuple):
+    """A whole request; its partitions keep their order, and one that is repeated has its first place.
+
+    `rack` is where the consumer stands, empty if it does not say. `replica_epoch` is the broker epoch of a follower, -1
+    before v15.
+    """
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    wanted: dict[PartitionKey, FetchPartition]
+    forgotten: list[PartitionKey]
+    rack: str = ""
+    replica_epoch: int = NO_BROKER_EPOCH
+
+
+def encode_fetch_request(request: FetchRequest) -> bytes:
+    """Returns the request in v17; all its partitions are named by the ids of their topics."""
+    write = Encoder(flexible=True)
+    write.raw(
+        HEAD.pack(
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            request.isolation_level,
+            request.session_id,
+            request.session_epoch,
+        )
+    )
+    _write_topics(write, ((key, _encoded(key.partition, one)) for key, one in request.wanted.items()))
+    _write_topics(write, ((key, INT32.pack(key.partition)) for key in request.forgotten))
+    write.string(request.rack)
+    write.tagged_fields({REPLICA_STATE_TAG: REPLICA_STATE.pack(request.replica_id, request.replica_epoch, 0)})
+    return write.joined()
+
+
+def _encoded(partition: int, one: FetchPartition) -> bytes:
+    offset, max_bytes, leader_epoch, fetched_epoch, log_start_offset = one
+    return WANTED_PARTITION.pack(partition, leader_epoch, offset, fetched_epoch, log_start_offset, max_bytes, 0)
+
+
+def _write_topics(write: Encoder, partitions: Iterable[tuple[PartitionKey, bytes]]) -> None:
+    """Writes an array of topics, each with its id and an array of its encoded partitions."""
+    topics: dict[str | UUID, list[bytes]] = {}
+    for (topic, _), encoded in partitions:
+        topics.setdefault(topic, []).append(encoded)
+    write.array_length(len(topics))
+    for topic, parts in topics.items():
+        assert isinstance(topic, UUID), "from v13 on topics are named by their ids"
+        write.uuid(topic)
+        write.array_length(len(parts))
+        write.raw(b"".join(parts))
+        write.no_tagged_fields()
+
+
+def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
+    """Returns the request in `body`; raises MalformedRequestError where the bytes are none."""
+    message = FETCH.decode_request(version, body)
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    wanted: dict[PartitionKey, FetchPartition] = {}
+    for topic in each(message.topics):
+        name = (topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic
+        for one in each(topic.partitions):
+            wanted[PartitionKey(name, one.partition)] = FetchPartition(
+                one.fetch_offset,
+                one.partition_max_bytes,
+                one.current_leader_epoch,
+                one.last_fetched_epoch,
+                one.log_start_offset,
+            )
+    return FetchRequest(
+        message.replica_id if message.replica_state is None else message.replica_state.replica_id,
+        milliseconds(message.max_wait),
+        message.min_bytes,
+        message.max_bytes,
+        message.isolation_level,
+        message.session_id,
+        message.session_epoch,
+        wanted,
+        _forgotten(message, by_id=by_id) if message.forgotten_topics_data else [],
+        message.rack_id,
+        NO_BROKER_EPOCH if message.replica_state is None else message.replica_state.replica_epoch,
+    )
+
+
+def _forgotten(message: MessageOfKio, *, by_id: bool) -> list[PartitionKey]:
+    return [
+        PartitionKey((topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic, index)
+        for topic in each(message.forgotten_topics_data)
+        for index in each(topic.partitions)
+    ]
+
 
 PARTITION = struct.Struct(">ihqq")
 PARTITION_BEFORE_V4 = struct.Struct(">ihq")
@@ -29,8 +176,6 @@ NO_PREFERRED_READ_REPLICA = -1
 NO_SESSION = 0
 DIVERGING_EPOCH_TAG = 0
 CURRENT_LEADER_TAG = 1
-FIRST_FLEXIBLE = 12
-FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class PartitionFetched(NamedTuple):
@@ -65,7 +210,7 @@ def encode_fetch_response(
     error_code: int = 0,
     *,
     session_id: int = NO_SESSION,
-    endpoints: Sequence[NodeEndpoint] = (),
+    endpoints: Sequence[BrokerMetadata] = (),
 ) -> Parts:
     """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
@@ -121,3 +266,56 @@ def _tagged(partition: PartitionFetched) -> dict[int, bytes]:
     if partition.current_leader is not None:
         fields[CURRENT_LEADER_TAG] = encode_current_leader(partition.current_leader)
     return fields
+
+
+class FetchResponse(NamedTuple):
+    """A whole response: its error, the session to go on with, 0 for none, and what was fetched by partition."""
+
+    error_code: int
+    session_id: int
+    fetched: dict[PartitionKey, PartitionFetched]
+
+
+def decode_fetch_response(body: memoryview | bytes) -> FetchResponse:
+    """Returns the response in `body`, of v13 to v17.
+
+    Aborted transactions, which no follower asks for, and the current leader are passed over. Raises
+    MalformedRequestError for other bytes.
+    """
+    read = Decoder(body, flexible=True, error=MalformedRequestError)
+    read.int32()  # throttle time
+    error_code, session_id = read.int16(), read.int32()
+    fetched: dict[PartitionKey, PartitionFetched] = {}
+    for _ in range(read.array_length()):
+        topic_id = read.uuid()
+        for _ in range(read.array_length()):
+            one = _read_partition(read)
+            fetched[PartitionKey(topic_id, one.partition_index)] = one
+        read.tagged_fields()
+    read.tagged_fields()
+    return FetchResponse(error_code, session_id, fetched)
+
+
+def _read_partition(read: Decoder) -> PartitionFetched:
+    index, error_code = read.int32(), read.int16()
+    high_watermark, last_stable_offset, log_start_offset = read.int64(), read.int64(), read.int64()
+    for _ in range(read.array_length()):
+        read.skip(ABORTED_TRANSACTION.size)
+        read.tagged_fields()
+    read.int32()  # preferred read replica
+    records = read.nullable_view()
+    diverging = read.read_tagged_fields().get(DIVERGING_EPOCH_TAG)
+    return PartitionFetched(
+        index,
+        error_code,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        b"" if records is None else records,
+        diverging_epoch=None if diverging is None else _epoch_end(diverging),
+    )
+
+
+def _epoch_end(field: memoryview) -> tuple[int, int]:
+    read = Decoder(field, flexible=True, error=MalformedRequestError)
+    return read.int32(), read.int64()

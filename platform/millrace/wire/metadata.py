@@ -1,11 +1,14 @@
-"""Metadata answers, versions 0 to 13, encoded by hand, as clients with many topics ask often.
+"""Metadata answers, versions 0 to 13, and the leader of a partition in the answers of Produce and Fetch (KIP-951).
 
-That about one partition takes 9 µs, from the schema 13; that about 1,000 partitions 2.7 and 2.9 ms.
+Both are encoded by hand, as clients with many topics ask often. The answer about one partition takes 9 µs, from the
+schema 13; that about 1,000 partitions 2.7 and 2.9 ms. A client that asked the wrong broker to produce or fetch is told
+the leader in tagged fields, and so can go to the right one without asking for metadata first.
 
 v0   brokers [id, host, port], topics [error, name, partitions [error, index, leader, replicas, isr]]
 v1   + rack, controller id, is internal        v2   + cluster id          v3   + throttle time
 v5   + offline replicas                        v7   + leader epoch        v8   + authorized operations
 v9   flexible      v10  + topic id             v11  - cluster's authorized operations      v13  + error
+tagged   current leader [leader id, leader epoch], node endpoints [brokers as above]
 """
 
 from __future__ import annotations
@@ -18,15 +21,23 @@ from millrace.turns import each
 from millrace.wire.encoder import Encoder, Parts
 
 OPERATIONS_NOT_ASKED = -(2**31)
+FIRST_FLEXIBLE = 9
 
 
 class BrokerMetadata(NamedTuple):
-    """One live broker."""
+    """One live broker, and where clients reach it."""
 
     node_id: int
     host: str
     port: int
     rack: str | None
+
+
+class LeaderHint(NamedTuple):
+    """A partition's leader and its epoch as this broker knows them; -1 where it does not."""
+
+    leader: int
+    leader_epoch: int
 
 
 class PartitionMetadata(NamedTuple):
@@ -64,7 +75,7 @@ class ClusterMetadata(NamedTuple):
 
 def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
     """Returns the message without its header."""
-    out = Encoder(flexible=version >= 9)
+    out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 3:
         out.int32(0)
     _brokers(out, version, cluster.brokers)
@@ -81,6 +92,22 @@ def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
         out.int16(0)
     out.no_tagged_fields()
     return out.parts
+
+
+def encode_current_leader(hint: LeaderHint) -> bytes:
+    """Returns the content of the tagged field."""
+    out = Encoder(flexible=True)
+    out.int32(hint.leader)
+    out.int32(hint.leader_epoch)
+    out.no_tagged_fields()
+    return out.joined()
+
+
+def encode_node_endpoints(brokers: Sequence[BrokerMetadata]) -> bytes:
+    """Returns the content of the tagged field."""
+    out = Encoder(flexible=True)
+    _brokers(out, FIRST_FLEXIBLE, brokers)
+    return out.joined()
 
 
 def _brokers(out: Encoder, version: int, brokers: Sequence[BrokerMetadata]) -> None:

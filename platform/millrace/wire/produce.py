@@ -10,8 +10,19 @@ answer     v0   topics [name, partitions [index, error, base offset]]
 
 kio's decoder is native and the faster one for small requests, but it copies the records: one of 100 B takes it 3 µs,
 and 7 by hand, one of 1 MB 66 µs, and 7 by hand. Both decoders use the same names, so a handler reads their requests
-alike. The answer for one partition takes 5 µs by hand, and 8 from the schema. Most requests never come here: see
-`produce_one`.
+alike. The answer for one partition takes 5 µs by hand, and 8 from the schema.
+
+Nearly all requests are for one partition, in their plainest form:
+
+    v5-v8    -1 i16, acks i16, timeout i32, 1 i32, | name i16 + bytes, 1 i32, index i32 | records i32 + bytes
+    v9-v12    0,     acks i16, timeout i32, 2,     | name varint + bytes, 2, index i32  | records varint + bytes, 0 0 0
+    v13       0,     acks i16, timeout i32, 2,     | topic id, 2, index i32             | records varint + bytes, 0 0 0
+              no transactional id       one topic                  one partition          no tagged fields
+
+The bytes between the bars are the place of the records. They are the same in request after request, so their meaning is
+remembered, and with it the start and the end of the answer. To read such a request of 100 B and to write its answer
+takes 1 µs; by the schema 18. A request of any other form, or one that breaks a rule, is left to
+`decode_produce_request`, which would decode the requests of this form to the same values.
 """
 
 from __future__ import annotations
@@ -20,17 +31,19 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from millrace.errors import MalformedRequestError
 from millrace.turns import each
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decoder
 from millrace.wire.decoder import UUID_BYTES, Decoder
-from millrace.wire.encoder import Encoder, Parts, shortened
-from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
+from millrace.wire.encoder import Encoder, Parts, contents, shortened
+from millrace.wire.metadata import BrokerMetadata, LeaderHint, encode_current_leader, encode_node_endpoints
+from millrace.wire.schema import read_varint
 
 if TYPE_CHECKING:
     from millrace.wire.messages.produce import ProduceRequest as RequestOfKio
@@ -185,7 +198,7 @@ def _topic_to_produce(read: Decoder, version: int) -> TopicToProduce:
 
 
 def encode_produce_response(
-    version: int, topics: Sequence[TopicProduced], endpoints: Sequence[NodeEndpoint] = ()
+    version: int, topics: Sequence[TopicProduced], endpoints: Sequence[BrokerMetadata] = ()
 ) -> Parts:
     """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
@@ -228,3 +241,103 @@ def _errors(out: Encoder, partition: PartitionProduced) -> None:
         out.string(shortened(message))
         out.no_tagged_fields()
     out.string(shortened(partition.error_message))
+
+
+PLACES_MAX = 16_384
+ANSWER_PART = 3  # the fixed fields: behind the head of the topics, the topic's name, the head of its partitions
+NOTHING_MORE = b"\x00\x00\x00"  # tagged fields of partition, topic and request
+
+_PLAIN_START = struct.Struct(">hhiih")
+_PLAIN_PLACE = 12  # where in the request it begins
+_PLAIN_END = struct.Struct(">iii")
+_START = struct.Struct(">BhiBB")
+_PLACE = 8
+_LENGTH_BYTES = 4
+_PARTITION_BYTES = 1 + INDEX_BYTES  # how many partitions, the index of the only one
+_PLACE_BY_ID_END = _PLACE + UUID_BYTES + _PARTITION_BYTES
+
+OneProduce = tuple[int, int, bytes, memoryview]  # acks, timeout in ms, place, records
+
+
+class ProducePlace(NamedTuple):
+    """The place of records; `answer_start` and `answer_end` surround the fixed fields of an answer without an error."""
+
+    name: str
+    topic_id: UUID
+    partition: int
+    answer_start: bytes
+    answer_end: bytes
+
+    def appended(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        """Returns the answer, without its header, to records that were appended."""
+        _, _, partition, start, end = self
+        return start + PARTITION.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset) + end
+
+
+@cache
+def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None]:
+    """Returns the reader of requests of this version, which returns None for one that is not of the plainest form."""
+    if version < FIRST_VERSION_WITH_LOG_START:
+        return lambda _: None
+    if version < FIRST_FLEXIBLE:
+        return _read_plain
+    return _flexible_reader(by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS)
+
+
+@lru_cache(maxsize=PLACES_MAX)
+def produce_place(version: int, place: bytes) -> ProducePlace:
+    """Returns the meaning of a place's bytes; raises MalformedRequestError where the topic's name is not UTF-8."""
+    name, topic_id = "", NO_TOPIC_ID
+    try:
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            topic_id = UUID(bytes=place[:UUID_BYTES])
+        elif version >= FIRST_FLEXIBLE:
+            name = str(place[1 : -INDEX_BYTES - 1], "utf-8")
+        else:
+            name = str(place[2 : -INDEX_BYTES - _LENGTH_BYTES], "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"PRODUCE v{version}: the name of a topic is not UTF-8: {error}") from error
+    partition = int.from_bytes(place[-INDEX_BYTES:], "big", signed=True)
+    answer = encode_produce_response(
+        version, [TopicProduced(name, topic_id, [PartitionProduced(partition, 0, 0, 0, 0)])]
+    )
+    start, end = (b"".join(map(contents, part)) for part in (answer[:ANSWER_PART], answer[ANSWER_PART + 1 :]))
+    return ProducePlace(name, topic_id, partition, start, end)
+
+
+def _flexible_reader(*, by_id: bool) -> Callable[[memoryview], OneProduce | None]:
+    start = _START.unpack_from
+
+    def read(body: memoryview) -> OneProduce | None:
+        try:
+            no_id, acks, timeout_ms, topics, name_length = start(body)
+            place_end = _PLACE_BY_ID_END if by_id else _PLACE + name_length + _PARTITION_BYTES
+            partitions, length = body[place_end - _PARTITION_BYTES], body[place_end]
+            position = place_end + 1
+            if length > 0x7F:
+                if (second := body[position]) < 0x80:
+                    length, position = (length & 0x7F) | second << 7, position + 1
+                else:
+                    length, position = read_varint(body, place_end)
+        except (IndexError, ValueError, struct.error):
+            return None
+        end = position + length - 1
+        is_plain = not no_id and topics == 2 and partitions == 2 and (by_id or 0 < name_length <= 0x7F)
+        if not is_plain or not length or body[end:] != NOTHING_MORE:
+            return None
+        return acks, timeout_ms, bytes(body[_PLACE:place_end]), body[position:end]
+
+    return read
+
+
+def _read_plain(body: memoryview) -> OneProduce | None:
+    try:
+        no_id, acks, timeout_ms, topics, name_length = _PLAIN_START.unpack_from(body)
+        partitions, _, length = _PLAIN_END.unpack_from(body, _PLAIN_START.size + max(name_length, 0))
+    except struct.error:
+        return None
+    position = _PLAIN_START.size + name_length + _PLAIN_END.size
+    is_plain = no_id == -1 and topics == 1 and partitions == 1 and name_length >= 0 <= length
+    if not is_plain or position + length != len(body):
+        return None
+    return acks, timeout_ms, bytes(body[_PLAIN_PLACE : position - _LENGTH_BYTES]), body[position:]

@@ -16,8 +16,14 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError
 from millrace.wire.api import ApiKey
-from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.fetch_request import FetchPartition, PartitionKey, decode_fetch_request
+from millrace.wire.fetch import (
+    FetchPartition,
+    PartitionFetched,
+    PartitionKey,
+    TopicFetched,
+    decode_fetch_request,
+    encode_fetch_response,
+)
 from millrace.wire.header import RequestHeader
 from millrace.wire.messages import LIST_OFFSETS
 from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch

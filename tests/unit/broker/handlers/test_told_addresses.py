@@ -8,8 +8,8 @@ import pytest
 
 from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode
-from millrace.wire.leader import LeaderHint
 from millrace.wire.messages import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
+from millrace.wire.metadata import LeaderHint
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.handlers import cluster_descriptions, k03_metadata, k10_find_coordinator

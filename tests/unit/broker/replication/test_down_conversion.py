@@ -6,8 +6,7 @@ from millrace.errors import ErrorCode
 from millrace.records.compression import Codec
 from millrace.records.message_set import decode_message_set
 from millrace.records.record import NewRecord, encode_batch
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import FetchPartition, PartitionKey
+from millrace.wire.fetch import FetchPartition, PartitionFetched, PartitionKey
 from millrace_broker.replication import down_conversion
 from millrace_broker.replication.down_conversion import all_converted
 

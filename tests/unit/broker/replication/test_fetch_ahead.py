@@ -6,8 +6,7 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord, encode_batch
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import PartitionKey
+from millrace.wire.fetch import PartitionFetched, PartitionKey
 from millrace_broker.replication.follower_session import Asked, asked_ahead, last_whole_batch
 
 ONE, OTHER = (PartitionKey(UUID(int=7), index) for index in range(2))

@@ -7,8 +7,7 @@ import pytest
 
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
-from millrace.wire.fetch import NO_SESSION, PartitionFetched
-from millrace.wire.fetch_request import FetchPartition, PartitionKey
+from millrace.wire.fetch import NO_SESSION, FetchPartition, PartitionFetched, PartitionKey
 from millrace_broker.replication import fetch_sessions
 from millrace_broker.replication.fetch_sessions import EVICTION_MS, FetchSessions, next_epoch
 

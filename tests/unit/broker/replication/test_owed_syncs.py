@@ -9,7 +9,7 @@ import pytest
 from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
-from millrace.wire.fetch_request import decode_fetch_request
+from millrace.wire.fetch import decode_fetch_request
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager

@@ -6,8 +6,7 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import ErrorCode
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_request import FetchPartition, PartitionKey
+from millrace.wire.fetch import FetchPartition, PartitionFetched, PartitionKey
 from millrace_broker.replication.fetch_sessions import READ_ALL_INTERVAL_MS, FetchSessions, PartitionChanges
 
 A, B, C = (PartitionKey(UUID(int=7), index) for index in range(3))

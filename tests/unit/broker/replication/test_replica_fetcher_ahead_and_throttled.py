@@ -3,7 +3,7 @@
 import asyncio
 from random import Random
 
-from millrace.wire.fetch_request import decode_fetch_request
+from millrace.wire.fetch import decode_fetch_request
 from millrace_broker.replication import replica_fetcher
 from millrace_broker.storage import TopicPartition
 from millrace_support.following_broker import (

@@ -9,8 +9,7 @@ from millrace.addresses import Address
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
-from millrace.wire.fetch import PartitionFetched
-from millrace.wire.fetch_response import decode_fetch_response
+from millrace.wire.fetch import PartitionFetched, decode_fetch_response
 from millrace_broker.replication import replica_fetcher
 from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.replica_fetcher import FetchSettings

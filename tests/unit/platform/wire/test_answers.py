@@ -8,7 +8,7 @@ from millrace.wire import metadata as m
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.leader import LeaderHint, NodeEndpoint
+from millrace.wire.metadata import BrokerMetadata, LeaderHint
 from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
 
 TOPIC_ID = uuid4()
@@ -69,7 +69,7 @@ def test_a_mapping_serves_every_version():
         assert answer.topics[0].partitions[0].offset == 9
 
 
-HINT, ENDPOINT = LeaderHint(2, 7), NodeEndpoint(2, "other", 9093, None)
+HINT, ENDPOINT = LeaderHint(2, 7), BrokerMetadata(2, "other", 9093, None)
 
 
 @pytest.mark.parametrize("version", range(8, 14))

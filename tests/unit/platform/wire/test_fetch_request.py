@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.wire.fetch_request import (
+from millrace.wire.fetch import (
     FOLLOWERS_VERSION,
     READ_UNCOMMITTED,
     FetchPartition,

@@ -6,12 +6,17 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import MalformedRequestError
-from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.fetch_request import PartitionKey
-from millrace.wire.fetch_response import VERSIONS, decode_fetch_response
-from millrace.wire.leader import LeaderHint
+from millrace.wire.fetch import (
+    PartitionFetched,
+    PartitionKey,
+    TopicFetched,
+    decode_fetch_response,
+    encode_fetch_response,
+)
 from millrace.wire.messages import FETCH
+from millrace.wire.metadata import LeaderHint
 
+VERSIONS = range(13, 18)  # those that followers read by hand
 IDS = [UUID(int=number) for number in range(1, 4)]
 EXAMPLES = [
     [],

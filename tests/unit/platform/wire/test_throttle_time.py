@@ -10,7 +10,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import contents
 from millrace.wire.kio_schemas import schema, schema_versions
-from millrace.wire.leader import LeaderHint, NodeEndpoint
+from millrace.wire.metadata import BrokerMetadata, LeaderHint
 from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
 from millrace.wire.throttle_time import with_throttle_time
 from millrace_broker.handlers.cluster_registry import CLUSTER_APIS
@@ -74,7 +74,7 @@ def test_a_produce_response_has_it_at_the_end(version, joined):
 @pytest.mark.parametrize("version", range(10, 14))
 def test_a_produce_response_that_names_leaders_has_it_before_them(version):
     parts = encode_produce_response(
-        version, [TopicProduced("t", UUID(int=1), [MOVED])], [NodeEndpoint(2, "host", 9092, None)]
+        version, [TopicProduced("t", UUID(int=1), [MOVED])], [BrokerMetadata(2, "host", 9092, None)]
     )
     found = with_throttle_time(ApiKey.PRODUCE, version, parts, THROTTLE_MS)
     answer = decode(ApiKey.PRODUCE, version, Direction.RESPONSE, b"".join(map(contents, found)))
