@@ -10,7 +10,7 @@ from millrace.client.consumer.errors import (
     OwnershipLostError,
     RebalanceFailedError,
 )
-from millrace.client.consumer.events import Kind, OwnershipEvent
+from millrace.client.consumer.ownership import Kind, OwnershipEvent
 from millrace.client.consumer.streams import ConsumerStream, Message
 
 __all__ = [

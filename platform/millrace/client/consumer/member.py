@@ -18,9 +18,17 @@ from millrace.client.consumer import rebalance
 from millrace.client.consumer.assignment import Partition, Thread
 from millrace.client.consumer.config import ConsumerConfig
 from millrace.client.consumer.errors import ConsumerIdTakenError, RebalanceFailedError
-from millrace.client.consumer.events import Kind, Observe, OwnershipEvent
 from millrace.client.consumer.group_view import read_assignment
-from millrace.client.consumer.ownership import NANOSECONDS_PER_MS, NANOSECONDS_PER_S, Lease, Owners, Ownership
+from millrace.client.consumer.ownership import (
+    NANOSECONDS_PER_MS,
+    NANOSECONDS_PER_S,
+    Kind,
+    Lease,
+    Observe,
+    Owners,
+    Ownership,
+    OwnershipEvent,
+)
 from millrace.client.consumer.rebalance import Action, Changed, Close, Event, Phase, SessionLost
 from millrace.clock import Clock
 from millrace.errors import ClusterError, MillraceError, ZooKeeperError

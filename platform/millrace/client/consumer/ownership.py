@@ -21,6 +21,10 @@ How long a member may believe that its owner nodes stand is the lease:
 The time counts from before the question was asked, by a clock that runs on while the process is stopped and while
 the machine sleeps. A member that wakes finds its lease ended, and hands out nothing until ZooKeeper has answered again
 under the same session. The margin covers clocks of different speed, and the tick by which a follower tells its leader.
+
+A member reports to an observer its claims, hand-outs, commits and releases, with their tokens. The times are those of
+the lease's clock, which all processes of a machine share: the events of several members, put in order, are a history of
+ownership (docs/histories.md).
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from millrace.client.consumer.assignment import Partition, Thread
@@ -94,6 +99,34 @@ COMMIT_ATTEMPTS = 20
 FIRST_VERSION = 0
 
 Offsets = Mapping[Partition, int]
+
+
+class Kind(StrEnum):
+    """What a member reports that it did: a claim, a release, a hand-out or a commit."""
+
+    CLAIM = "claim"
+    RELEASE = "release"
+    HAND_OUT = "hand-out"
+    COMMIT = "commit"
+
+
+class OwnershipEvent(NamedTuple):
+    """One such report. The token is the owner node's czxid; hand-outs and commits have an offset."""
+
+    kind: Kind
+    member: str
+    partition: Partition
+    token: int
+    began_ns: int
+    ended_ns: int
+    offset: int = -1
+
+
+Observe = Callable[[OwnershipEvent], None]
+
+
+def ignore(_: OwnershipEvent) -> None:
+    """Does nothing with an event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,15 @@ from typing import NamedTuple
 
 from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.errors import ConsumerTimeoutError
-from millrace.client.consumer.events import Kind, Observe, OwnershipEvent
-from millrace.client.consumer.ownership import NANOSECONDS_PER_MS, NANOSECONDS_PER_S, Lease, Ownership
+from millrace.client.consumer.ownership import (
+    NANOSECONDS_PER_MS,
+    NANOSECONDS_PER_S,
+    Kind,
+    Lease,
+    Observe,
+    Ownership,
+    OwnershipEvent,
+)
 from millrace.records.record import Record
 
 LONGEST_WAIT_S = 3600.0

@@ -12,8 +12,7 @@ from millrace.client.consumer.assignment import (
     filter_expression,
 )
 from millrace.client.consumer.errors import ConsumerTimeoutError
-from millrace.client.consumer.events import Kind
-from millrace.client.consumer.ownership import NANOSECONDS_PER_MS, Lease, Ownership, lease_clock_ns
+from millrace.client.consumer.ownership import NANOSECONDS_PER_MS, Kind, Lease, Ownership, lease_clock_ns
 from millrace.client.consumer.streams import Chunk, ConsumerStream, Feed
 from millrace.errors import InvalidConfigError, ZooKeeperError
 from millrace.records.record import Record
