@@ -255,10 +255,6 @@ class FencedMemberEpochError(GroupError, code=ErrorCode.FENCED_MEMBER_EPOCH):
     """The member is not at the epoch that the coordinator knows: it gives up its partitions and joins again."""
 
 
-class StaleMemberEpochError(GroupError, code=ErrorCode.STALE_MEMBER_EPOCH, retriable=True):
-    """Offsets of a member that is not at this epoch (any more); it goes on after its next heartbeat."""
-
-
 class FencedInstanceIdError(GroupError, code=ErrorCode.FENCED_INSTANCE_ID):
     """Another member holds this static member's instance id."""
 
@@ -277,10 +273,6 @@ class InvalidRegularExpressionError(GroupError, code=ErrorCode.INVALID_REGULAR_E
 
 class IllegalGenerationError(GroupError, code=ErrorCode.ILLEGAL_GENERATION):
     """A generation that is not the group's."""
-
-
-class RebalanceInProgressError(GroupError, code=ErrorCode.REBALANCE_IN_PROGRESS, retriable=True):
-    """The member has to join again."""
 
 
 class InconsistentGroupProtocolError(GroupError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
