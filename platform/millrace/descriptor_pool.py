@@ -89,15 +89,10 @@ class PooledFileSystem:
         self._descriptors = count(1)
         self._files: dict[int, _File] = {}
         self._folders: dict[str, dict[_File, None]] = {}
-        self._open_count = 0
+        self.open_count = 0  # descriptors of the operating system in use
         # Files in line. One that was written to since it came is in the wrong line, and moves over in its turn.
         self._synced: OrderedDict[_File, None] = OrderedDict()
         self._unsynced: OrderedDict[_File, None] = OrderedDict()
-
-    @property
-    def open_count(self) -> int:
-        """Descriptors of the operating system in use."""
-        return self._open_count
 
     # Files.
 
@@ -259,12 +254,12 @@ class PooledFileSystem:
                 if error.errno not in OUT_OF_DESCRIPTORS or not self._make_room():
                     raise
             else:
-                self._open_count += 1
+                self.open_count += 1
                 return fd
 
     def _shrink(self, room: int = 0) -> None:
         """Takes descriptors from files until `room` below the limit are free, as far as files can give them."""
-        while self._open_count + room > self._limit and self._make_room():
+        while self.open_count + room > self._limit and self._make_room():
             pass
 
     def _make_room(self) -> bool:
@@ -297,7 +292,7 @@ class PooledFileSystem:
                 file.error = error
             finally:
                 fd, file.fd = file.fd, NO_DESCRIPTOR
-                self._open_count -= 1
+                self.open_count -= 1
                 self._fs.close(fd)
         return True
 

@@ -203,7 +203,7 @@ class Connection:
         self._max_response_bytes = max_response_bytes
         self._correlation_id = 0
         self._unanswered = 0
-        self._authenticate_at_s: float | None = None
+        self.authenticate_at_s: float | None = None  # by the monotonic clock; None for never
         self._socket = self._connect()
         try:
             self._broker_versions = self._negotiate()
@@ -292,11 +292,6 @@ class Connection:
         """Sends a message that has no answer: Produce with acks=0."""
         self._send(api, self.version(api.key), fields)
 
-    @property
-    def authenticate_at_s(self) -> float | None:
-        """When to authenticate again, by the monotonic clock; None for never."""
-        return self._authenticate_at_s
-
     def hand_over(self) -> socket.socket:
         """Returns the socket, made non-blocking, for several requests in flight; this connection is not used again."""
         self._socket.setblocking(False)
@@ -331,7 +326,7 @@ class Connection:
         raise UnsupportedVersionError(f"the broker at {self.address} serves no version of API_VERSIONS known here")
 
     def _authenticate(self) -> None:
-        self._authenticate_at_s = None
+        self.authenticate_at_s = None
         steps = authentication(self._security.new_mechanism(), f"the broker at {self.address}")
         ask = next(steps)
         while True:
@@ -339,7 +334,7 @@ class Connection:
                 ask = steps.send(self.request(*ask))
             except StopIteration as done:
                 if done.value is not None:
-                    self._authenticate_at_s = self._now_s() + done.value
+                    self.authenticate_at_s = self._now_s() + done.value
                 return
             except BaseException:
                 self.close()
@@ -349,7 +344,7 @@ class Connection:
         self._send_encoded(api.key, version, api.encode_request(version, fields))
 
     def _send_encoded(self, api_key: ApiKey, version: int, message: bytes) -> None:
-        if self._authenticate_at_s is not None and not self._unanswered and self._now_s() >= self._authenticate_at_s:
+        if self.authenticate_at_s is not None and not self._unanswered and self._now_s() >= self.authenticate_at_s:
             self._authenticate()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, self._correlation_id, self._client_id)

@@ -97,32 +97,20 @@ METADATA_PAUSE_S = 0.05
 
 
 class Routes:
-    """The leaders and partition counts, as the last metadata had them."""
+    """The leaders and partition counts, as the last metadata had them.
+
+    `brokers` are the addresses of the live ones, as far as is known; `cluster` is for requests to any, under `lock`.
+    """
 
     def __init__(self, settings: ProducerSettings, bootstrap: str, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._lock = threading.Lock()
-        self._cluster = self._cluster_of(bootstrap)
+        self.lock = threading.Lock()
+        self.cluster = self._cluster_of(bootstrap)
         self.partition_counts: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
-        self._brokers: frozenset[Address] = frozenset()
+        self.brokers: frozenset[Address] = frozenset()
         self._asked_s = 0.0
-
-    @property
-    def brokers(self) -> frozenset[Address]:
-        """Where the live brokers listen, as far as is known."""
-        return self._brokers
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster for requests to any broker, under `lock`."""
-        return self._cluster
-
-    @property
-    def lock(self) -> threading.Lock:
-        """The lock that the thread holds which asks."""
-        return self._lock
 
     def partition_count(self, topic: str) -> int:
         """Returns how many partitions a topic has, and waits for it up to `max.block.ms`.
@@ -135,9 +123,9 @@ class Routes:
         deadline_s = self._clock.monotonic_s() + self._settings.max_block_ms / 1000
         while True:
             try:
-                with self._lock:
+                with self.lock:
                     if topic not in self.partition_counts:
-                        self._learn(self._cluster.metadata([topic], create_missing=True), (topic,))
+                        self._learn(self.cluster.metadata([topic], create_missing=True), (topic,))
                     return self.partition_counts[topic]
             except MillraceError as error:
                 may_come = is_retriable(error) or isinstance(error, AbsentTopicError)
@@ -155,24 +143,24 @@ class Routes:
 
     def refresh(self, topics: tuple[str, ...]) -> None:
         """Asks for topics that were named before; after a retriable error the old answer stays."""
-        with self._lock:
-            self._learn(self._cluster.metadata(topics), topics, must_be_there=False)
+        with self.lock:
+            self._learn(self.cluster.metadata(topics), topics, must_be_there=False)
 
     def use_brokers(self, bootstrap: str) -> None:
         """Asks other brokers from now on."""
-        with self._lock:
-            self._cluster.close()
-            self._cluster = self._cluster_of(bootstrap)
+        with self.lock:
+            self.cluster.close()
+            self.cluster = self._cluster_of(bootstrap)
 
     def close(self) -> None:
         """Closes the connections for metadata."""
-        with self._lock:
-            self._cluster.close()
+        with self.lock:
+            self.cluster.close()
 
     def abandon(self) -> None:
         """Makes a new lock in a forked child, and closes the child's copies of the parent's connections."""
-        self._lock = threading.Lock()
-        self._cluster.close()
+        self.lock = threading.Lock()
+        self.cluster.close()
 
     def _cluster_of(self, bootstrap: str) -> Cluster:
         return Cluster(
@@ -185,7 +173,7 @@ class Routes:
 
     def _learn(self, metadata: ClusterMetadata, topics: tuple[str, ...], *, must_be_there: bool = True) -> None:
         self._asked_s = self._clock.monotonic_s()
-        self._brokers = frozenset(broker.address for broker in metadata.brokers.values())
+        self.brokers = frozenset(broker.address for broker in metadata.brokers.values())
         for name in topics:
             try:
                 topic = metadata.topic(name)
