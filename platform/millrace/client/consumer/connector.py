@@ -27,11 +27,10 @@ from millrace.client.consumer.assignment import (
 )
 from millrace.client.consumer.config import ConsumerConfig
 from millrace.client.consumer.errors import OwnershipLostError
-from millrace.client.consumer.fenced_commits import FencedCommits
 from millrace.client.consumer.fetcher import Fetchers
 from millrace.client.consumer.group_view import read_bootstrap
 from millrace.client.consumer.member import Consumption, GroupMember
-from millrace.client.consumer.offsets import furthest, read_coordinator, read_zookeeper
+from millrace.client.consumer.offsets import FencedCommits, furthest, read_coordinator, read_zookeeper
 from millrace.client.consumer.ownership import Observe, Ownership, ignore
 from millrace.client.consumer.streams import ConsumerStream, Feed
 from millrace.client.groups import Groups

@@ -13,9 +13,9 @@ from millrace.client.cluster import Cluster
 from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.config import KAFKA
 from millrace.client.consumer.errors import GroupHasMembersError
-from millrace.client.consumer.fenced_commits import FencedCommits
 from millrace.client.consumer.group_view import read_owners
 from millrace.client.consumer.offsets import (
+    FencedCommits,
     check_names,
     furthest,
     read_all_zookeeper,
