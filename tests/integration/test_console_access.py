@@ -13,8 +13,7 @@ import pytest
 from millrace.client import Cluster, Groups
 from millrace.client.groups import GroupOffset
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.local_broker import LocalBroker
-from millrace.testing.secured_listener import secured_listener
+from millrace.testing.local_broker import LocalBroker, secured_listener
 from millrace.uuids import encode_id
 from millrace_support.console_pages import PROPERTIES, Browser, cells, console_of
 

@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
-from millrace.addresses import PLAINTEXT
+import javaproperties
+
+from millrace.addresses import LOOPBACK, PLAINTEXT
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
-from millrace.errors import DeliveryTimeoutError, SetupError
+from millrace.clock import SystemClock
+from millrace.errors import DeliveryTimeoutError, InvalidConfigError, SetupError
 from millrace.extras import PACKAGES, install_command
 from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.record import NewRecord, Record
 from millrace.security.client_security import ClientSecurity
+from millrace.security.protocols import SecurityProtocol
 from millrace.testing.broker import BrokerProcess
-
-if TYPE_CHECKING:
-    from millrace.testing.secured_listener import SecuredListener
 
 T = TypeVar("T")
 POLL_INTERVAL_S = 0.02
@@ -37,6 +39,51 @@ def check_broker_installed() -> None:
     missing = [name for name in BROKER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         raise SetupError(f"a broker needs {', '.join(missing)}: {install_command('broker')}")
+
+
+USER, MECHANISM = "tester", "PLAIN"
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PASSWORD_BYTES = 24
+
+
+class SecuredListener(NamedTuple):
+    """A security protocol, the broker's file of properties, and the properties of clients, which librdkafka takes."""
+
+    protocol: str
+    config: Path
+    client_properties: Mapping[str, str]
+
+
+def secured_listener(folder: Path, name: str) -> SecuredListener:
+    """Makes what a listener with this security protocol needs, for one test alone: an authority, a certificate, a user.
+
+    The password and the key are in files of the folder, which should be readable by its owner alone. Raises
+    InvalidConfigError for an unknown name.
+    """
+    if name not in SecurityProtocol.__members__:
+        raise InvalidConfigError(f"security={name}: expected one of {', '.join(SecurityProtocol.__members__)}")
+    protocol = SecurityProtocol[name]
+    broker: dict[str, str] = {}
+    client = {"security.protocol": name}
+    if protocol.uses_tls:
+        from millrace.security.authority import Authority  # noqa: PLC0415 -- only what is used is loaded
+
+        now_ms = SystemClock().now_ms()
+        authority = Authority.new(now_ms)
+        key_store, trusted = folder / "broker.pem", folder / "ca.pem"
+        key_store.write_text(authority.issue(("localhost", LOOPBACK), now_ms), encoding="utf-8")
+        trusted.write_text(authority.trusted, encoding="utf-8")
+        broker |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_store)}
+        client |= {"ssl.ca.location": str(trusted)}
+    if protocol.uses_sasl:
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        broker["sasl.enabled.mechanisms"] = MECHANISM
+        jaas = f"listener.name.{name.lower()}.{MECHANISM.lower()}.sasl.jaas.config"
+        broker[jaas] = f'{MODULE} required user_{USER}="{password}";'
+        client |= {"sasl.mechanism": MECHANISM, "sasl.username": USER, "sasl.password": password}
+    config = folder / "broker.properties"
+    config.write_text(javaproperties.dumps(broker, timestamp=False), encoding="utf-8")
+    return SecuredListener(name, config, client)
 
 
 class LocalBroker(BrokerProcess):
@@ -65,7 +112,7 @@ class LocalBroker(BrokerProcess):
     ) -> None:
         check_broker_installed()
         self._temporary = tempfile.TemporaryDirectory(prefix="millrace-broker-")
-        secured = self._secured(security) if isinstance(security, str) else None
+        secured = secured_listener(Path(self._temporary.name), security) if isinstance(security, str) else None
         given = {} if security is None or isinstance(security, str) else security
         self.client_properties = dict(secured.client_properties if secured else given)
         self._security = ClientSecurity.from_properties(self.client_properties)
@@ -80,11 +127,6 @@ class LocalBroker(BrokerProcess):
         """Stops the broker, and removes its data if that lies in a temporary folder."""
         super().close()
         self._temporary.cleanup()
-
-    def _secured(self, protocol: str) -> SecuredListener:
-        from millrace.testing.secured_listener import secured_listener  # noqa: PLC0415 -- only what is used is loaded
-
-        return secured_listener(Path(self._temporary.name), protocol)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Creates a topic; raises TopicExistsError."""
