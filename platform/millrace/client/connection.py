@@ -169,10 +169,13 @@ def asking(ask: Ask[Checked], subject: str) -> Callable[[Connection], Checked]:
 
 
 def asking_for(ask: Ask[Message], part: Callable[[Message], Checked], subject: str) -> Callable[[Connection], Checked]:
-    """Returns the same for the only part of an answer."""
+    """Returns the same for the only part of an answer. What it returns raises ClientError too where there is none."""
 
     def action(connection: Connection) -> Checked:
-        answer = part(connection.request(*ask))
+        try:
+            answer = part(connection.request(*ask))
+        except IndexError:
+            raise ClientError(f"{subject}: the answer of {connection.address} says nothing of it") from None
         check(answer.error_code, subject, getattr(answer, "error_message", None))
         return answer
 

@@ -1,10 +1,13 @@
 """Error codes become typed errors."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from millrace.client.answers import TYPED_ERRORS, check, is_retriable
+from millrace.client.connection import asking_for
 from millrace.error_codes import error_sentence
-from millrace.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, TopicExistsError
+from millrace.errors import BrokerError, ClientError, ErrorCode, OffsetOutOfRangeError, TopicExistsError
 
 
 def caught(code, subject="topic t", message=None):
@@ -78,3 +81,28 @@ def test_only_what_was_not_done_and_may_pass_is_retried(code, retriable):
 def test_errors_of_python_are_not_retried():
     assert not is_retriable(ValueError("x"))
     assert not is_retriable(OffsetOutOfRangeError("x"))
+
+
+class Answering:
+    """A connection whose broker gives one answer to everything."""
+
+    address = "broker:9092"
+
+    def __init__(self, *results):
+        self._results = results
+
+    def request(self, *_):
+        return SimpleNamespace(results=self._results)
+
+
+def test_the_part_of_an_answer_is_given_and_its_error_raised():
+    action = asking_for((), lambda answer: answer.results[0], "topic t")
+    part = SimpleNamespace(error_code=0)
+    assert action(Answering(part)) is part
+    with pytest.raises(TopicExistsError, match=r"^topic t: "):
+        action(Answering(SimpleNamespace(error_code=ErrorCode.TOPIC_ALREADY_EXISTS)))
+
+
+def test_an_answer_that_says_nothing_of_what_was_asked_is_an_error():
+    with pytest.raises(ClientError, match="topic t: the answer of broker:9092 says nothing of it"):
+        asking_for((), lambda answer: answer.results[0], "topic t")(Answering())
