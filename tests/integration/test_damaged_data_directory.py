@@ -269,7 +269,7 @@ def committed(tmp_path_factory):
         yield broker, folder / "good"
 
 
-@pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ", r"replication\.replicated: ")
+@pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ", r"replication\.shards: ")
 @pytest.mark.parametrize("byte", [3, 9, 16, 20, 80], ids=["offset", "length", "magic", "CRC", "record"])
 def test_a_damaged_commit_loses_no_other_groups_offset(committed, byte):
     broker, good = committed

@@ -48,8 +48,12 @@ def topic(traced_broker, request):
 
 
 def send(broker, topic, *traceparents, **settings):
-    """Sends records with these headers in one batch, however long it takes to hand them over: the flush sends it."""
+    """Sends records with these headers in one batch, however long it takes to hand them over: the flush sends it.
+
+    The client knows the topic's partitions before: else it hands the records over one by one during the flush.
+    """
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000, **settings})
+    producer.list_topics(topic)
     for traceparent in traceparents:
         headers = [("other", b"x"), *([] if traceparent is None else [("traceparent", str(traceparent).encode())])]
         producer.produce(topic, b'{"id": 1}', headers=headers)
