@@ -117,18 +117,27 @@ class PooledFileSystem:
 
     def size(self, fd: int) -> int:
         """Returns the size of the file in bytes."""
-        with self._using(fd) as file:
+        file = self._use(fd)
+        try:
             return self._fs.size(file.fd)
+        finally:
+            self._leave(file)
 
     def modified_ms(self, fd: int) -> int:
         """Returns when the file was last written."""
-        with self._using(fd) as file:
+        file = self._use(fd)
+        try:
             return self._fs.modified_ms(file.fd)
+        finally:
+            self._leave(file)
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
         """Sets the time of the last write."""
-        with self._using(fd) as file:
+        file = self._use(fd)
+        try:
             self._fs.set_modified_ms(file.fd, time_ms)
+        finally:
+            self._leave(file)
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Reads at a position."""
@@ -153,42 +162,61 @@ class PooledFileSystem:
 
     def truncate(self, fd: int, size: int) -> None:
         """Sets the size of the file."""
-        with self._using(fd) as file:
-            file.is_unsynced = True
+        file = self._use(fd)
+        file.is_unsynced = True
+        try:
             self._fs.truncate(file.fd, size)
+        finally:
+            self._leave(file)
 
     def reserve(self, fd: int, size: int) -> None:
         """Reserves room on the disk."""
-        with self._using(fd) as file:
+        file = self._use(fd)
+        try:
             self._fs.reserve(file.fd, size)
+        finally:
+            self._leave(file)
 
     @contextmanager
     def descriptor(self, fd: int) -> Iterator[int]:
         """Yields the descriptor of the operating system that the file has, and keeps it within the context."""
-        with self._using(fd) as file, self._fs.descriptor(file.fd) as descriptor:
-            yield descriptor
+        file = self._use(fd)
+        try:
+            with self._fs.descriptor(file.fd) as descriptor:
+                yield descriptor
+        finally:
+            self._leave(file)
 
     def make_private(self, fd: int) -> None:
         """Lets nobody but the file's owner open it."""
-        with self._using(fd) as file:
+        file = self._use(fd)
+        try:
             self._fs.make_private(file.fd)
+        finally:
+            self._leave(file)
 
     def fsync(self, fd: int) -> None:
         """Syncs bytes and size; raises an error that the file met when its descriptor was taken away."""
-        with self._using(fd) as file:
-            file.is_unsynced = False  # before it is: what is written meanwhile says so itself
+        file = self._use(fd)
+        file.is_unsynced = False  # before it is: what is written meanwhile says so itself
+        try:
             self._fs.fsync(file.fd)
             if file.error is not None:
                 error, file.error = file.error, None
                 raise error
             self._stand_with_synced(file)
+        finally:
+            self._leave(file)
 
     def lock(self, fd: int) -> None:
         """Locks the file, which keeps its descriptor from now on."""
-        with self._using(fd) as file:
+        file = self._use(fd)
+        try:
             with self._lock:
                 self._keep(file)
             self._fs.lock(file.fd)
+        finally:
+            self._leave(file)
 
     # Names.
 
@@ -349,14 +377,6 @@ class PooledFileSystem:
             self._use_again(file)
         file.was_used = True
         return file
-
-    @contextmanager
-    def _using(self, fd: int) -> Iterator[_File]:
-        file = self._use(fd)
-        try:
-            yield file
-        finally:
-            self._leave(file)
 
     def _use_again(self, file: _File) -> None:
         """Waits for what happens to the file, and opens it if it then has no descriptor."""

@@ -101,18 +101,13 @@ class FileSystem(Protocol):
 class OsFileSystem:
     """The operating system's files."""
 
-    # As they are.
-    close = staticmethod(os.close)
-    truncate = staticmethod(os.ftruncate)
-    fsync = staticmethod(os.fsync)
-    rename = staticmethod(os.replace)
-    unlink = staticmethod(os.unlink)
-    rmdir = staticmethod(os.rmdir)
-    exists = staticmethod(os.path.lexists)
-
     def open(self, path: str, *, create: bool = False) -> int:
         """Opens a file for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, fd: int) -> None:
+        """Closes the descriptor."""
+        os.close(fd)
 
     def size(self, fd: int) -> int:
         """Returns the size of the file in bytes."""
@@ -145,6 +140,10 @@ class OsFileSystem:
             written += os.pwrite(fd, rest, position + written)
         return written
 
+    def truncate(self, fd: int, size: int) -> None:
+        """Sets the size of the file."""
+        os.ftruncate(fd, size)
+
     def reserve(self, fd: int, size: int) -> None:
         """Calls fallocate(2); does nothing where the file system does not have it."""
         if _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, 0, size):
@@ -159,6 +158,10 @@ class OsFileSystem:
     def make_private(self, fd: int) -> None:
         """Sets the mode to 600."""
         os.fchmod(fd, 0o600)
+
+    def fsync(self, fd: int) -> None:
+        """Syncs bytes and size."""
+        os.fsync(fd)
 
     def fsync_dir(self, path: str) -> None:
         """Syncs the names in the folder."""
@@ -183,13 +186,29 @@ class OsFileSystem:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    def rename(self, source: str, target: str) -> None:
+        """Replaces `target` atomically."""
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Removes a name."""
+        os.unlink(path)
+
     def mkdir(self, path: str) -> None:
         """Makes a folder and its parents."""
         os.makedirs(path, exist_ok=True)
 
+    def rmdir(self, path: str) -> None:
+        """Removes an empty folder."""
+        os.rmdir(path)
+
     def listdir(self, path: str) -> list[str]:
         """Returns the names in a folder, sorted."""
         return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        """Returns whether the name exists."""
+        return os.path.lexists(path)
 
 
 def write_file_durably(fs: FileSystem, path: str, content: bytes, *, is_secret: bool = False) -> None:
