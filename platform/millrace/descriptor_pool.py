@@ -65,10 +65,13 @@ def file_limit(process_limit: int, max_connections: int) -> int:
 class _File:
     """An open file. `pins` has one for each call that runs on it at this moment."""
 
-    __slots__ = ("error", "fd", "is_at_hand", "is_closed", "is_kept", "is_unsynced", "path", "pins", "was_used")
+    __slots__ = (
+        "error", "fd", "folder", "is_at_hand", "is_closed", "is_kept", "is_unsynced", "path", "pins", "was_used",
+    )  # fmt: skip
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
+        self.folder = ""  # in which the pool has it
         self.fd = fd
         self.pins: list[None] = []
         self.is_at_hand = True
@@ -407,14 +410,14 @@ class PooledFileSystem:
         return [file for file in self._folders.get(os.path.dirname(path), ()) if file.path == path]
 
     def _enter(self, file: _File) -> None:
-        self._folders.setdefault(os.path.dirname(file.path), {})[file] = None
+        file.folder = os.path.dirname(file.path)
+        self._folders.setdefault(file.folder, {})[file] = None
 
     def _remove(self, file: _File) -> None:
-        name = os.path.dirname(file.path)
-        folder = self._folders[name]
-        del folder[file]
-        if not folder:
-            del self._folders[name]
+        files = self._folders[file.folder]
+        del files[file]
+        if not files:
+            del self._folders[file.folder]
 
     def _move(self, file: _File, path: str) -> None:
         self._remove(file)

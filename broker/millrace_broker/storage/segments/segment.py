@@ -68,11 +68,11 @@ class LogSegment:
     """The batches of a log from `base_offset` on, in one file, and the indexes over them."""
 
     __slots__ = (
-        "__weakref__", "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
-        "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "damage", "fd",
-        "first_timestamp", "has_producer_ids", "is_index_full", "led", "max_timestamp", "max_timestamp_offset",
-        "next_offset", "offset_index", "path", "repaired", "size_bytes", "time_index", "transaction_index",
-        "trusts_index", "was_recovered",
+        "__weakref__", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
+        "_interval_bytes", "_is_synced", "_resume_positions", "_stem", "_users", "_users_lock", "base_offset",
+        "damage", "fd", "first_timestamp", "has_producer_ids", "is_index_full", "led", "max_timestamp",
+        "max_timestamp_offset", "next_offset", "offset_index", "path", "repaired", "size_bytes", "time_index",
+        "transaction_index", "trusts_index", "was_recovered",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,8 @@ class LogSegment:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self._file_suffix = file_suffix
-        self.path = os.path.join(directory, segment_file_name(base_offset, LOG_SUFFIX) + file_suffix)
+        self._stem = os.path.join(directory, segment_file_name(base_offset, ""))
+        self.path = self._file(LOG_SUFFIX)
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, base_offset
         self.first_timestamp = NO_TIMESTAMP
         self.is_index_full = False
@@ -93,7 +94,6 @@ class LogSegment:
         self.was_recovered = False
         self.has_producer_ids = True  # as long as no recovery has found that there are none
         self._fs = fs
-        self._directory = directory
         self._interval_bytes = config.index_interval_bytes
         self._indexed_position = 0
         self._indexed_timestamp = NOTHING_INDEXED
@@ -491,7 +491,7 @@ class LogSegment:
         self.transaction_index.path = self._file(TRANSACTION_INDEX_SUFFIX)
 
     def _file(self, suffix: str) -> str:
-        return os.path.join(self._directory, segment_file_name(self.base_offset, suffix) + self._file_suffix)
+        return self._stem + suffix + self._file_suffix
 
     def _index_max_timestamp(self) -> None:
         if self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset):
