@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.retention import SegmentFacts
 from millrace_broker.storage.segments.segment import LogSegment
 
 
-class SegmentSequence:
-    """Segments sorted by base offset, at least one; the last one is active."""
+class SegmentSequence(tuple[LogSegment, ...]):  # noqa: SLOT001 -- a tuple can have no slots of its own
+    """Segments sorted by base offset, at least one; the last one is `active`."""
 
-    __slots__ = ("_bases", "_segments", "active")
+    _bases: list[int]
+    active: LogSegment
 
-    def __init__(self, segments: Iterable[LogSegment]) -> None:
-        self._segments = tuple(segments)
-        self._bases = [segment.base_offset for segment in self._segments]
-        self.active = self._segments[-1]
-
-    def __len__(self) -> int:
-        return len(self._segments)
-
-    def __iter__(self) -> Iterator[LogSegment]:
-        return iter(self._segments)
-
-    @overload
-    def __getitem__(self, index: int) -> LogSegment: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[LogSegment, ...]: ...
-    def __getitem__(self, index: int | slice) -> LogSegment | tuple[LogSegment, ...]:
-        return self._segments[index]
+    def __new__(cls, segments: Iterable[LogSegment]) -> Self:
+        """Takes the segments in their order."""
+        sequence = super().__new__(cls, segments)
+        sequence._bases = [segment.base_offset for segment in sequence]
+        sequence.active = sequence[-1]
+        return sequence
 
     def floor_index(self, offset: int) -> int:
         """Returns the index of the segment whose range the offset falls in; 0 for an offset below them all."""
-        return max(bisect_right(self._bases, offset) - 1, 0)
+        above = bisect_right(self._bases, offset)
+        return above - 1 if above else 0
 
     def holds(self, segments: Sequence[LogSegment]) -> bool:
         """Returns whether these are here, side by side, and the active one is not among them."""
         index = self.floor_index(segments[0].base_offset)
-        return self._segments[index : index + len(segments)] == tuple(segments) and self.active not in segments
+        return self[index : index + len(segments)] == tuple(segments) and self.active not in segments
 
     def with_replaced(self, old: Sequence[LogSegment], new: LogSegment) -> SegmentSequence:
         """Returns the segments with one in the place of several neighbours."""
         index = self.floor_index(old[0].base_offset)
-        return SegmentSequence((*self._segments[:index], new, *self._segments[index + len(old) :]))
+        return SegmentSequence((*self[:index], new, *self[index + len(old) :]))
 
 
 def facts_of(segment: LogSegment) -> SegmentFacts:
