@@ -85,3 +85,19 @@ def test_what_was_acknowledged_survives_a_power_cut(
             assert all(record.value == b"value %d" % record.offset for record in records)
             seen = max(seen, log.log_end_offset)
     assert seen > 0 or flush_messages > 5
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["leads", "follows"])
+def test_what_a_full_disk_has_left_unsynced_is_synced_once_there_is_room(follows: bool) -> None:
+    """No later append has to come, as none does where a follower fetches nothing before its log is synced."""
+    fs, lane, worker, told = fs_with_folder(FOLDER), SyncLane(), HeldWorker(), []
+    lane.start(worker, told.append, retry_s=0)
+    log = Log(fs, ManualClock(), FOLDER, PARTITION, LogConfig(flush_messages=1), lane=lane)
+    Workload(fs, 1, commits_synced=False, follows=follows).append(log, 8)
+    fs.capacity_bytes = fs.used_bytes  # the file of the leader epochs is not written any more
+    for _ in range(3):
+        assert worker.work() == 1
+        assert (log.owes_sync(), told) == (True, [])
+    fs.capacity_bytes = None
+    assert worker.work() == 1
+    assert (log.owes_sync(), told, worker.work()) == (False, [PARTITION], 0)

@@ -7,7 +7,7 @@ A log waits in the lane once, however many appends wait for its sync: one sync t
 that came while its log was being synced has the log put in again, and the next round takes it.
 
 A directory that has failed is told of like one that was synced: whoever waits looks, and finds it offline. A sync that
-found no free descriptor is tried again, as nothing was lost.
+found no free descriptor, or no room for indexes or leader epochs, is tried again in a later round, as nothing was lost.
 
 Other work that waits for the same disk has its turn between two rounds (`do`).
 
@@ -30,7 +30,7 @@ from millrace_broker.storage.filenames import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-RETRY_S = 0.1  # after a sync that found no descriptor
+RETRY_S = 0.1  # after a sync that is to be tried again
 
 Outcome = TypeVar("Outcome")
 
@@ -46,8 +46,8 @@ class OwesSync(Protocol):
     def is_offline(self) -> bool:
         """Whether its data directory takes no sync any more."""
 
-    def sync(self) -> None:
-        """Blocks until all that is appended so far is on the disk. Raises StorageError."""
+    def sync(self) -> bool:
+        """Blocks until all that is appended so far is on the disk; returns whether it is. Raises StorageError."""
 
 
 Tell = Callable[[TopicPartition], object]
@@ -62,11 +62,14 @@ class SyncLane:
         self._is_at_work = False
         self._worker: Executor | None = None
         self._tell: Tell = lambda _: None
+        self._failing: set[OwesSync] = set()
+        self._retry_s = RETRY_S
         self._is_stopped = Event()
 
-    def start(self, worker: Executor, tell: Tell) -> None:
+    def start(self, worker: Executor, tell: Tell, retry_s: float = RETRY_S) -> None:
         """Has `worker` sync from now on; `tell` is called with each partition that was synced, or whose disk failed."""
         self._tell = tell
+        self._retry_s = retry_s
         self._worker = worker
 
     def stop(self) -> None:
@@ -101,34 +104,35 @@ class SyncLane:
         return done
 
     def _work(self) -> None:
-        """Syncs what has gathered; other work has its turn before the round of what gathers meanwhile."""
+        """Syncs what has gathered; other work has its turn before the round of what gathers meanwhile, or is left."""
         while True:
             with self._lock:
                 gathered, self._waiting = self._waiting, {}
-            for log in gathered:
-                self._sync(log)
+            left = [log for log in gathered if not self._is_done(log)]
+            if left:
+                self._is_stopped.wait(self._retry_s)
             with self._lock:
+                self._waiting.update(dict.fromkeys(left))
                 self._is_at_work = bool(self._waiting)
                 if self._is_at_work and self._worker is not None:
                     self._worker.submit(self._work)
                 if not self._is_at_work or self._worker is not None:
                     return
 
-    def _sync(self, log: OwesSync) -> None:
+    def _is_done(self, log: OwesSync) -> bool:
+        """Syncs a log and tells of it; returns false, and says so the first time, where it is to be tried again."""
         try:
-            while not self._is_synced(log):
-                self._is_stopped.wait(RETRY_S)
+            failure = None if log.sync() else "the disk has no room for all of it"
+        except StorageError as error:
+            failure = str(error)
         except Exception:  # the lane goes on for its other logs
             logger.exception("%s can't be synced", log.topic_partition)
-        self._tell(log.topic_partition)
-
-    def _is_synced(self, log: OwesSync) -> bool:
-        """Returns false where the sync has failed and may be tried again."""
-        try:
-            log.sync()
-        except StorageError as error:
-            if log.is_offline or self._is_stopped.is_set():
-                return True
-            logger.warning("%s is synced again in %.1f s: %s", log.topic_partition, RETRY_S, error)
+            failure = None
+        if failure is not None and not log.is_offline and not self._is_stopped.is_set():
+            if log not in self._failing:
+                logger.warning("%s is synced again every %.1f s: %s", log.topic_partition, self._retry_s, failure)
+                self._failing.add(log)
             return False
+        self._failing.discard(log)
+        self._tell(log.topic_partition)
         return True

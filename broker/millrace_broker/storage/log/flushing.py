@@ -123,10 +123,15 @@ class Flushing:
         """Puts the log into the lane. Raises StorageError without a lane."""
         self._lane.put(self)
 
-    def sync(self) -> None:
-        """Flushes what is appended so far, if it was not flushed yet. Raises StorageError."""
-        if self.recovery_point < self._segments.end_offset:
+    def sync(self) -> bool:
+        """Flushes what is appended so far, if it was not flushed yet. Raises StorageError.
+
+        Returns false where the disk has no room for indexes or leader epochs, without which the point stays behind.
+        """
+        end = self._segments.end_offset
+        if self.recovery_point < end:
             self.flush()
+        return self.recovery_point >= end or self._segments.is_closed
 
     def is_due(self, now_ms: int, flush_ms: int) -> bool:
         """Returns whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be synced."""

@@ -51,6 +51,7 @@ from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import ControllerFence
 from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.held_worker import WorkerOfALoop
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
 from millrace_support.simulation.broker_server import BrokerServer
 from millrace_support.simulation.group_members import session_timeout_ms
@@ -65,6 +66,7 @@ LAG_TIME_MAX_MS = 8_000
 SESSION_TIMEOUT_S = 6.0
 FETCH = FetchSettings(wait_max_ms=3_000, max_bytes=1, backoff_ms=1_000, socket_timeout_ms=4_000)  # batch by batch
 LONGEST_NEWS_S = 0.2
+SYNC_S, LONGEST_SYNCS_S = 0.001, (0.001, 0.01, 0.05)  # of a disk, and whatever waits for it
 LONGEST_SHUTDOWN_S = 2.0
 CHECKPOINT_S = 2.0
 
@@ -131,6 +133,7 @@ class SimulatedBroker:
                 await asyncio.wait_for(moved, LONGEST_SHUTDOWN_S)
         if self.is_running and not self.is_paused and self.starts == starts:
             self._end_process()
+            self.logs.stop_lanes()
             with suppress(StorageError):  # the disk is full, and the next start recovers the logs
                 self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
                 self.logs.close(epochs_are_raised=True)
@@ -195,6 +198,10 @@ class SimulatedBroker:
             Purgatory(self._timers()),
             IsrTables(self.id, world.clock, LAG_TIME_MAX_MS, self._isr_changes),
         )
+        longest_s = world.chance.choice(LONGEST_SYNCS_S)
+        for data_dir in self.logs.dirs.all:
+            worker = WorkerOfALoop(self._timers(), partial(world.chance.uniform, SYNC_S, longest_s))
+            data_dir.lane.start(worker, self.replicas.synced, retry_s=0)
         self.spawn(self._isr_changes._run(self.replicas.isr_answered))  # noqa: SLF001  ends as all its tasks do
         quota = ReplicationQuota(self.id, world.clock)
         self._fetchers = ReplicaFetchers(

@@ -19,15 +19,15 @@ def nothing() -> None:
 class FakeLog:
     """A log that counts its syncs."""
 
-    def __init__(self, index: int, work: Callable[[], None] = nothing) -> None:
+    def __init__(self, index: int, work: Callable[[], object] = nothing) -> None:
         self.topic_partition = TopicPartition("t", index)
         self.is_offline = False
         self.syncs = 0
         self.work = work
 
-    def sync(self) -> None:
+    def sync(self) -> bool:
         self.syncs += 1
-        self.work()
+        return self.work() is not False
 
 
 @pytest.fixture
@@ -107,19 +107,44 @@ def test_a_directory_that_fails_is_told_of(lane: SyncLane, worker: HeldWorker, t
     assert (told, log.syncs, other.syncs) == ([0, 1], 1, 1)
 
 
-def test_a_sync_without_a_descriptor_is_made_again(
-    lane: SyncLane, worker: HeldWorker, told: list[int], monkeypatch: pytest.MonkeyPatch
+def has_no_descriptor() -> bool:
+    raise StorageError("Too many open files")
+
+
+def has_no_room() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("fail", [has_no_descriptor, has_no_room])
+def test_a_sync_that_lost_nothing_is_made_again(
+    worker: HeldWorker, told: list[int], caplog: pytest.LogCaptureFixture, fail: Callable[[], bool]
 ) -> None:
-    monkeypatch.setattr("millrace_broker.storage.sync_lane.RETRY_S", 0.001)
-
-    def fail_twice() -> None:
-        if log.syncs < 3:
-            raise StorageError("Too many open files")
-
-    log = FakeLog(0, fail_twice)
+    lane, log, other = SyncLane(), FakeLog(0, fail), FakeLog(1)
+    lane.start(worker, lambda one: told.append(one.partition), retry_s=0.001)
     lane.put(log)
-    worker.work()
-    assert (told, log.syncs) == ([0], 3)
+    lane.put(other)
+    assert (worker.work(), told, log.syncs) == (1, [1], 1)
+    beside = lane.do(lambda: "done")
+    assert (worker.work(), told, log.syncs, beside.result()) == (2, [1], 2, "done")
+    log.work = nothing
+    assert (worker.work(), told, log.syncs) == (1, [1, 0], 3)
+    assert (worker.work(), other.syncs) == (0, 1)
+    assert caplog.text.count("t-0 is synced again every 0.0 s") == 1
+
+
+@pytest.mark.parametrize("fail", [has_no_descriptor, has_no_room])
+def test_a_lane_that_stops_waits_for_no_room(told: list[int], fail: Callable[[], bool]) -> None:
+    lane, tried = SyncLane(), Event()
+
+    def fails() -> bool:
+        tried.set()
+        return fail()
+
+    lane.start(ThreadPoolExecutor(1), lambda one: told.append(one.partition))
+    lane.put(FakeLog(0, fails))
+    tried.wait()
+    lane.stop()
+    assert told == [0]
 
 
 def test_what_waits_is_synced_before_the_lane_stops(told: list[int]) -> None:
