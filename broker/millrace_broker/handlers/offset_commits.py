@@ -29,9 +29,8 @@ from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import OFFSET_COMMIT, TXN_OFFSET_COMMIT
 from millrace_broker.groups import commits
-from millrace_broker.groups.commits import Commit
+from millrace_broker.groups.commits import Commit, ZooKeeperOffsets
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.handlers.responses import respond

@@ -3,7 +3,7 @@
 Before it is their turn, records are checked, and what takes long on a worker thread. How long a check takes depends on
 what a batch holds once it is decompressed: some kilobytes can hold gigabytes. A batch of up to `LONG_BYTES` is begun on
 the event loop. If it is larger, or those of the request hold more than `AT_ONCE_BYTES` together, the whole request
-waits for a thread, and all later ones of its connection wait behind it (`handlers.in_order`). Plain batches are not
+waits for a thread, and all later ones of its connection wait behind it (`handlers.api.InOrder`). Plain batches are not
 prepared: the log checks them while it appends, at some nanoseconds a record.
 
 Message sets of v0 and v1 are converted first, at some microseconds a record. So one above `MESSAGES_AT_ONCE_BYTES`, or

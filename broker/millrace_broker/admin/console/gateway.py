@@ -22,10 +22,9 @@ import yarl
 from aiohttp import web
 
 from millrace.errors import SetupError
-from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT, ConsoleAccess
 from millrace_broker.admin.console.own_troubles import HEADER, to_header
 from millrace_broker.admin.console.process import ConsoleProcess
-from millrace_broker.admin.guard import is_own_origin
+from millrace_broker.admin.guard import FORM_TOKEN_HEADER, ROOT, ConsoleAccess, is_own_origin
 
 logger = logging.getLogger(__name__)
 
