@@ -148,7 +148,8 @@ async def _alter_each(
                 "resource_name": resource.resource_name,
             }
         )
-    return respond(services, api, version, {"throttle_time": 0, "responses": results})
+    fields: AlterConfigsResponseFields = {"throttle_time": 0, "responses": results}
+    return respond(services, api, version, fields)
 
 
 async def _alter(services: Services, resource: Resource, change: Alter, *, validate_only: bool) -> None:
