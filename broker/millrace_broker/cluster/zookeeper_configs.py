@@ -9,7 +9,7 @@ is found by its notification alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.errors import ZooKeeperError
@@ -78,7 +78,8 @@ class ZooKeeperConfigs:
     def _read_entities(self, parent: str, entities: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """Returns configurations by name; one that can't be read is logged and left out."""
         configs: dict[str, Mapping[str, str]] = {}
-        for entity, data in zip(entities, self._read(f"{parent}/{one}" for one in entities), strict=True):
+        nodes = self._session.get_many([f"{parent}/{one}" for one in entities], watch=True)
+        for entity, data in zip(entities, nodes, strict=True):
             if data:  # a user who has only properties of clients has a node without data
                 try:
                     configs[entity] = codec.decode_config(data)
@@ -99,6 +100,3 @@ class ZooKeeperConfigs:
                 except ZooKeeperError:
                     logger.exception("a notification can't be read and is left out")
         return frozenset(changed)
-
-    def _read(self, nodes: Iterable[str]) -> list[bytes | None]:
-        return self._session.get_many(list(nodes), watch=True)

@@ -177,7 +177,8 @@ def refusals_in_transaction(
         return refusals_of(dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if not producers:
         return {}
-    write = TransactionalWrite(transactional_id, producers.pop(), _support(version))
+    support = ClientSupport.of(version, FIRST_VERSION_WITH_GENERIC_ERRORS, FIRST_VERSION_WITH_EPOCH_BUMP)
+    write = TransactionalWrite(transactional_id, producers.pop(), support)
     admitted = services.admission.admit(write, partitions)
     return admitted if isinstance(admitted, Verification) else refusals_of(admitted)
 
@@ -196,14 +197,6 @@ def _producer_of(records: Buffer) -> Producer | None:
     except RecordError:
         return None
     return Producer(header.producer_id, header.producer_epoch)
-
-
-def _support(version: int) -> ClientSupport:
-    return ClientSupport.of(
-        version,
-        generic_error_since=FIRST_VERSION_WITH_GENERIC_ERRORS,
-        epoch_bump_since=FIRST_VERSION_WITH_EPOCH_BUMP,
-    )
 
 
 def _refusal(key: TopicPartition, error: ErrorCode) -> MillraceError:
