@@ -28,13 +28,12 @@ import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Protocol
 
 from millrace.descriptor_pool import NO_DESCRIPTOR
 from millrace_broker.metrics import QuotaCounts
+from millrace_broker.net.connection import Connection
 from millrace_broker.properties.listeners import ConnectionLimits
 from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows, SampledRate, Sensors
-from millrace_broker.security.client_session import ClientSession
 
 
 class Admission:
@@ -91,24 +90,6 @@ def _overrides(text: str) -> dict[str, int]:
 COUNTED_AS = "CONNECTION"
 
 
-class NewConnection(Protocol):
-    """The part of a connection that is used here."""
-
-    session: ClientSession
-
-    def mute(self) -> None:
-        """Stops reading until `unmute`."""
-        ...
-
-    def unmute(self) -> None:
-        """Goes on reading."""
-        ...
-
-    def abort(self) -> None:
-        """Closes at once."""
-        ...
-
-
 class Accepting:
     """The connections that wait to be let in, by listener.
 
@@ -137,9 +118,9 @@ class Accepting:
         self._counts = counts
         self._now_ms = now_ms
         self._call_later = call_later
-        self._waiting: defaultdict[str, deque[NewConnection]] = defaultdict(deque)
+        self._waiting: defaultdict[str, deque[Connection]] = defaultdict(deque)
 
-    def take(self, connection: NewConnection) -> None:
+    def take(self, connection: Connection) -> None:
         """Lets a new connection in, at once or later, or closes it later."""
         session = connection.session
         queue, limits = self._waiting[session.listener], self._scopes(session.listener).values()
@@ -164,7 +145,7 @@ class Accepting:
         self._let_in(self._waiting[listener].popleft())
         self._go_on(listener)
 
-    def _let_in(self, connection: NewConnection) -> None:
+    def _let_in(self, connection: Connection) -> None:
         session = connection.session
         limit, scopes = self._address_limit(session.host), self._scopes(session.listener)
         throttle_ms = self._rates.came_from(session.host, limit, scopes, self._now_ms())
