@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
 from millrace.security import acls
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from millrace.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
     from millrace.wire.messages.list_config_resources import ListConfigResourcesResponseFields
 
+    Resource = AlterConfigsResource | ChangedResource | DescribeConfigsResource
+
 
 class ResourceType(IntEnum):
     """The resource types that are served, by the protocol's numbers."""
@@ -62,21 +64,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Resource(Protocol):
-    """A resource, in a request of any of these APIs."""
-
-    @property
-    def resource_type(self) -> int:
-        """Returns the number by which the protocol names the resource's type."""
-        ...
-
-    @property
-    def resource_name(self) -> str:
-        """The name."""
-        ...
-
-
-ResourceT = TypeVar("ResourceT", bound=Resource)
+ResourceT = TypeVar("ResourceT", bound="Resource")
 
 
 class ConfigGuards(NamedTuple):
