@@ -17,7 +17,6 @@ from millrace.addresses import PLAINTEXT
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, ZooKeeperError
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import controller_codec, paths
-from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal, judge
 from millrace_broker.controller.broker_channels import BrokerChannels
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
 from millrace_broker.controller.control_requests import (
@@ -28,11 +27,14 @@ from millrace_broker.controller.control_requests import (
 )
 from millrace_broker.controller.controller_store import ControllerStore, Notification, WrittenState
 from millrace_broker.controller.elections import (
+    AskedPartition,
+    IsrProposal,
     elect_after_failure,
     elect_after_restart,
     elect_at_shutdown,
     elect_preferred,
     find_imbalance,
+    judge,
 )
 from millrace_broker.controller.partition_leaders import PartitionLeaders, Reassignments
 from millrace_broker.controller.topic_deletions import TopicDeletions

@@ -8,7 +8,7 @@
     AllocateProducerIds  v0         a broker asks for the next block of producer ids (KIP-730)
 
 The response to ControlledShutdown has the partitions that the broker still leads, though they have other replicas: none
-of those is in sync. `millrace_broker.controller.alter_partition` has the rules of AlterPartition. A leader that asks by
+of those is in sync. `millrace_broker.controller.elections` has the rules of AlterPartition. A leader that asks by
 name does not know INELIGIBLE_REPLICA, and hears OPERATION_NOT_ATTEMPTED, which means the same to it: the ISR stays as
 it is.
 
@@ -36,8 +36,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, CONTROLLED_SHUTDOWN
 from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.active_controller import ActiveController
-from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal
 from millrace_broker.controller.cluster_state import LeaderAndIsr
+from millrace_broker.controller.elections import AskedPartition, IsrProposal
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
