@@ -131,9 +131,8 @@ class AdminService:
     def _console_gateway(self, served: Served) -> ConsoleGateway | None:
         if self._console is None:
             return None
-        from millrace_broker.admin.console.gateway import ConsoleGateway  # noqa: PLC0415
+        from millrace_broker.admin.console.gateway import ConsoleGateway, ConsoleProcess  # noqa: PLC0415
         from millrace_broker.admin.console.own_troubles import own_troubles  # noqa: PLC0415
-        from millrace_broker.admin.console.process import ConsoleProcess  # noqa: PLC0415
 
         def troubles() -> list[str]:
             memory_bytes, now_ms = served.server.memory.used_bytes, self._clock.monotonic_ms()
