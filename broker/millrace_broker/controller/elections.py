@@ -195,7 +195,8 @@ def judge(cluster: ClusterState, key: TopicPartition, proposal: IsrProposal) -> 
     if state is None or assignment is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     error = _fence(state, proposal)
-    if error is None and _is_there(state, proposal):
+    is_there = set(proposal.isr) == set(state.isr) and proposal.leader_recovery_state == state.leader_recovery_state
+    if error is None and is_there:  # an earlier request, whose answer was lost, may have made it so
         return state
     if error is None and proposal.partition_epoch < state.partition_epoch:
         error = ErrorCode.INVALID_UPDATE_VERSION
@@ -215,11 +216,6 @@ def _fence(state: LeaderAndIsr, proposal: IsrProposal) -> ErrorCode | None:
     if proposal.leader_epoch < state.leader_epoch or proposal.leader != state.leader:
         return ErrorCode.FENCED_LEADER_EPOCH
     return None
-
-
-def _is_there(state: LeaderAndIsr, proposal: IsrProposal) -> bool:
-    """Returns whether the state is as proposed: an earlier request, whose answer was lost, may have made it so."""
-    return set(proposal.isr) == set(state.isr) and proposal.leader_recovery_state == state.leader_recovery_state
 
 
 def _is_valid(assignment: Assignment, state: LeaderAndIsr, proposal: IsrProposal) -> bool:

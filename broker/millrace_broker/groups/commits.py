@@ -222,8 +222,7 @@ class ZooKeeperOffsets:
     def fetch(self, group_id: str, topic: str, partition: int) -> int | None:
         """Returns the offset, or None."""
         path = paths.consumer_offset(group_id, topic, partition)
-        data = self._session.get(path)
-        if not data:
+        if not (data := self._session.get(path)):
             return None
         try:
             return int(data)
