@@ -26,11 +26,10 @@ from millrace_broker.cluster.metadata_cache import DeletionLookup, MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.groups.commits import ZooKeeperOffsets
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.group_coordinator import GroupCoordinator
-from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
-from millrace_broker.handlers.api import Api, Services
-from millrace_broker.handlers.in_order import InOrder
+from millrace_broker.handlers.api import Api, InOrder, Services
 from millrace_broker.handlers.registry import APIS, check_guarded
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig

@@ -26,13 +26,12 @@ from millrace.clock import Clock
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
 from millrace.tracing import Tracing
-from millrace_broker.admin.chores import Chore, Chores, broker_chores
+from millrace_broker.admin.chores import Chore, Chores, broker_chores, broker_watches
 from millrace_broker.admin.health import Health, judge
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.service import AdminService, Served
 from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.admin.vitals import Vitals
-from millrace_broker.admin.watches import broker_watches
 from millrace_broker.assembly import BrokerComponents, new_services
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.local_store import LocalStore, raise_leader_epochs

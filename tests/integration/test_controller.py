@@ -18,8 +18,8 @@ from millrace.zk.operations import Delete
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.active_controller import ControllerConfig
-from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.controller import Controller
+from millrace_broker.controller.elections import IsrProposal
 from millrace_broker.storage import TopicPartition
 from millrace_support.recording_broker import RecordingBroker
 from millrace_support.zookeeper_sessions import expire, started

@@ -11,7 +11,7 @@ from millrace.errors import ZooKeeperError
 from millrace.security.acls import Acl, AclOperation, PatternType, PermissionType, ResourcePattern, ResourceType
 from millrace.zk import paths
 from millrace.zk.codec import decode_acls, encode_acls
-from millrace_broker.cluster import zookeeper_security
+from millrace_broker.cluster import zookeeper_nodes
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 
 WAIT_S = 120
@@ -80,7 +80,7 @@ def test_a_list_that_can_not_be_read_denies_all_until_it_is_repaired(observe, ca
     observed = observe()
     session = observed.store.session
     session.create(paths.acls(ORDERS), b"no list")
-    observed.until({ORDERS: zookeeper_security.NOBODY})
+    observed.until({ORDERS: zookeeper_nodes.NOBODY})
     assert "/kafka-acl/Topic/orders can't be read" in caplog.text
     with pytest.raises(ZooKeeperError, match="not a list of access control"):
         add(observed, ORDERS, acl("alice"))

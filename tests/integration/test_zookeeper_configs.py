@@ -15,7 +15,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace.zk import codec, paths
 from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
-from millrace_broker.cluster import zookeeper_security
+from millrace_broker.cluster import zookeeper_nodes
 from millrace_broker.cluster.metadata_image import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.waiting import until
@@ -97,7 +97,7 @@ def test_a_changed_configuration_is_in_kafkas_nodes_and_seen_by_all(observe, raw
 
 
 def test_old_notifications_are_removed(observe, raw, monkeypatch):
-    monkeypatch.setattr(zookeeper_security, "LIFE_MS", -60_000)
+    monkeypatch.setattr(zookeeper_nodes, "LIFE_MS", -60_000)
     one = observe(1)
     for value in ("1", "2"):
         one.store.set_broker_config("1", {"log.retention.ms": value})

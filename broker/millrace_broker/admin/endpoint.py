@@ -39,8 +39,8 @@ from millrace.clock import Clock
 from millrace.errors import InvalidRequestError, SetupError, StorageError, UnknownTopicError
 from millrace_broker.admin.collectors.all_collectors import Collectors
 from millrace_broker.admin.collectors.families import Collector, Family, exposition, in_slices
-from millrace_broker.admin.console.access import ROOT as CONSOLE
 from millrace_broker.admin.console.gateway import ConsoleGateway
+from millrace_broker.admin.guard import ROOT as CONSOLE
 from millrace_broker.admin.guard import Answered, Asked, Guard, Refused, judge
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.kafka_names import KafkaNames

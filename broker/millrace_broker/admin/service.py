@@ -16,7 +16,7 @@ from millrace.addresses import Address, is_loopback
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError
 from millrace.fs import FileSystem, write_file_durably
-from millrace_broker.admin.guard import Guard, kept_token, token_file
+from millrace_broker.admin.guard import ConsoleAccess, Guard, kept_token, token_file
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.stray_requests import StrayRequests
@@ -131,10 +131,8 @@ class AdminService:
     def _console_gateway(self, served: Served) -> ConsoleGateway | None:
         if self._console is None:
             return None
-        from millrace_broker.admin.console.access import ConsoleAccess  # noqa: PLC0415
-        from millrace_broker.admin.console.gateway import ConsoleGateway  # noqa: PLC0415
+        from millrace_broker.admin.console.gateway import ConsoleGateway, ConsoleProcess  # noqa: PLC0415
         from millrace_broker.admin.console.own_troubles import own_troubles  # noqa: PLC0415
-        from millrace_broker.admin.console.process import ConsoleProcess  # noqa: PLC0415
 
         def troubles() -> list[str]:
             memory_bytes, now_ms = served.server.memory.used_bytes, self._clock.monotonic_ms()

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence, Sized
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from millrace.clock import Clock
 from millrace_broker.admin.health import Facts, Folder
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.metadata_publisher import MetadataPublisher
+from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import DirHealth
 
 REFUSAL_LASTS_MS = 30_000  # by then producers have tried again
 
 
-class LedPartitions(Protocol):
-    """The partitions of a coordinator's topic that this broker leads."""
-
-    def all(self) -> Sized:
-        """Returns those that it leads."""
-        ...
-
-    def loaded(self) -> Sized:
-        """Returns those of them that have been read and serve."""
-        ...
-
-
 class Vitals:
-    """Gathers the facts; the broker sets the attributes as it starts and stops.
+    """Gathers the facts; the broker sets the attributes as it starts and stops. `shards` are those of coordinators.
 
     A refused append counts for a while, because only the next one shows whether the disk has room again.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
         self.folders: Sequence[DirHealth] = ()
-        self.shards: Sequence[LedPartitions] = ()
+        self.shards: Sequence[LedShards[Any]] = ()
         self.publisher: MetadataPublisher | None = None
         self.uncompacted: Callable[[], tuple[str, ...]] = tuple
         self.damage: Callable[[], Mapping[str, tuple[str, ...]]] = dict

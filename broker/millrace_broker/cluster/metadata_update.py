@@ -93,11 +93,10 @@ def _merged(known: TopicInfo | None, update: TopicUpdate) -> tuple[PartitionInfo
         else:
             partitions[one.index] = one
     told = {index: one for index, one in partitions.items() if one.replicas}
-    return tuple(told.get(index) or _untold(index) for index in range(max(told, default=-1) + 1))
-
-
-def _untold(index: int) -> PartitionInfo:
-    return PartitionInfo(index, NO_LEADER, NO_LEADER_EPOCH, (), ())
+    return tuple(
+        told.get(index) or PartitionInfo(index, NO_LEADER, NO_LEADER_EPOCH, (), ())
+        for index in range(max(told, default=-1) + 1)
+    )
 
 
 def brokers_by_id(brokers: Iterable[BrokerInfo]) -> dict[int, BrokerInfo]:

@@ -99,7 +99,7 @@ class TopicManager:
                     raise
             await asyncio.sleep(DELETION_PAUSE_S)
 
-    async def adopt(self, topic: TopicInfo, *, within: timedelta = CHANGE_TIMEOUT) -> None:
+    async def adopt(self, topic: TopicInfo) -> None:
         """Adds a topic whose logs live brokers have already, as it is given.
 
         Raises what `create` raises, and TopicExistsError also where its id is that of another topic.
@@ -114,11 +114,11 @@ class TopicManager:
             raise TopicExistsError(f"the id {encode_id(topic.topic_id)} is that of the topic {other}")
         rules.check_assignment({one.index: one.replicas for one in topic.partitions}, tuple(image.brokers))
         self._check_config(topic.config)
-        await self._add(self._store.adopt_topic, topic, within)
+        await self._add(self._store.adopt_topic, topic, CHANGE_TIMEOUT)
         await self._until(
             lambda topics: _is_led(topics.get(topic.name), len(topic.partitions)),
             f"topic {topic.name} was adopted but is not seen with all its leaders yet",
-            within,
+            CHANGE_TIMEOUT,
         )
 
     async def create_partitions(

@@ -56,8 +56,13 @@ from millrace_broker.cluster.metadata_image import (
 from millrace_broker.cluster.metadata_update import MetadataUpdate, configured_image, updated_image
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import UNNAMED, NamedCluster, OnChange
-from millrace_broker.cluster.zookeeper_configs import ZooKeeperConfigs
-from millrace_broker.cluster.zookeeper_security import Change, ZooKeeperAcls, ZooKeeperTokens, remove_old_notifications
+from millrace_broker.cluster.zookeeper_nodes import (
+    Change,
+    ZooKeeperAcls,
+    ZooKeeperConfigs,
+    ZooKeeperTokens,
+    remove_old_notifications,
+)
 from millrace_broker.security.tokens import DelegationToken
 
 logger = logging.getLogger(__name__)

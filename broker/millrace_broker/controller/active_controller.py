@@ -10,29 +10,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 from millrace.addresses import PLAINTEXT
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, ZooKeeperError
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import controller_codec, paths
-from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal, judge
-from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
+from millrace_broker.controller.broker_channels import BrokerChannels
+from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
-    ControlRequest,
     ControlRequests,
     deleted_replicas,
     roles_in,
 )
 from millrace_broker.controller.controller_store import ControllerStore, Notification, WrittenState
 from millrace_broker.controller.elections import (
+    AskedPartition,
+    IsrProposal,
     elect_after_failure,
     elect_after_restart,
     elect_at_shutdown,
     elect_preferred,
     find_imbalance,
+    judge,
 )
 from millrace_broker.controller.partition_leaders import PartitionLeaders, Reassignments
 from millrace_broker.controller.topic_deletions import TopicDeletions
@@ -40,22 +42,6 @@ from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-
-class Channels(Protocol):
-    """Sends requests to brokers, to each in order."""
-
-    def open(self, broker: LiveBroker) -> None:
-        """Begins to send to a broker that has come."""
-        ...
-
-    def close(self, broker: int) -> None:
-        """Sends nothing more to a broker that has gone."""
-        ...
-
-    def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
-        """Sends requests after those that were given before."""
-        ...
 
 
 class Role(NamedTuple):
@@ -83,7 +69,7 @@ class ActiveController:
         role: Role,
         config: ControllerConfig,
         store: ControllerStore,
-        channels: Channels,
+        channels: BrokerChannels,
         counts: ElectionCounts,
     ) -> None:
         self.cluster = ClusterState()

@@ -22,7 +22,7 @@ from millrace.errors import ErrorCode, NotControllerError, is_unforeseen
 from millrace.zk import paths
 from millrace.zk.operations import Delete
 from millrace.zk.session import ZooKeeperSession
-from millrace_broker.controller.active_controller import ActiveController, Channels, ControllerConfig, Role
+from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
 from millrace_broker.controller.broker_channels import BrokerChannels, Connect, OnResponse
 from millrace_broker.controller.cluster_state import ClusterCounts, count_cluster
 from millrace_broker.controller.control_requests import BrokerResponse
@@ -183,7 +183,7 @@ class Controller:
     def _pause(self) -> None:
         self._is_stopped.wait(RETRY_PAUSE_S)
 
-    def _new_channels(self, on_response: OnResponse) -> Channels:
+    def _new_channels(self, on_response: OnResponse) -> BrokerChannels:
         return BrokerChannels(self._connect, on_response, self._config.inter_broker_listener)
 
     def _claim_role(self) -> None:

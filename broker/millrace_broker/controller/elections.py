@@ -1,4 +1,4 @@
-"""Elects leaders, as pure functions of a partition's assignment, its state, and the replicas that are online.
+"""Elects leaders and changes the in-sync replicas, as pure functions of what is known of a partition.
 
 | election | leader | in-sync replicas |
 |---|---|---|
@@ -21,16 +21,33 @@ First replicas are to lead again where too many do not (auto.leader.rebalance.en
 are spread evenly over the brokers, and so are the leaders while first replicas lead. After a failure other replicas
 lead. A broker is out of balance if others lead more than a percentage of the partitions that it is the first replica
 of. Partitions that are being reassigned or deleted count, but are left as they are.
+
+| a leader asks for another ISR (AlterPartition, KIP-497) | answer |
+|---|---|
+| for a partition of a topic id that is not known | UNKNOWN_TOPIC_ID |
+| for a partition that is not known, or has no state | UNKNOWN_TOPIC_OR_PARTITION |
+| in a leader or partition epoch above the known one | NOT_CONTROLLER: this may be a former controller |
+| in a lower leader epoch, or without being the leader | FENCED_LEADER_EPOCH |
+| for what it has already | success, the state as it is |
+| in a lower partition epoch | INVALID_UPDATE_VERSION |
+| to recover from an unclean election together with others, or once it has recovered | INVALID_REQUEST |
+| for a replica on a broker that is not live, or that has started again since | INELIGIBLE_REPLICA (KIP-841) |
+| for no replica, without itself, or for a broker that is no replica | INVALID_REQUEST |
+| for anything else | the state is written; success if nothing else has written it meanwhile |
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import NamedTuple
 
-from millrace.leader_states import NO_LEADER, RECOVERING
+from millrace.errors import ErrorCode
+from millrace.leader_states import NO_LEADER, RECOVERED, RECOVERING
+from millrace.wire.controller_apis import NO_BROKER_EPOCH
+from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
 from millrace_broker.storage import TopicPartition
 
@@ -156,3 +173,57 @@ def _can_change(cluster: ClusterState, key: TopicPartition) -> bool:
     assignment = cluster.topics[key.topic].assignments[key.partition]
     is_electable = elect_preferred(assignment, cluster.leaders[key], cluster.online(key)) is not None
     return is_electable and not assignment.is_reassigned
+
+
+AskedPartition = TopicIdPartition | TopicPartition
+"""A partition as a leader names it: by its topic's id, or by its name before version 2."""
+
+
+class IsrProposal(NamedTuple):
+    """What the leader of a partition asks for; the ISR has the epoch of each broker, -1 where the leader has none."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: Mapping[int, int]
+    leader_recovery_state: int
+
+
+def judge(cluster: ClusterState, key: TopicPartition, proposal: IsrProposal) -> LeaderAndIsr | ErrorCode:
+    """Returns the state to write, the known state where it is already as proposed, or the error."""
+    state, assignment = cluster.leaders.get(key), cluster.assignment(key)
+    if state is None or assignment is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = _fence(state, proposal)
+    is_there = set(proposal.isr) == set(state.isr) and proposal.leader_recovery_state == state.leader_recovery_state
+    if error is None and is_there:  # an earlier request, whose answer was lost, may have made it so
+        return state
+    if error is None and proposal.partition_epoch < state.partition_epoch:
+        error = ErrorCode.INVALID_UPDATE_VERSION
+    if error is None and not _is_valid(assignment, state, proposal):
+        error = ErrorCode.INVALID_REQUEST
+    if error is None and not all(_is_eligible(cluster, broker, epoch) for broker, epoch in proposal.isr.items()):
+        error = ErrorCode.INELIGIBLE_REPLICA
+    if error is not None:
+        return error
+    return replace(state, isr=tuple(proposal.isr), leader_recovery_state=proposal.leader_recovery_state)
+
+
+def _fence(state: LeaderAndIsr, proposal: IsrProposal) -> ErrorCode | None:
+    """Returns the error where one of the two sides is out of date."""
+    if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    if proposal.leader_epoch < state.leader_epoch or proposal.leader != state.leader:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return None
+
+
+def _is_valid(assignment: Assignment, state: LeaderAndIsr, proposal: IsrProposal) -> bool:
+    if proposal.leader not in proposal.isr or not proposal.isr.keys() <= set(assignment.replicas):
+        return False
+    is_alone = len(proposal.isr) == 1 and state.leader_recovery_state == RECOVERING
+    return is_alone or proposal.leader_recovery_state == RECOVERED
+
+
+def _is_eligible(cluster: ClusterState, broker: int, epoch: int) -> bool:
+    return broker in cluster.live() and epoch in (NO_BROKER_EPOCH, cluster.brokers[broker].epoch)

@@ -1,4 +1,8 @@
-"""Committing, fetching and deleting offsets, for groups of every type."""
+"""Committing, fetching and deleting offsets, for groups of every type.
+
+Version 0 of OffsetCommit and OffsetFetch means offsets in ZooKeeper, where clients of Kafka 0.8.1 kept them: the data
+of `/consumers/[group]/offsets/[topic]/[partition]` is the offset in decimal, without metadata.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from millrace.errors import ErrorCode
+from millrace.errors import ErrorCode, ZooKeeperError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from millrace.records.record import BatchProducer
+from millrace.zk import paths
+from millrace.zk.session import ZooKeeperSession
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import GroupCoordinator, simple_group
 from millrace_broker.groups.records import MAX_TIMESTAMP, CommittedOffset, OffsetKey, fits
@@ -201,3 +207,24 @@ def delete(
 
     shard.forget(kept, None, replicated)
     return response
+
+
+class ZooKeeperOffsets:
+    """The offsets in ZooKeeper. Its methods block, so a worker thread calls them, and may raise ZooKeeperError."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self._session = session
+
+    def commit(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """Replaces a group's offset of a partition in ZooKeeper."""
+        self._session.put(paths.consumer_offset(group_id, topic, partition), str(offset).encode())
+
+    def fetch(self, group_id: str, topic: str, partition: int) -> int | None:
+        """Returns the offset, or None."""
+        path = paths.consumer_offset(group_id, topic, partition)
+        if not (data := self._session.get(path)):
+            return None
+        try:
+            return int(data)
+        except ValueError:
+            raise ZooKeeperError(f"{path} has {data[:40]!r}, which is no offset") from None

@@ -19,7 +19,7 @@ from millrace.clock import Clock
 from millrace.config import MAX_INT
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
 from millrace.internal_topics import OFFSETS_TOPIC
-from millrace.records.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, check_crc, walk
+from millrace.records.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, decode_batch, encode_batch
@@ -259,24 +259,13 @@ class Shard:
 
     # Reading.
 
-    def replay(self, batches: bytes) -> int:
-        """Replays the records of whole batches and returns the offset after them.
-
-        Raises:
-            CorruptRecordError: a batch is damaged.
-        """
-        next_offset = -1
-        for position, header in walk(batches):
-            check_crc(batches, position, header)
-            batch = memoryview(batches)[position : position + header.size_bytes]
-            if header.is_control:
-                self._replay_marker(header, batch)
-            else:
-                self._replay_batch(header, batch)
-            next_offset = header.next_offset
-        return next_offset
-
-    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> None:
+    def replay(self, header: BatchHeader, batch: memoryview) -> None:
+        """Replays the records of a batch, or the end of a transaction."""
+        if header.is_control:
+            marker = decode_marker(header, batch)
+            if marker is not None:
+                self.end_transaction(header.producer_id, is_commit=marker.control_type is ControlType.COMMIT)
+            return
         for record in decode_batch(header, batch):
             if record.key is None:
                 logger.warning("%s: record %d has no key", self.topic_partition, record.offset)
@@ -299,11 +288,6 @@ class Shard:
                 logger.warning("%s: records of key version %d are skipped", self.topic_partition, version)
         except CorruptRecordError:
             logger.exception("%s: a record of key %r is skipped", self.topic_partition, key)
-
-    def _replay_marker(self, header: BatchHeader, batch: memoryview) -> None:
-        marker = decode_marker(header, batch)
-        if marker is not None:
-            self.end_transaction(header.producer_id, is_commit=marker.control_type is ControlType.COMMIT)
 
     def loaded(self) -> None:
         """Starts the sessions of all groups, as every record is replayed."""

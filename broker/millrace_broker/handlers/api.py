@@ -23,16 +23,18 @@ that `has_many` entries, by its version and its bytes, is handled alone, by `han
 
 The operations that a client may do on a resource are told as bits, by the numbers of ACL operations (KIP-430). Without
 an authorizer, they are all that the resource has.
+
+Requests that have to wait before they are handled are kept in order by `InOrder`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from millrace.clock import Clock
 from millrace.errors import (
@@ -56,10 +58,9 @@ from millrace_broker.cluster.metadata_update import MetadataUpdate
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.token_manager import TokenManager
 from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.groups.commits import ZooKeeperOffsets
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.group_coordinator import GroupCoordinator
-from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
-from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.fetch_sessions import FetchSessions
@@ -76,6 +77,44 @@ from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
     from millrace_broker.controller.controller import Controller
+
+
+Outcome = TypeVar("Outcome")
+
+
+class InOrder(Generic[Outcome]):
+    """Work that goes on one piece at a time for each key, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, asyncio.Task[Outcome]] = {}
+
+    def is_busy(self, key: Hashable) -> bool:
+        """Returns whether work of this key goes on or waits, so that what comes now has to wait too."""
+        return key in self._last
+
+    async def until_idle(self, key: Hashable) -> None:
+        """Waits until no work of this key goes on or waits."""
+        while (last := self._last.get(key)) is not None:
+            await asyncio.wait((last,))
+
+    def put(self, key: Hashable, work: Callable[[], Coroutine[object, object, Outcome]]) -> asyncio.Task[Outcome]:
+        """Begins the work once all earlier work of the key has ended, in whatever way."""
+        task = asyncio.create_task(_after(self._last.get(key), work))
+        self._last[key] = task
+        task.add_done_callback(lambda done: self._ended(key, done))
+        return task
+
+    def _ended(self, key: Hashable, task: asyncio.Task[Outcome]) -> None:
+        if self._last.get(key) is task:
+            del self._last[key]
+
+
+async def _after(
+    before: asyncio.Task[Outcome] | None, work: Callable[[], Coroutine[object, object, Outcome]]
+) -> Outcome:
+    if before is not None:
+        await asyncio.wait((before,))
+    return await work()
 
 
 class Throttled(NamedTuple):

@@ -135,7 +135,9 @@ def _page_of(services: Services, request: Request, message: DescribeTopicPartiti
     else:
         guard = TOPIC_GUARD if named else ALL_TOPICS_GUARD
         names = [name for name in each(asked) if guard.permits(services, request.session, name)]
-        page = paged([(name, _count(image, name)) for name in each(names)], cursor, limit)
+        known = image.topics
+        counts = [(name, len(known[name].partitions) if name in known else 0) for name in each(names)]
+        page = paged(counts, cursor, limit)
         reached = reachable(image, request.session.listener)
         topics = [_topic(services, request.session, image, reached, place) for place in each(page.topics)]
         permitted = frozenset(each(names))
@@ -174,10 +176,6 @@ def _names(image: MetadataImage, named: Sequence[str], cursor: Cursor | None) ->
     if named and cursor.topic not in named:
         raise InvalidRequestError(f"the cursor's topic {cursor.topic} is not one of the request's topics")
     return [name for name in each(names) if name >= cursor.topic]
-
-
-def _count(image: MetadataImage, name: str) -> int:
-    return len(image.topics[name].partitions) if name in image.topics else 0
 
 
 def _topic(

@@ -20,13 +20,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
 from millrace.security import acls
 from millrace.security.acls import AclOperation
 from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.api_messages import Answered
 from millrace.wire.describe_configs import (
     ConfigDescribed,
     ResourceDescribed,
@@ -35,6 +36,7 @@ from millrace.wire.describe_configs import (
 )
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
+from millrace_broker.cluster.config_manager import Alter
 from millrace_broker.cluster.config_sources import ConfigEntry, Operation, OperationType, apply_operations
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import count_errors, respond
@@ -42,18 +44,15 @@ from millrace_broker.security.client_session import ClientSession
 
 if TYPE_CHECKING:
     from millrace.wire.messages.alter_configs import (
-        AlterConfigsRequest,
         AlterConfigsResource,
         AlterConfigsResourceResponseFields,
         AlterConfigsResponseFields,
     )
     from millrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
     from millrace.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
-    from millrace.wire.messages.incremental_alter_configs import (
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponseFields,
-    )
     from millrace.wire.messages.list_config_resources import ListConfigResourcesResponseFields
+
+    Resource = AlterConfigsResource | ChangedResource | DescribeConfigsResource
 
 
 class ResourceType(IntEnum):
@@ -65,21 +64,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Resource(Protocol):
-    """A resource, in a request of any of these APIs."""
-
-    @property
-    def resource_type(self) -> int:
-        """Returns the number by which the protocol names the resource's type."""
-        ...
-
-    @property
-    def resource_name(self) -> str:
-        """The name."""
-        ...
-
-
-ResourceT = TypeVar("ResourceT", bound=Resource)
+ResourceT = TypeVar("ResourceT", bound="Resource")
 
 
 class ConfigGuards(NamedTuple):
@@ -126,9 +111,13 @@ def _unserved(number: int) -> InvalidRequestError:
 
 
 async def _alter_each(
-    resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
-) -> list[AlterConfigsResourceResponseFields]:
-    """Alters each resource by itself, and returns the results for AlterConfigs and IncrementalAlterConfigs."""
+    services: Services,
+    api: Answered[AlterConfigsResponseFields],
+    version: int,
+    resources: Sequence[ResourceT],
+    alter: Callable[[ResourceT], Awaitable[None]],
+) -> Parts:
+    """Alters each resource by itself, and returns the response of AlterConfigs or IncrementalAlterConfigs."""
     times = Counter((one.resource_type, one.resource_name) for one in resources)
     results: list[AlterConfigsResourceResponseFields] = []
     for resource in resources:
@@ -147,7 +136,21 @@ async def _alter_each(
                 "resource_name": resource.resource_name,
             }
         )
-    return results
+    fields: AlterConfigsResponseFields = {"throttle_time": 0, "responses": results}
+    return respond(services, api, version, fields)
+
+
+async def _alter(services: Services, resource: Resource, change: Alter, *, validate_only: bool) -> None:
+    """Changes a resource's configuration; raises InvalidRequestError where its type has none that can be altered so."""
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            await services.configs.alter_topic(resource.resource_name, change, validate_only=validate_only)
+        case ResourceType.BROKER:
+            await services.configs.alter_broker(resource.resource_name, change, validate_only=validate_only)
+        case ResourceType.GROUP:
+            await services.configs.alter_group(resource.resource_name, change, validate_only=validate_only)
+        case number:
+            raise _unserved(number)
 
 
 def _check_properties(names: Sequence[str], nulls: Sequence[str]) -> None:
@@ -221,14 +224,8 @@ def _config(message: DescribeConfigsRequest, entry: ConfigEntry) -> ConfigDescri
 def alter_configs(services: Services, request: Request) -> Reply:
     """Alters each resource, or only checks whether it could be altered."""
     message = ALTER_CONFIGS.decode_request(request.version, request.body)
-    return later(_replace_each(services, request.without_body(), message))
-
-
-async def _replace_each(services: Services, request: Request, message: AlterConfigsRequest) -> Parts:
     replace = partial(_replace, services, request.session, validate_only=message.validate_only)
-    results = await _alter_each(message.resources, replace)
-    fields: AlterConfigsResponseFields = {"throttle_time": 0, "responses": results}
-    return respond(services, ALTER_CONFIGS, request.version, fields)
+    return later(_alter_each(services, ALTER_CONFIGS, request.version, message.resources, replace))
 
 
 async def _replace(
@@ -239,28 +236,14 @@ async def _replace(
     )
     ALTER_GUARDS.check(services, session, resource)
     config = {one.name: one.value for one in resource.configs if one.value is not None}
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            await services.configs.alter_topic(resource.resource_name, lambda *_: config, validate_only=validate_only)
-        case ResourceType.BROKER:
-            await services.configs.alter_broker(resource.resource_name, lambda *_: config, validate_only=validate_only)
-        case ResourceType.GROUP:
-            await services.configs.alter_group(resource.resource_name, lambda *_: config, validate_only=validate_only)
-        case number:
-            raise _unserved(number)
+    await _alter(services, resource, lambda *_: config, validate_only=validate_only)
 
 
 def incremental_alter_configs(services: Services, request: Request) -> Reply:
     """Alters each resource, or only checks whether it could be altered."""
     message = INCREMENTAL_ALTER_CONFIGS.decode_request(request.version, request.body)
-    return later(_change_each(services, request.without_body(), message))
-
-
-async def _change_each(services: Services, request: Request, message: IncrementalAlterConfigsRequest) -> Parts:
     change = partial(_change, services, request.session, validate_only=message.validate_only)
-    results = await _alter_each(message.resources, change)
-    fields: IncrementalAlterConfigsResponseFields = {"throttle_time": 0, "responses": results}
-    return respond(services, INCREMENTAL_ALTER_CONFIGS, request.version, fields)
+    return later(_alter_each(services, INCREMENTAL_ALTER_CONFIGS, request.version, message.resources, change))
 
 
 async def _change(
@@ -270,18 +253,11 @@ async def _change(
     _check_properties([one.name for one in resource.configs], [one.name for one in sets if one.value is None])
     CHANGE_GUARDS.check(services, session, resource)
     operations = [Operation(one.name, one.config_operation, one.value) for one in resource.configs]
-    change = partial(apply_operations, operations=operations)
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            await services.configs.alter_topic(resource.resource_name, change, validate_only=validate_only)
-        case ResourceType.BROKER:
-            await services.configs.alter_broker(resource.resource_name, change, validate_only=validate_only)
-        case ResourceType.BROKER_LOGGER:
-            services.configs.change_loggers(resource.resource_name, operations, validate_only=validate_only)
-        case ResourceType.GROUP:
-            await services.configs.alter_group(resource.resource_name, change, validate_only=validate_only)
-        case number:
-            raise _unserved(number)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        services.configs.change_loggers(resource.resource_name, operations, validate_only=validate_only)
+    else:
+        change = partial(apply_operations, operations=operations)
+        await _alter(services, resource, change, validate_only=validate_only)
 
 
 def list_config_resources(services: Services, request: Request) -> Reply:

@@ -8,31 +8,37 @@
     AllocateProducerIds  v0         a broker asks for the next block of producer ids (KIP-730)
 
 The response to ControlledShutdown has the partitions that the broker still leads, though they have other replicas: none
-of those is in sync. `millrace_broker.controller.alter_partition` has the rules of AlterPartition. A leader that asks by
+of those is in sync. `millrace_broker.controller.elections` has the rules of AlterPartition. A leader that asks by
 name does not know INELIGIBLE_REPLICA, and hears OPERATION_NOT_ATTEMPTED, which means the same to it: the ISR stays as
 it is.
+
+`ask_controller` waits for what the controller makes of a request, also one of another API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from millrace.errors import ErrorCode
+from millrace.error_codes import error_sentence
+from millrace.errors import ErrorCode, MillraceError, NotControllerError
 from millrace.security.acls import AclOperation, ResourceType
+from millrace.turns import later
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, CONTROLLED_SHUTDOWN
 from millrace_broker.cluster.metadata_image import TopicIdPartition
-from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal
+from millrace_broker.controller.active_controller import ActiveController
 from millrace_broker.controller.cluster_state import LeaderAndIsr
+from millrace_broker.controller.elections import AskedPartition, IsrProposal
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.controller_responses import ask_controller
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
         ProposedTopic,
     )
     from millrace.wire.messages.controlled_shutdown import ControlledShutdownResponseFields
+
 
 SHUTDOWN_GUARD = Guard(ApiKey.CONTROLLED_SHUTDOWN, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 FIRST_VERSION_WITH_TOPIC_IDS = 2
@@ -179,3 +186,44 @@ APIS = tuple(
         (ALLOCATE_GUARD, 0, allocate_producer_ids),
     )
 )
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def ask_controller(
+    services: Services,
+    request: Request,
+    guard: Guard,
+    ask: Callable[[ActiveController], T],
+    write: Callable[[T | ErrorCode], Parts],
+) -> Reply:
+    """Returns the response that `write` makes of what the controller says, or of the error."""
+    return later(_written(services, ask, write)) if guard.permits(services, request.session) else write(guard.error)
+
+
+async def _written(
+    services: Services, ask: Callable[[ActiveController], T], write: Callable[[T | ErrorCode], Parts]
+) -> Parts:
+    outcome = await asked(services, ask)
+    return write(outcome)
+
+
+async def asked(services: Services, ask: Callable[[ActiveController], T]) -> T | ErrorCode:
+    """Returns the result, or the error: NOT_CONTROLLER where this broker is not the controller."""
+    if services.controller is None:
+        return ErrorCode.NOT_CONTROLLER
+    try:
+        return await asyncio.wrap_future(services.controller.asked(ask))
+    except NotControllerError as error:
+        return error.code
+    except MillraceError as error:
+        logger.warning("the controller has failed: %s", error)
+        return error.code
+
+
+def said(code: ErrorCode) -> str | None:
+    """Returns the message that goes with an error code; none where there is no error."""
+    return None if code is ErrorCode.NONE else error_sentence(code)

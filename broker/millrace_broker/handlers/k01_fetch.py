@@ -460,7 +460,7 @@ class _Fetch:
                 topic if isinstance(topic, UUID) else NO_TOPIC_ID,
                 [one for _, one in group],
             )
-            for topic, group in groupby(each(fetched), key=_topic_of)
+            for topic, group in groupby(each(fetched), key=lambda pair: pair[0].topic)
         ]
         failed = [one for _, one in each(fetched) if one.error_code]
         count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
@@ -470,10 +470,6 @@ class _Fetch:
 
     def _now_ms(self) -> int:
         return self._services.clock.monotonic_ms()
-
-
-def _topic_of(pair: tuple[PartitionKey, PartitionFetched]) -> str | UUID:
-    return pair[0].topic
 
 
 def _ends_the_wait(fetched: PartitionFetched) -> bool:

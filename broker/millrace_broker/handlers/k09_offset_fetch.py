@@ -21,8 +21,7 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import OFFSET_FETCH
 from millrace_broker.groups import commits
-from millrace_broker.groups.commits import Fetched
-from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.groups.commits import Fetched, ZooKeeperOffsets
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition

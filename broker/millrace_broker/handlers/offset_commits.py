@@ -29,9 +29,8 @@ from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import OFFSET_COMMIT, TXN_OFFSET_COMMIT
 from millrace_broker.groups import commits
-from millrace_broker.groups.commits import Commit
+from millrace_broker.groups.commits import Commit, ZooKeeperOffsets
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.handlers.responses import respond
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     )
     from millrace.wire.messages.txn_offset_commit import (
         TxnOffsetCommitRequest,
-        TxnOffsetCommitRequestPartition,
     )
 
 DEFAULT_RETENTION_MS = -1
@@ -179,7 +177,11 @@ def commit_in_transaction(services: Services, request: Request) -> Reply:
         for one in each(topic.partitions)
     }
     errors = {key: _refusal(services, request, message, key) for key in each(asked)}
-    existing = [_offset_in_txn(key, one) for key, one in each(asked.items()) if not errors[key]]
+    existing = [
+        Commit(key, one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
+        for key, one in each(asked.items())
+        if not errors[key]
+    ]
     # At once where it can be, not in a task: the next request on this connection must find the offsets.
     committing = _into_group(services, request.version, message, existing) if existing else None
     return later(_respond(services, request.version, TXN_RESPONSES, message, errors=errors, committing=committing))
@@ -248,21 +250,10 @@ def _admission(services: Services, version: int, message: TxnOffsetCommitRequest
     if partition is None:
         return ErrorCode.NOT_COORDINATOR
     producer = Producer(message.producer_id, message.producer_epoch)
-    write = TransactionalWrite(message.transactional_id, producer, _support(version))
+    support = ClientSupport.of(version, FIRST_VERSION_WITH_GENERIC_ERRORS, FIRST_VERSION_WITH_EPOCH_BUMP)
+    write = TransactionalWrite(message.transactional_id, producer, support)
     admitted = services.admission.admit(write, {key: partition})
     return admitted if isinstance(admitted, Verification) else admitted[key]
-
-
-def _support(version: int) -> ClientSupport:
-    return ClientSupport.of(
-        version,
-        generic_error_since=FIRST_VERSION_WITH_GENERIC_ERRORS,
-        epoch_bump_since=FIRST_VERSION_WITH_EPOCH_BUMP,
-    )
-
-
-def _offset_in_txn(key: TopicPartition, one: TxnOffsetCommitRequestPartition) -> Commit:
-    return Commit(key, one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
 
 
 APIS = (

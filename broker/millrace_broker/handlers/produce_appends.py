@@ -3,7 +3,7 @@
 Before it is their turn, records are checked, and what takes long on a worker thread. How long a check takes depends on
 what a batch holds once it is decompressed: some kilobytes can hold gigabytes. A batch of up to `LONG_BYTES` is begun on
 the event loop. If it is larger, or those of the request hold more than `AT_ONCE_BYTES` together, the whole request
-waits for a thread, and all later ones of its connection wait behind it (`handlers.in_order`). Plain batches are not
+waits for a thread, and all later ones of its connection wait behind it (`handlers.api.InOrder`). Plain batches are not
 prepared: the log checks them while it appends, at some nanoseconds a record.
 
 Message sets of v0 and v1 are converted first, at some microseconds a record. So one above `MESSAGES_AT_ONCE_BYTES`, or
@@ -177,7 +177,8 @@ def refusals_in_transaction(
         return refusals_of(dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if not producers:
         return {}
-    write = TransactionalWrite(transactional_id, producers.pop(), _support(version))
+    support = ClientSupport.of(version, FIRST_VERSION_WITH_GENERIC_ERRORS, FIRST_VERSION_WITH_EPOCH_BUMP)
+    write = TransactionalWrite(transactional_id, producers.pop(), support)
     admitted = services.admission.admit(write, partitions)
     return admitted if isinstance(admitted, Verification) else refusals_of(admitted)
 
@@ -196,14 +197,6 @@ def _producer_of(records: Buffer) -> Producer | None:
     except RecordError:
         return None
     return Producer(header.producer_id, header.producer_epoch)
-
-
-def _support(version: int) -> ClientSupport:
-    return ClientSupport.of(
-        version,
-        generic_error_since=FIRST_VERSION_WITH_GENERIC_ERRORS,
-        epoch_bump_since=FIRST_VERSION_WITH_EPOCH_BUMP,
-    )
 
 
 def _refusal(key: TopicPartition, error: ErrorCode) -> MillraceError:

@@ -28,7 +28,7 @@ from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS,
 from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.controller.cluster_state import Assignment
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
-from millrace_broker.handlers.controller_responses import ask_controller, asked, said
+from millrace_broker.handlers.controller_requests import ask_controller, asked, said
 from millrace_broker.handlers.responses import respond
 from millrace_broker.storage import TopicPartition
 

@@ -25,14 +25,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import later
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.api_messages import Answered
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_OFFSETS_TO_TXN, END_TXN, INIT_PRODUCER_ID
@@ -44,15 +45,13 @@ from millrace_broker.txns.transaction import End, InitProducer, Result
 
 if TYPE_CHECKING:
     from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponseFields
-    from millrace.wire.messages.end_txn import EndTxnResponseFields
     from millrace.wire.messages.init_producer_id import InitProducerIdResponseFields
 
 logger = logging.getLogger(__name__)
-FIRST_INIT_WITH_PRODUCER_FENCED = 4
+FIRST_WITH_PRODUCER_FENCED = {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.ADD_OFFSETS_TO_TXN: 2, ApiKey.END_TXN: 2}
 INIT_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 INIT_CLUSTER_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_silent=True)
 INIT_TOPIC_GUARD = Guard(ApiKey.INIT_PRODUCER_ID, AclOperation.WRITE, ResourceType.TOPIC)
-FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 ADD_GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 ADD_GROUP_GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.READ, ResourceType.GROUP)
 FIRST_VERSION_WITH_EPOCH_BUMP = 5
@@ -63,17 +62,17 @@ def init_producer_id(services: Services, request: Request) -> Reply:
     """Returns a producer id and its epoch."""
     message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
     if denied := _denied(services, request, message.transactional_id):
-        return _initialized(services, request.version, Result(denied))
+        return _told(services, INIT_PRODUCER_ID, request.version, Result(denied))
     has_id = message.producer_id != NO_PRODUCER_ID
     has_epoch = message.producer_epoch != NO_PRODUCER_EPOCH
     if has_id != has_epoch:
-        return _initialized(services, request.version, Result(ErrorCode.INVALID_REQUEST))
+        return _told(services, INIT_PRODUCER_ID, request.version, Result(ErrorCode.INVALID_REQUEST))
     if message.transactional_id is None:
-        return later(_told_later(services, request.version, _idempotent(services), _initialized))
+        return later(_told_later(services, INIT_PRODUCER_ID, request.version, _idempotent(services)))
     expected = Producer(message.producer_id, message.producer_epoch) if has_id else None
     init = InitProducer(milliseconds(message.transaction_timeout), expected)
     initialized = services.txns.init_producer(message.transactional_id, init)
-    return later(_told_later(services, request.version, initialized, _initialized))
+    return later(_told_later(services, INIT_PRODUCER_ID, request.version, initialized))
 
 
 def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:
@@ -91,28 +90,31 @@ async def _idempotent(services: Services) -> Result:
     return Result(ErrorCode.NONE, Producer(await services.producer_ids.take(), 0))
 
 
-async def _told_later(
-    services: Services, version: int, work: Awaitable[Result], tell: Callable[[Services, int, Result], Parts]
-) -> Parts:
+async def _told_later(services: Services, api: Answered[Any], version: int, work: Awaitable[Result]) -> Parts:
     try:
         result = await work
     except MillraceError as failed:
         logger.warning("no producer id can be given: %s", failed)
         result = Result(ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
-    return tell(services, version, result)
+    return _told(services, api, version, result)
 
 
-def _initialized(services: Services, version: int, result: Result) -> Parts:
-    error, producer = result
-    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_INIT_WITH_PRODUCER_FENCED:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
+def _told(services: Services, api: Answered[Any], version: int, result: Result) -> Parts:
+    """Returns the response of InitProducerId or EndTxn, which have the same fields."""
     fields: InitProducerIdResponseFields = {
         "throttle_time": 0,
-        "error_code": error,
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.epoch,
+        "error_code": _as_known(api.key, version, result.error),
+        "producer_id": result.producer.producer_id,
+        "producer_epoch": result.producer.epoch,
     }
-    return respond(services, INIT_PRODUCER_ID, version, fields)
+    return respond(services, api, version, fields)
+
+
+def _as_known(api_key: ApiKey, version: int, error: ErrorCode) -> ErrorCode:
+    """Returns the error as a client of this version knows it."""
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED[api_key]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
 
 
 def add_offsets(services: Services, request: Request) -> Reply:
@@ -153,9 +155,8 @@ async def _added_later(services: Services, version: int, adding: asyncio.Future[
 
 
 def _added(services: Services, version: int, error: ErrorCode) -> Parts:
-    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    fields: AddOffsetsToTxnResponseFields = {"throttle_time": 0, "error_code": error}
+    code = _as_known(ApiKey.ADD_OFFSETS_TO_TXN, version, error)
+    fields: AddOffsetsToTxnResponseFields = {"throttle_time": 0, "error_code": code}
     return respond(services, ADD_OFFSETS_TO_TXN, version, fields)
 
 
@@ -164,26 +165,13 @@ def end(services: Services, request: Request) -> Reply:
     version = request.version
     message = END_TXN.decode_request(version, request.body)
     if not END_GUARD.permits(services, request.session, message.transactional_id):
-        return _ended(services, version, Result(END_GUARD.error))
+        return _told(services, END_TXN, version, Result(END_GUARD.error))
     client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_WITH_EPOCH_BUMP else NO_CLIENT_VERSION
     producer = Producer(message.producer_id, message.producer_epoch)
     ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
     if ending.done():  # as with one replica; a task for it would cost as much as the decision
-        return _ended(services, version, ending.result())
-    return later(_told_later(services, version, ending, _ended))
-
-
-def _ended(services: Services, version: int, result: Result) -> Parts:
-    error, producer = result
-    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    fields: EndTxnResponseFields = {
-        "throttle_time": 0,
-        "error_code": error,
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.epoch,
-    }
-    return respond(services, END_TXN, version, fields)
+        return _told(services, END_TXN, version, ending.result())
+    return later(_told_later(services, END_TXN, version, ending))
 
 
 APIS = (

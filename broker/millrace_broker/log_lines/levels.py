@@ -49,16 +49,14 @@ class LoggerLevels:
     def change(self, levels: Mapping[str, str | None]) -> None:
         """Gives loggers these levels, None for that of the logger above; all have been checked."""
         for name, level in levels.items():
-            self._logger(name).setLevel(logging.NOTSET if level is None else LEVELS[level])
+            logger = self._manager.root if name == ROOT else self._manager.getLogger(name)
+            logger.setLevel(logging.NOTSET if level is None else LEVELS[level])
 
     def _effective(self, name: str) -> int:
         parents: Iterable[str] = (name.rsplit(".", count)[0] for count in range(name.count(".") + 1))
         found = (self._manager.loggerDict.get(one) for one in parents)
         levels = (one.level for one in found if isinstance(one, logging.Logger) and one.level)
         return next(levels, self._manager.root.level)
-
-    def _logger(self, name: str) -> logging.Logger:
-        return self._manager.root if name == ROOT else self._manager.getLogger(name)
 
 
 def _name(level: int) -> str:

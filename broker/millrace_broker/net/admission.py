@@ -1,9 +1,12 @@
-"""Limits the number of connections: in all, of one listener, and from one address.
+"""Limits the number of connections and the rate of new ones: in all, of one listener, and from one address.
 
-    max.connections                     in all
-    listener.name.NAME.max.connections  of one listener
-    max.connections.per.ip              from one address
-    max.connections.per.ip.overrides    ADDRESS:N,ADDRESS:N: from that address instead; IPv6 in brackets
+    max.connections                                   in all
+    listener.name.NAME.max.connections                of one listener
+    max.connections.per.ip                            from one address
+    max.connections.per.ip.overrides                  ADDRESS:N,ADDRESS:N: from that address instead; IPv6 in brackets
+    max.connection.creation.rate                      the broker, without its listener for brokers (KIP-612)
+    listener.name.NAME.max.connection.creation.rate   one listener; the broker's rate unless it is set
+    connection_creation_rate of /config/ips           one address; of <default>: each other address by itself
 
 `max.connections` does not limit the listener by which brokers reach each other: clients that have taken all connections
 keep no broker out (KIP-402). That listener's own limit holds; unless it is set, it is as high as `max.connections`.
@@ -11,16 +14,26 @@ keep no broker out (KIP-402). That listener's own limit holds; unless it is set,
 A connection above a limit is closed at once, and those that are open are not affected. A connection is also closed if
 its descriptor is one of the last of the process, which are kept for files. The operating system gives the lowest
 descriptor that is free.
+
+    above the rate of broker or listener    the connection waits, and those behind it at its listener wait in turn
+    above the rate of its address           the connection is closed at the end of its throttle time, counted nowhere
+
+Until then it is open and is not read. So what comes too fast waits here, where Kafka leaves it to the operating system;
+`max.connections` bounds both. A throttle time is one window at most. As long as no rate is set, nothing is measured.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from functools import cache
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 from millrace.descriptor_pool import NO_DESCRIPTOR
+from millrace_broker.metrics import QuotaCounts
+from millrace_broker.net.connection import Connection
 from millrace_broker.properties.listeners import ConnectionLimits
+from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows, SampledRate, Sensors
 
 
 class Admission:
@@ -72,3 +85,108 @@ class Admission:
 def _overrides(text: str) -> dict[str, int]:
     entries = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
     return {address.strip("[]").lower(): int(limit) for address, _, limit in entries}
+
+
+COUNTED_AS = "CONNECTION"
+
+
+class Accepting:
+    """The connections that wait to be let in, by listener.
+
+    Args:
+        rates: measures the connections.
+        scopes: returns what a connection of a listener counts for, and the limits at the time.
+        address_limit: returns how many connections per second may come from an address at the time.
+        counts: takes the throttle times.
+        now_ms: returns the time.
+        call_later: calls a function after so many seconds.
+    """
+
+    def __init__(
+        self,
+        rates: ConnectionRates,
+        scopes: Callable[[str], Scopes],
+        address_limit: Callable[[str], float | None],
+        counts: QuotaCounts,
+        *,
+        now_ms: Callable[[], int],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._rates = rates
+        self._scopes = scopes
+        self._address_limit = address_limit
+        self._counts = counts
+        self._now_ms = now_ms
+        self._call_later = call_later
+        self._waiting: defaultdict[str, deque[Connection]] = defaultdict(deque)
+
+    def take(self, connection: Connection) -> None:
+        """Lets a new connection in, at once or later, or closes it later."""
+        session = connection.session
+        queue, limits = self._waiting[session.listener], self._scopes(session.listener).values()
+        if not queue and self._address_limit(session.host) is None and not any(limit is not None for limit in limits):
+            return
+        connection.mute()
+        queue.append(connection)
+        if len(queue) == 1:
+            self._go_on(session.listener)
+
+    def _go_on(self, listener: str) -> None:
+        queue = self._waiting[listener]
+        while queue:
+            wait_ms = self._rates.opened(self._scopes(listener), self._now_ms())
+            if wait_ms:
+                self._counts.note(COUNTED_AS, wait_ms)
+                self._call_later(wait_ms / 1000, partial(self._waited, listener))
+                return
+            self._let_in(queue.popleft())
+
+    def _waited(self, listener: str) -> None:
+        self._let_in(self._waiting[listener].popleft())
+        self._go_on(listener)
+
+    def _let_in(self, connection: Connection) -> None:
+        session = connection.session
+        limit, scopes = self._address_limit(session.host), self._scopes(session.listener)
+        throttle_ms = self._rates.came_from(session.host, limit, scopes, self._now_ms())
+        if throttle_ms:
+            self._counts.note(COUNTED_AS, throttle_ms)
+            self._call_later(throttle_ms / 1000, connection.abort)
+        else:
+            connection.unmute()
+
+
+BROKER = ""  # no listener has this name
+
+Scopes = Mapping[str, float | None]  # what a connection counts for, the broker and its listener, and their limits
+
+
+class ConnectionRates:
+    """Measures the connections that are opened; None stands for no limit."""
+
+    def __init__(self, windows: QuotaWindows = DEFAULT_WINDOWS) -> None:
+        self._windows = windows
+        self._opened: dict[str, SampledRate] = {}
+        self._addresses = Sensors[str, SampledRate](lambda: SampledRate(windows))
+
+    def opened(self, scopes: Scopes, now_ms: int) -> int:
+        """Counts a connection, and returns how many milliseconds it has to wait."""
+        return max(self._record(self._of(name), limit, now_ms) for name, limit in scopes.items())
+
+    def came_from(self, address: str, limit: float | None, scopes: Scopes, now_ms: int) -> int:
+        """Counts a connection for its address; returns after how many milliseconds it is closed, 0 if it may stay."""
+        if limit is None:
+            return 0
+        rate = self._addresses.get(address, now_ms)
+        throttle_ms = self._record(rate, limit, now_ms)
+        if throttle_ms:
+            for one in (rate, *map(self._of, scopes)):
+                one.record(-1, now_ms)
+        return throttle_ms
+
+    def _of(self, scope: str) -> SampledRate:
+        return self._opened.setdefault(scope, SampledRate(self._windows))
+
+    def _record(self, rate: SampledRate, limit: float | None, now_ms: int) -> int:
+        rate.record(1, now_ms)
+        return 0 if limit is None else min(rate.throttle_ms(limit, now_ms), self._windows.window_ms)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millrace.clock import Clock
 from millrace.errors import (
@@ -29,10 +29,11 @@ from millrace.errors import (
 from millrace.times import SECOND_MS
 from millrace_broker.handlers.k18_api_versions import VERSIONS
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.connection import Connection
 from millrace_broker.security.authentication.authentication import Authentication, CheckToken, State, new_mechanism
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.authentication.listener_security import ListenerSecurity
-from millrace_broker.security.client_session import Challenge, ClientSession
+from millrace_broker.security.client_session import Challenge
 
 if TYPE_CHECKING:
     from millrace_broker.net.json_web_keys import JsonWebKeys
@@ -42,43 +43,12 @@ logger = logging.getLogger(__name__)
 API_KEY, VERSION = slice(0, 2), slice(2, 4)  # of a request
 
 
-class GatedConnection(Protocol):
-    """The part of a connection that its gate uses."""
-
-    session: ClientSession
-    peer: str
-
-    def limit_frames(self, max_frame_bytes: int) -> None:
-        """Lets no larger frame in from now on."""
-        ...
-
-    def open_gate(self) -> None:
-        """Holds back no request any more."""
-        ...
-
-    def welcome(self) -> None:
-        """Has the rights of somebody who has authenticated."""
-        ...
-
-    def abort(self) -> None:
-        """Closes at once."""
-        ...
-
-    def tell(self, message: bytes) -> None:
-        """Sends a frame that answers no request."""
-        ...
-
-    def drain(self) -> None:
-        """Stops reading, and closes as soon as every reply has left."""
-        ...
-
-
 class ConnectionGate:
     """The gate of one connection; its session names it as its authenticator."""
 
     def __init__(
         self,
-        connection: GatedConnection,
+        connection: Connection,
         authentication: Authentication,
         security: ListenerSecurity,
         max_bytes: int,
@@ -177,7 +147,7 @@ class ListenerAuthentication:
             new_mechanism, security=security, credentials=credentials, check_token=self._token_check()
         )
 
-    def gate(self, connection: GatedConnection) -> ConnectionGate:
+    def gate(self, connection: Connection) -> ConnectionGate:
         """Returns the gate of a new connection."""
         authentication = Authentication(self._security, self._new_mechanism, self._clock, VERSIONS)
         return ConnectionGate(connection, authentication, self._security, self._max_frame_bytes, self._metrics)

@@ -13,7 +13,7 @@ Reading stops when too many requests or too many bytes of replies wait in line, 
 or when an incomplete frame needs more memory than there is (`net.memory`). Requests whose replies come later count with
 their own bytes: so no peer writes so far ahead of the followers that its requests time out and it sends them again.
 
-A connection is muted, which means that it is not read either, while its client is throttled (`net.throttling`). The
+A connection is muted, which means that it is not read either, while its client is throttled (`net.slot`). The
 reply that tells the client of it leaves at once (KIP-219).
 
 Frames that have arrived by then are copied to a backlog, which one receive buffer bounds, and are handled first when
@@ -46,8 +46,7 @@ from millrace_broker.net.long_requests import TURN_S, LongRequests
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.send import Outgoing
-from millrace_broker.net.slot import LONG_BYTES, Slot, Waited, served, takes_long
-from millrace_broker.net.throttling import throttled
+from millrace_broker.net.slot import LONG_BYTES, Slot, Waited, served, takes_long, throttled
 from millrace_broker.security.client_session import ClientSession, Gate, Principal
 
 logger = logging.getLogger(__name__)

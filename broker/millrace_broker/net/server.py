@@ -24,8 +24,7 @@ from millrace.errors import InvalidConfigError, SetupError
 from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
-from millrace_broker.net.accepting import Accepting
-from millrace_broker.net.admission import Admission
+from millrace_broker.net.admission import BROKER, Accepting, Admission, ConnectionRates, Scopes
 from millrace_broker.net.connection import Connection, NewGate
 from millrace_broker.net.cycle_collector import CycleCollector
 from millrace_broker.net.long_requests import LongRequests
@@ -33,7 +32,6 @@ from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.tls import RECEIVE_BYTES, TlsLayer
 from millrace_broker.properties.listeners import Listener
-from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates, Scopes
 from millrace_broker.quotas.measures import QuotaWindows
 
 if TYPE_CHECKING:

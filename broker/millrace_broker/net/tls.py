@@ -23,12 +23,13 @@ import logging
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from millrace.errors import TlsError
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.connection import Connection
 from millrace_broker.net.foreign_protocols import failure, no_handshake
-from millrace_broker.security.client_session import Principal
+from millrace_broker.net.tls_listener import TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -39,37 +40,6 @@ GATHERED_BYTES = 256 << 10  # encrypted at least, before the transport is given 
 MAX_HANDSHAKE_BYTES = 128 << 10
 HANDSHAKE_TIMEOUT_S = 30.0
 NOTHING = memoryview(b"")
-
-
-class Secured(Protocol):
-    """A connection that is secured."""
-
-    peer: str
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...  # noqa: D102 -- as in asyncio
-    def connection_lost(self, exc: Exception | None) -> None: ...  # noqa: D102
-    def get_buffer(self, sizehint: int) -> memoryview: ...  # noqa: D102
-    def buffer_updated(self, nbytes: int) -> None: ...  # noqa: D102
-    def pause_writing(self) -> None: ...  # noqa: D102
-    def resume_writing(self) -> None: ...  # noqa: D102
-
-    def authenticated(self, principal: Principal) -> None:
-        """Takes the principal that the peer's certificate stands for."""
-        ...
-
-
-class SecuredListener(Protocol):
-    """The listener by which a connection came."""
-
-    name: str
-    context: ssl.SSLContext
-
-    def principal(self, certificate: bytes | None) -> Principal:
-        """Returns whom a certificate (DER), None for none, stands for.
-
-        Raises TlsError where no rule fits its subject.
-        """
-        ...
 
 
 class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
@@ -83,7 +53,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, connection: Secured, listener: SecuredListener, scratch: memoryview, metrics: RequestMetrics
+        self, connection: Connection, listener: TlsListener, scratch: memoryview, metrics: RequestMetrics
     ) -> None:
         super().__init__()
         self._connection = connection

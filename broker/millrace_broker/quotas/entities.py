@@ -129,11 +129,8 @@ def found(configs: Configs, components: Iterable[Component], *, is_strict: bool)
 def _fits(entity: Entity, wanted: Mapping[str, Component], *, is_strict: bool) -> bool:
     if not wanted.keys() <= entity.keys() or (is_strict and wanted.keys() != entity.keys()):
         return False
-    return all(one.match_type == ANY or entity[name] == _name(one) for name, one in wanted.items())
-
-
-def _name(component: Component) -> str | None:
-    return component.match if component.match_type == EXACT else None
+    names = {kind: one.match if one.match_type == EXACT else None for kind, one in wanted.items()}
+    return all(one.match_type == ANY or entity[kind] == names[kind] for kind, one in wanted.items())
 
 
 class Operation(NamedTuple):

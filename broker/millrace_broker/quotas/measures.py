@@ -109,12 +109,9 @@ class Sensors(Generic[Key, Sensor]):
         sensor = self._new_sensor() if found is None or now_ms - found[0] >= EXPIRY_MS else found[1]
         self._used[key] = now_ms, sensor
         if found is None:
-            self._forget(now_ms)
+            while len(self._used) > self._max_sensors or now_ms - next(iter(self._used.values()))[0] >= EXPIRY_MS:
+                self._used.popitem(last=False)
         return sensor
-
-    def _forget(self, now_ms: int) -> None:
-        while len(self._used) > self._max_sensors or now_ms - next(iter(self._used.values()))[0] >= EXPIRY_MS:
-            self._used.popitem(last=False)
 
 
 class TokenBucket:

@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from millrace.clock import Clock
 from millrace.errors import ErrorCode, MillraceError, RecordError
-from millrace.records.batch import NO_LEADER_EPOCH, check_crc, walk
+from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, check_crc, walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.replica import Isolation
 from millrace_broker.replication.replica_manager import ReplicaManager
@@ -136,14 +137,23 @@ class CoordinatorShard(Protocol):
     is_loaded: bool
     is_closed: bool
 
-    def replay(self, batches: bytes) -> int:
-        """Takes in whole batches of the log and returns the offset after them; called on a worker thread."""
+    def replay(self, header: BatchHeader, batch: memoryview) -> None:
+        """Takes in a whole batch of the log; called on a worker thread."""
 
     def loaded(self) -> None:
         """Begins to serve, as every record has been replayed."""
 
     def close(self) -> None:
         """Stops serving, as the partition is led no longer."""
+
+
+def replay_all(shard: CoordinatorShard, batches: bytes) -> int:
+    """Gives whole batches, which are valid, to a shard, and returns the offset after them."""
+    next_offset = -1
+    for position, header in walk(batches):
+        shard.replay(header, memoryview(batches)[position : position + header.size_bytes])
+        next_offset = header.next_offset
+    return next_offset
 
 
 Shard = TypeVar("Shard", bound=CoordinatorShard)
@@ -227,9 +237,8 @@ class LedShards(Generic[Shard]):
     async def _load(self, shard: Shard) -> None:
         started_s = self._clock.monotonic_s()
         try:
-            await read_to_end(
-                self._replicas, shard.topic_partition, self._load_buffer_bytes, shard.replay, lambda: shard.is_closed
-            )
+            take_in, is_closed = partial(replay_all, shard), lambda: shard.is_closed
+            await read_to_end(self._replicas, shard.topic_partition, self._load_buffer_bytes, take_in, is_closed)
         except MillraceError:
             logger.exception("%s can't be loaded", shard.topic_partition)
             if not shard.is_closed:

@@ -132,7 +132,7 @@ class ClientSupport(IntEnum):
     EPOCH_BUMP = 2
 
     @classmethod
-    def of(cls, version: int, *, generic_error_since: int, epoch_bump_since: int) -> ClientSupport:
+    def of(cls, version: int, generic_error_since: int, epoch_bump_since: int) -> ClientSupport:
         """Returns what the sender of a version understands, by the first versions of the API that imply it."""
         if version >= epoch_bump_since:
             return cls.EPOCH_BUMP

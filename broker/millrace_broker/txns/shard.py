@@ -17,7 +17,7 @@ from functools import partial
 
 from millrace.clock import Clock
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
-from millrace.records.batch import check_crc, walk
+from millrace.records.batch import BatchHeader
 from millrace.records.record import NewRecord, decode_batch, encode_batch
 from millrace_broker.cluster.metadata_cache import DeletionLookup
 from millrace_broker.metrics import TransactionCounts
@@ -220,20 +220,10 @@ class Shard:
 
     # Reading.
 
-    def replay(self, batches: bytes) -> int:
-        """Replays the records of whole batches and returns the offset after them.
-
-        Raises:
-            CorruptRecordError: a batch is damaged.
-        """
-        next_offset = -1
-        for position, header in walk(batches):
-            check_crc(batches, position, header)
-            if not header.is_control:
-                for record in decode_batch(header, memoryview(batches)[position : position + header.size_bytes]):
-                    self._replay_record(record.key, record.value)
-            next_offset = header.next_offset
-        return next_offset
+    def replay(self, header: BatchHeader, batch: memoryview) -> None:
+        """Replays the records of a batch."""
+        for record in () if header.is_control else decode_batch(header, batch):
+            self._replay_record(record.key, record.value)
 
     def _replay_record(self, key: bytes | None, value: bytes | None) -> None:
         try:

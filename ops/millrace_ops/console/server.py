@@ -26,8 +26,8 @@ from millrace.errors import (
     SetupError,
     UnknownTopicError,
 )
-from millrace_broker.admin.console.access import FORM_TOKEN_HEADER, ROOT
 from millrace_broker.admin.console.own_troubles import HEADER, from_header
+from millrace_broker.admin.guard import FORM_TOKEN_HEADER, ROOT
 from millrace_ops.console.console import Console
 from millrace_ops.console.pages.cluster import show_acls, show_brokers, show_topic, show_topics, show_transactions
 from millrace_ops.console.pages.groups import preview_reset, reset, show_group, show_groups

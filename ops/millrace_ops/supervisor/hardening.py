@@ -51,7 +51,7 @@ from millrace.security.protocols import JAAS
 from millrace.security.sasl.jaas import parse_jaas
 from millrace.security.sasl.names import SCRAM_SHA_512
 from millrace.zk.security import DIGEST_MODULE, ZooKeeperSecurity
-from millrace_broker.cluster.zookeeper_security import ZooKeeperAcls
+from millrace_broker.cluster.zookeeper_nodes import ZooKeeperAcls
 from millrace_ops.users.stored_users import in_zookeeper
 from millrace_ops.zookeeper_acls import migrate
 

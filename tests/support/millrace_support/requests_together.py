@@ -23,8 +23,7 @@ from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, Recor
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
 from millrace_broker.handlers import k00_produce
-from millrace_broker.handlers.api import Request, Services
-from millrace_broker.handlers.in_order import InOrder
+from millrace_broker.handlers.api import InOrder, Request, Services
 from millrace_broker.replication.roles import Leadership
 from millrace_broker.txns.state import Producer
 from millrace_broker.txns.transaction import InitProducer

@@ -21,6 +21,7 @@ from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.shard import Shard
 from millrace_broker.metrics import GroupCounts
 from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.replication.shards import replay_all
 from millrace_broker.storage import AppendOrigin, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
 
@@ -128,7 +129,7 @@ class Broker:
             counts=GroupCounts(),
         )
         for batch in self.log.batches:
-            self._shard.replay(batch)
+            replay_all(self._shard, batch)
         self._shard.loaded()
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:

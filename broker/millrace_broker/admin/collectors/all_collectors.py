@@ -19,8 +19,7 @@ from millrace_broker.admin.collectors.replicas import (
     ReplicaCollector,
     TimestampCollector,
 )
-from millrace_broker.admin.collectors.requests import QuotaCollector, RequestCollector
-from millrace_broker.admin.collectors.topics import TopicCollector
+from millrace_broker.admin.collectors.traffic import QuotaCollector, RequestCollector, TopicCollector
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
 

@@ -1,6 +1,6 @@
 """The console in the browser, as the admin endpoint serves it (docs/console.md).
 
-    browser ──HTTP──► admin endpoint: `gateway`, guarded by `access` ──Unix socket──► the console's process (`process`)
+    browser ──HTTP──► admin endpoint: `gateway`, guarded by `guard` ────Unix socket──► the console's process
                                                                                           │ Kafka protocol
                                                                                           ▼
                                                                                       the cluster

@@ -90,7 +90,7 @@ class ClassicGroup(GroupFacts):
 
     def unloaded(self, error: ErrorCode) -> Effects:
         """Refuses all requests that wait, and cancels the timers."""
-        effects = self._respond_all(error)
+        effects = [effect for member in self.members for effect in self._respond_waiting(member, error)]
         effects += [CancelTimer(session_timer(member_id)) for member_id in self.members.pending_join]
         effects += [CancelTimer(session_timer(member.member_id)) for member in self.members]
         self.state = State.DEAD
@@ -478,9 +478,6 @@ class ClassicGroup(GroupFacts):
             effects.append(Respond(member.sync_ticket, SyncResult(error)))
         member.join_ticket = member.sync_ticket = None
         return effects
-
-    def _respond_all(self, error: ErrorCode) -> Effects:
-        return [effect for member in self.members for effect in self._respond_waiting(member, error)]
 
 
 def _refused(join: Join, error: ErrorCode, member_id: str | None = None) -> Respond:

@@ -12,7 +12,6 @@ group allows, as commits and its deletion, follows from its stored state alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
@@ -251,13 +250,10 @@ class GroupState:
     def _release(self, member: Member | None) -> None:
         # In a log that is half compacted, a partition may belong to one member by an older record and to another by
         # a newer one.
-        for one in _held(member):
-            if member is not None and self.owners.get(one) == member.member_id:
-                del self.owners[one]
-
-
-def _held(member: Member | None) -> Iterable[TopicIdPartition]:
-    return () if member is None else member.current.assigned | member.current.pending_revocation
+        if member is not None:
+            for one in member.current.assigned | member.current.pending_revocation:
+                if self.owners.get(one) == member.member_id:
+                    del self.owners[one]
 
 
 def _set(table: dict[str, V], key: str, value: V | None) -> None:

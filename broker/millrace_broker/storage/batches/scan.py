@@ -58,9 +58,7 @@ class FoundBatch(NamedTuple):
         return self.position + self.size_bytes
 
 
-def scan_headers(
-    fs: FileSystem, fd: int, position: int, end: int, chunk_bytes: int = HEADERS_CHUNK_BYTES
-) -> Iterator[Placed]:
+def scan_headers(fs: FileSystem, fd: int, position: int, end: int) -> Iterator[Placed]:
     """Yields (position, header) of each batch from `position` up to `end`, which must be a batch's end.
 
     CRCs are not checked. Raises RecordError where there is no batch, or one that is cut short.
@@ -68,7 +66,7 @@ def scan_headers(
     chunk, chunk_position = b"", position
     while end - position >= HEADER_BYTES:
         if position + HEADER_BYTES > chunk_position + len(chunk):
-            chunk, chunk_position = fs.pread(fd, min(chunk_bytes, end - position), position), position
+            chunk, chunk_position = fs.pread(fd, min(HEADERS_CHUNK_BYTES, end - position), position), position
             if len(chunk) < HEADER_BYTES:
                 raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
         header = read_header(chunk, position - chunk_position, chunk_position)

@@ -15,7 +15,7 @@ the log for itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from millrace.errors import InvalidRecordError, StorageError
@@ -102,8 +102,8 @@ class FollowerAppend(Truncation):
             allow_gaps(self._fs, self._segments.directory)
             self.may_have_gaps = True
         try:
-            for epoch, run in _by_epoch(found):
-                self._append_run(view, run, epoch)
+            for epoch, run in groupby(found, key=lambda each: each[1].partition_leader_epoch):
+                self._append_run(view, list(run), epoch)
         except StorageError:
             if self._segments.end_offset < end_offset:
                 self.start_at(end_offset, end_offset)
@@ -147,11 +147,6 @@ class FollowerAppend(Truncation):
         except StorageError:
             self._segments.end_offset = end_offset
             raise
-
-
-def _by_epoch(found: Batches) -> Iterator[tuple[int, Batches]]:
-    for epoch, run in groupby(found, key=lambda each: each[1].partition_leader_epoch):
-        yield epoch, list(run)
 
 
 def _has_gaps(found: Batches, next_offset: int) -> bool:

@@ -134,7 +134,8 @@ class LeaderAppend:
         offset = self._segments.end_offset
         placement = place(run, offset, leader_epoch)
         if placement.size_bytes > self._config.segment_bytes and len(run) == 1:
-            return [_too_large(placement.size_bytes, self._config)]
+            size_bytes, limit = placement.size_bytes, self._config.segment_bytes
+            return [RecordTooLargeError(f"{size_bytes} bytes in one append are above segment.bytes={limit}")]
         if len(run) > 1 and not self._writer.takes(placement):
             one_by_one = [Prepared(view, found, len(view)) for view, found in sent]
             return [outcome for batches in one_by_one for outcome in self.append_all((batches,), leader_epoch)]
@@ -177,7 +178,3 @@ class LeaderAppend:
         self._producers.append_marker(header, marker, offset, self._segments.now.active.transaction_index.append)
         self._flushing.put_if_owed()
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, header.max_timestamp)
-
-
-def _too_large(size_bytes: int, config: LogConfig) -> RecordTooLargeError:
-    return RecordTooLargeError(f"{size_bytes} bytes in one append are above segment.bytes={config.segment_bytes}")

@@ -294,13 +294,10 @@ class Log:
         self.expire_producers()
         return is_truncated
 
-    def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
-        """Removes everything, durably; the log goes on, empty, at `offset`, and starts there or at `log_start_offset`.
-
-        Raises as `truncate_to`.
-        """
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Removes everything, durably; the log goes on, empty, at `offset`. Raises as `truncate_to`."""
         self.release_replaced()
-        self._follower.start_at(offset, offset if log_start_offset is None else log_start_offset)
+        self._follower.start_at(offset, offset)
 
     def flush(self) -> None:
         """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush.

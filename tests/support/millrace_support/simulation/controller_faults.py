@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from millrace.errors import ErrorCode
 from millrace_broker.controller import active_controller, elections, partition_leaders
 from millrace_broker.controller.active_controller import ActiveController
-from millrace_broker.controller.alter_partition import judge
 from millrace_broker.controller.cluster_state import LeaderAndIsr
-from millrace_broker.controller.elections import elect_after_failure
+from millrace_broker.controller.elections import elect_after_failure, judge
 from millrace_support.simulation.planting import Plants
 
 if TYPE_CHECKING:

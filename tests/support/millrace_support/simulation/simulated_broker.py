@@ -36,8 +36,7 @@ from millrace_broker.handlers import (
     log_offsets,
     offset_commits,
 )
-from millrace_broker.handlers.api import InTurns, Reply, Request, Services
-from millrace_broker.handlers.in_order import InOrder
+from millrace_broker.handlers.api import InOrder, InTurns, Reply, Request, Services
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.fetch_sessions import FetchSessions

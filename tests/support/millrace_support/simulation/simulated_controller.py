@@ -6,12 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
+from typing import Any
 
 from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from millrace_broker.controller.active_controller import Channels, ControllerConfig
+from millrace_broker.controller.active_controller import ControllerConfig
 from millrace_broker.controller.broker_channels import OnResponse
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import (
@@ -186,7 +187,7 @@ class SimulatedController(Controller):
             self._anomaly(f"controller {self._broker_id} fails: {error!r}")
             raise
 
-    def _new_channels(self, on_response: OnResponse) -> Channels:
+    def _new_channels(self, on_response: OnResponse) -> Any:
         channels = SimulatedChannels(self._address_of, on_response)
         self._all_channels.append(channels)
         return channels

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace_broker.admin.stray_logs import OfflineLog, offline_logs, stray_logs, stray_reason
+from millrace_broker.admin.stray_requests import OfflineLog, offline_logs, stray_logs, stray_reason
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock

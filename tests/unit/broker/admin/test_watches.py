@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millrace_broker.admin.watches import ClockSteps
+from millrace_broker.admin.chores import ClockSteps
 from millrace_broker.metrics import ClockCounts, ClockStep
 from millrace_support.clock import ManualClock
 

@@ -41,7 +41,6 @@ from millrace.zk.operations import Create, Delete, Refused
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.cluster.zookeeper_store import adopted_states
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
-from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.cluster_state import LeaderAndIsr
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
@@ -50,6 +49,7 @@ from millrace_broker.controller.control_requests import (
     UpdateMetadataRequest,
 )
 from millrace_broker.controller.controller_store import ControllerStore, claim_controller
+from millrace_broker.controller.elections import IsrProposal
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 from millrace_support import transcripts

@@ -18,8 +18,8 @@ from millrace.wire.messages import (
     LIST_PARTITION_REASSIGNMENTS,
 )
 from millrace_broker.cluster.metadata_image import TopicIdPartition
-from millrace_broker.controller.alter_partition import IsrProposal
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr
+from millrace_broker.controller.elections import IsrProposal
 from millrace_broker.handlers import controller_requests, reassignments
 from millrace_broker.handlers.api import Request
 from millrace_broker.storage import TopicPartition

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millrace_broker.handlers.in_order import InOrder
+from millrace_broker.handlers.api import InOrder
 from millrace_support.until import until
 
 

@@ -4,8 +4,7 @@ import heapq
 from itertools import count
 
 from millrace_broker.metrics import QuotaCounts
-from millrace_broker.net.accepting import Accepting
-from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates
+from millrace_broker.net.admission import BROKER, Accepting, ConnectionRates
 from millrace_broker.security.client_session import ClientSession
 
 

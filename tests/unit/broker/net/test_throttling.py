@@ -6,7 +6,7 @@ import pytest
 
 from millrace.security.acls import AclOperation
 from millrace.wire.api import ApiKey
-from millrace_broker.net.throttling import AMONG_BROKERS, throttled
+from millrace_broker.net.slot import AMONG_BROKERS, throttled
 from millrace_broker.security.client_session import ClientSession
 
 THROTTLE_MS = 70

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from random import Random
 
-from millrace_broker.admin.collectors.topics import FIELDS, TOPICS_AT_ONCE, TopicSeries
+from millrace_broker.admin.collectors.traffic import FIELDS, TOPICS_AT_ONCE, TopicSeries
 from millrace_broker.metrics import TopicTraffic
 
 BYTES_IN = FIELDS.index("bytes_in")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_broker.admin.console.access import OPEN, SESSION_S, ConsoleAccess, is_own_origin
+from millrace_broker.admin.guard import OPEN, SESSION_S, ConsoleAccess, is_own_origin
 from millrace_support.clock import ManualClock
 
 KEY = bytes(range(32))

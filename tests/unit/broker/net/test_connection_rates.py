@@ -1,6 +1,6 @@
 """How many connections may be opened per second."""
 
-from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates
+from millrace_broker.net.admission import BROKER, ConnectionRates
 
 
 def opened(rates, count, scopes, now_ms=0):
