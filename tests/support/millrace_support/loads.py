@@ -12,8 +12,7 @@ from millrace.fs import OsFileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, nulls_of
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, RemovedFile
-from millrace_pipelines.warehouse.delta.lineage import LineageRange
-from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets, packed
+from millrace_pipelines.warehouse.delta.lineage import LineageRange, OffsetPage, keep_offsets, packed
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (

@@ -205,7 +205,7 @@ class Snapshot:
     def lineage(self) -> list[Lineage]:
         """Returns what each commit up to this version said of itself, oldest first, with the `version` that it made.
 
-        Commits that were cleaned from the log are told by the table's `lineage_files`.
+        Commits that were cleaned from the log are told by the files that `keep_lineage` wrote.
         """
         in_log = {commit["version"]: commit for commit in self._history()}
         first = min(in_log, default=self.version + 1)

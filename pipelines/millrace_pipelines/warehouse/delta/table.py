@@ -10,7 +10,7 @@ of them (Delta itself accepts an older transaction version without an error). de
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
 transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
 (`ledger_copy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit
-is made without delta-rs (`own_commit`).
+is made without delta-rs (`commits`).
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
 made. A crash leaves either the whole commit or none of it; data files without a commit are garbage that no reader sees.

@@ -2,7 +2,7 @@
 
 The audit has to know what an erasure and a reload remove: loads say how many offsets of a partition give a row, and
 each commit that removes rows says under `absent` how many of these give none any more. Where keys are erased, `erased`
-keeps their offsets (`delta.offset_sets`). Of dead letters only those count that are not replayed, for the others are
+keeps their offsets (`delta.lineage`). Of dead letters only those count that are not replayed, for the others are
 among the rows.
 
 A reload replaces the rows of some offset ranges by those of staged files, which come as they are, or, where they have
@@ -34,8 +34,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import Lineage
-from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, pages_of
+from millrace_pipelines.warehouse.delta.lineage import Lineage, OffsetPage, pages_of
 from millrace_pipelines.warehouse.delta.rewrite import (
     CurrentFile,
     ReadBlocks,

@@ -24,8 +24,7 @@ from typing import Generic, NamedTuple, TypeVar
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters import finish_replay
 from millrace_pipelines.warehouse.delta.files import DataFile, remove_files_of_load
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
-from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage, keep_offsets
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table

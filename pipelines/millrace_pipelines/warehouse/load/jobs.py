@@ -65,7 +65,7 @@ from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import is_remote
-from millrace_pipelines.warehouse.delta.offset_sets import merged, packed, unpacked
+from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range

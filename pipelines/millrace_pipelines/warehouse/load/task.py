@@ -32,7 +32,7 @@ from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
-from millrace_pipelines.warehouse.delta.offset_sets import merged, packed
+from millrace_pipelines.warehouse.delta.lineage import merged, packed
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -139,7 +139,7 @@ class TaskResult:
     and `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `damaged` has the offsets
     that are lost in damaged batches, but for the first ones, at which these are dead letters; `is_proven` says whether
     the reader can tell all these apart (`kafka_reader` can't). `recorded` has the offsets that gave a row or a dead
-    letter (`delta.offset_sets`), and is empty where all of the range did. `dead_letters` counts the dead letters that
+    letter (`delta.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
     were read, whether written now or before; `late` counts the rows and dead letters whose event time was late;
     `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the
     log can't be read, if anything, and then nothing was written.
