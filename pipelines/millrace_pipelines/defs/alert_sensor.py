@@ -39,8 +39,7 @@ from dagster_shared.error import SerializableErrorInfo
 from millrace.errors import PlatformError
 from millrace.json_values import Json
 from millrace_pipelines.declaration.attributes import Check, webhook_url
-from millrace_pipelines.declaration.cluster import CLUSTER_TAG, DeclaredCluster
-from millrace_pipelines.declaration.state import WEBHOOK
+from millrace_pipelines.declaration.cluster import CLUSTER_TAG, WEBHOOK, DeclaredCluster
 from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words, pack_cursor, unpack_cursor
 from millrace_pipelines.http import ServiceUnreachableError, notify
