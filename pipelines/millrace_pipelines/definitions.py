@@ -70,10 +70,10 @@ class MillraceComponent(dg.StateBackedComponent):
     @property
     def defs_state_config(self) -> DefsStateConfig:
         """Where the state is kept: in a file beside the definitions."""
-        place = DefsStateConfigArgs(
+        config = DefsStateConfigArgs(
             management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False
         )
-        return DefsStateConfig.from_args(place, default_key=f"MillraceComponent[{self.declaration.cluster}]")
+        return DefsStateConfig.from_args(config, default_key=f"MillraceComponent[{self.declaration.cluster}]")
 
     def write_state_to_path(self, state_path: Path) -> None:
         """Writes what the environment adds, and adds the topics that the cluster has.

@@ -1,4 +1,4 @@
-"""What the UI shows of a table: its size, columns, place, newest rows and code, from its log and its newest files.
+"""What the UI shows of a table: its size, columns, location, newest rows and code, from its log and its newest files.
 
 Keys that begin with `dagster/` are those that the UI knows: it shows the columns on a page of their own, and draws row
 counts. Numbers are integers, so that the UI draws them over time.

@@ -159,8 +159,8 @@ class Pending(NamedTuple):
             for partition, ranges in by_partition.items():
                 mine = np.flatnonzero((ledgers == ledger) & (partitions == int(partition)))
                 bounds = np.array(ranges, np.int64)
-                place = np.searchsorted(bounds[:, 0], offsets[mine], side="right") - 1
-                found[mine] = (place >= 0) & (offsets[mine] < bounds[np.maximum(place, 0), 1])
+                index = np.searchsorted(bounds[:, 0], offsets[mine], side="right") - 1
+                found[mine] = (index >= 0) & (offsets[mine] < bounds[np.maximum(index, 0), 1])
         is_marked: Flags = dead_letters.column("replay").is_valid().to_numpy()
         return found & ~is_marked
 

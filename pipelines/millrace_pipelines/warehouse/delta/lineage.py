@@ -126,14 +126,14 @@ def of_run(run_id: str | None) -> dict[str, object]:
     return {} if run_id is None else {"run_id": run_id}
 
 
-def parse_lineage(text: str, place: str) -> Lineage:
-    """Returns a commit's lineage from its text; raises WarehouseError, which names `place`, for another text."""
+def parse_lineage(text: str, where: str) -> Lineage:
+    """Returns a commit's lineage from its text; raises WarehouseError, which says `where`, for another text."""
     try:
         lineage: object = json.loads(text)
     except ValueError:
         lineage = None
     if not isinstance(lineage, dict):
-        raise WarehouseError(f"{place} is no JSON object")
+        raise WarehouseError(f"{where} is no JSON object")
     return cast("Lineage", lineage)
 
 
@@ -255,11 +255,11 @@ def kept_offsets(store: TableFiles, said: KeptOffsets) -> list[OffsetPage]:
     """
     name = said.get("file")
     content = _written(said.get("pages", ())) if name is None else store.read(name)
-    place = f"{store.location}: the offsets in its lineage" if name is None else store.path(name)
+    where = f"{store.location}: the offsets in its lineage" if name is None else store.path(name)
     if content is None:
-        raise WarehouseError(f"{place}: the table's history names this file, but it is not there")
+        raise WarehouseError(f"{where}: the table's history names this file, but it is not there")
     if crc32(content) != said.get("crc32"):
-        raise WarehouseError(f"{place}: CRC-32 is {crc32(content)}, and {said.get('crc32')} was written")
+        raise WarehouseError(f"{where}: CRC-32 is {crc32(content)}, and {said.get('crc32')} was written")
     return [OffsetPage(*page) for page in json.loads(content)]
 
 

@@ -205,10 +205,10 @@ def blocks_of(
         FileNotFoundError: There is no such file.
         WarehouseError: The file can't be read, or a page's bytes are not those that were written.
     """
-    kept, place = table.kept_rows().get(name), 0
+    kept, first = table.kept_rows().get(name), 0
     for batch in every_block_of(table, name, most_rows, columns):
-        yield batch if kept is None else batch.filter(pa.array(kept[place : place + batch.num_rows]))
-        place += batch.num_rows
+        yield batch if kept is None else batch.filter(pa.array(kept[first : first + batch.num_rows]))
+        first += batch.num_rows
 
 
 def every_block_of(

@@ -175,11 +175,11 @@ class Snapshot:
 
     def _without_deleted(self, actions: pa.Table) -> pa.Table:
         """Returns add actions whose numbers of records are those of the rows that deletion vectors leave."""
-        kept, place = self.kept_rows(), actions.column_names.index("num_records")
+        kept, index = self.kept_rows(), actions.column_names.index("num_records")
         said = zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True)
         names = [(unquote(str(path)), rows) for path, rows in said]
         rows = [int(kept[name].sum()) if name in kept else rows for name, rows in names]
-        return actions.set_column(place, "num_records", pa.array(rows, pa.int64()))
+        return actions.set_column(index, "num_records", pa.array(rows, pa.int64()))
 
     def partition_values(self) -> dict[str, dict[str, str | None]]:
         """Returns the values of the partition columns as Delta writes them, by file name."""

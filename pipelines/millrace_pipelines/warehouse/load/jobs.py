@@ -232,8 +232,8 @@ def _with_kafkas_names(told: Mapping[str, str], values: Mapping[str, str]) -> di
         named[IDENTIFICATION] = ""
     for name, to in PEM_FILES.items():
         if name in named:
-            place = Path(named.pop(name)).absolute()
-            named[to] = f"${{directory:{place.parent}:{place.name}}}"
+            path = Path(named.pop(name)).absolute()
+            named[to] = f"${{directory:{path.parent}:{path.name}}}"
             named[KEYSTORE_TYPE] = "PEM"
     if USERNAME in named:
         if set('"\\') & set(values[USERNAME] + values[PASSWORD]):

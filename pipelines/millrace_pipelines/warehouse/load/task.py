@@ -27,7 +27,7 @@ from millrace.records.absent import Intervals, as_intervals, coarse, count_of, i
 from millrace.records.arrow import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.tracing import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
-from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Places, binaries
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, binaries
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
@@ -71,7 +71,7 @@ class RowsWriter:
         for writer in (*self._finished, *self._writers.values()):
             writer.__exit__(kind, error, trace)
 
-    def write(self, rows: pa.Table, spans: Places | None) -> None:
+    def write(self, rows: pa.Table, spans: Indices | None) -> None:
         """Adds rows, with their partitions where the table has any."""
         if spans is None or rows.num_rows == 0:
             self._write(None, rows)
