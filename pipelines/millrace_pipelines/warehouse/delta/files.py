@@ -303,8 +303,8 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemovedFile:
-    """A file that a commit removes from the table; it stays on the disk until vacuum."""
+class NamedFile:
+    """A file by its name in the table's log, which a commit may remove; then it stays on the disk until vacuum."""
 
     name: str
     size_bytes: int | None = None

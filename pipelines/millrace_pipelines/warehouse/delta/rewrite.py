@@ -33,7 +33,7 @@ from millrace_pipelines.warehouse.delta.compression import Compression, settled_
 from millrace_pipelines.warehouse.delta.files import (
     DataFile,
     DataFileWriter,
-    RemovedFile,
+    NamedFile,
     remove_files_of_load,
     row_blocks,
 )
@@ -49,15 +49,13 @@ BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentFile:
+class CurrentFile(NamedFile):
     """A data file that a version names; the least and greatest offset and partition of its rows, if the log says so."""
 
-    name: str
     size_bytes: int
     rows: int
     offsets: tuple[int, int] | None
     partitions: tuple[int, int] | None
-    partition_values: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +109,7 @@ def commit_rewrite(table: Table, made: Rewrite) -> int:
     try:
         return table.commit(
             made.added,
-            removed=[_removed(file) for file in made.removed],
+            removed=made.removed,
             expected={**made.expected, **counted},
             transactions={**made.transactions, **counts},
             lineage=made.lineage,
@@ -132,10 +130,6 @@ def _overtaken_by_vacuum(table: Table, fs: FileSystem) -> Iterator[None]:
         if Table.load(table.location, fs).version == table.version:
             raise
         raise _OvertakenError(f"{table.location}: another rewrite came first: {error}") from error
-
-
-def _removed(file: CurrentFile) -> RemovedFile:
-    return RemovedFile(name=file.name, size_bytes=file.size_bytes, partition_values=file.partition_values)
 
 
 class _OvertakenError(StaleLedgerError):

@@ -159,7 +159,7 @@ class Snapshot:
         return [self._store.path(name) for name in self.file_names()]
 
     def file_names(self) -> list[str]:
-        """Returns the names of the data files of this version, as in `DataFile` and `RemovedFile`."""
+        """Returns the names of the data files of this version, as in `DataFile` and `NamedFile`."""
         return sorted(unquote(str(path)) for path in self.add_actions().column("path").to_pylist())
 
     def add_actions(self) -> pa.Table:
