@@ -28,8 +28,7 @@ import dagster as dg
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.warehouse.delta.compression import Compression
-from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.choices import Compression, Mode
 
 DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from millrace.fs import FileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Flags
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.dead_letters import MARKED_COLUMNS, completed, pending_replay
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 Integers = npt.NDArray[np.int64]

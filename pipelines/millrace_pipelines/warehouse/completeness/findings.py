@@ -13,11 +13,11 @@ from millrace.errors import UnknownTopicError
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, check_ends, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown, way_on
 from millrace_pipelines.warehouse.completeness.tally import SHOWN, ClaimedInterval, Coverage, WrongOffsets, strays
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 

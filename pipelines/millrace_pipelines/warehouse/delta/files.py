@@ -35,7 +35,7 @@ from millrace.fs import FileSystem
 from millrace.records.checksum import crc32c
 from millrace.times import EPOCH
 from millrace_pipelines.arrow import Columns, Field
-from millrace_pipelines.warehouse.delta.compression import LEVELS, LOADED, Compression
+from millrace_pipelines.warehouse.choices import LEVELS, LOADED, Compression
 from millrace_pipelines.warehouse.delta.store import store_at
 
 ROW_GROUP_BYTES = 64 << 20

@@ -29,7 +29,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column, Columns, nulls_of
-from millrace_pipelines.warehouse.delta.compression import Compression, settled_compression
+from millrace_pipelines.warehouse.choices import Compression, settled_compression
 from millrace_pipelines.warehouse.delta.files import (
     DataFile,
     DataFileWriter,

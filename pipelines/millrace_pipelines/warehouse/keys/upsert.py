@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Field, Flags, combined, filled
 from millrace_pipelines.spark.errors import Accept
-from millrace_pipelines.warehouse.delta.compression import loaded_compression
+from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.delta.files import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.rewrite import (

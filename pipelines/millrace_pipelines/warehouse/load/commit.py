@@ -22,6 +22,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.dead_letters import finish_replay
 from millrace_pipelines.warehouse.delta.files import DataFile, remove_files_of_load
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage, keep_offsets
@@ -34,7 +35,6 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger, count_skips, ledg
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 Plan = TypeVar("Plan", bound=RangePlan)

@@ -29,8 +29,8 @@ from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.tracing import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, binaries
 from millrace_pipelines.spark.read import ReadBlock
+from millrace_pipelines.warehouse.choices import LOADED, Compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
-from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.lineage import merged, packed
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange

@@ -18,7 +18,7 @@ from millrace_pipelines.declaration.attributes import (
 )
 from millrace_pipelines.definitions import MillraceComponent
 from millrace_pipelines.defs.alert_sensor import webhook_of
-from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.choices import Mode
 
 WRONG = [
     # attributes, the line in the file, field: words

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.compression import LOADED
+from millrace_pipelines.warehouse.choices import LOADED
 from millrace_pipelines.warehouse.load import task as module
 from millrace_pipelines.warehouse.load.task import RowsWriter
 from millrace_pipelines.warehouse.payload.event_time import NO_TIME, parse_event_time
