@@ -23,8 +23,7 @@ from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.delay import delayed
 from millrace_benchmarks.harness import Figure, beside_goal
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
-from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
-from millrace_pipelines.declaration.state import write_topics
+from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster, write_topics
 from millrace_pipelines.defs.load_automation import new_records_sensor, table_lag_sensor
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topic_sensor import topics_sensor

@@ -27,7 +27,7 @@ Lists: TypeAlias = "pa.ListArray[pa.Scalar[pa.DataType]]"
 Field: TypeAlias = "pa.Field[pa.DataType]"
 MapType: TypeAlias = "pa.MapType[pa.DataType, pa.DataType, Literal[False]]"
 Flags: TypeAlias = npt.NDArray[np.bool_]
-Places: TypeAlias = npt.NDArray[np.int64]
+Indices: TypeAlias = npt.NDArray[np.int64]
 Octets: TypeAlias = npt.NDArray[np.uint8]
 Offsets: TypeAlias = npt.NDArray[np.int32]
 
@@ -65,7 +65,7 @@ def slices(data: pa.Buffer, begins: npt.NDArray[np.integer], ends: npt.NDArray[n
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2], bounds[1::2] = begins, ends
     over = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds.data), data])
-    return binaries(over.take(places_array(np.arange(0, 2 * count, 2))))
+    return binaries(over.take(indices_array(np.arange(0, 2 * count, 2))))
 
 
 def binaries(column: Column) -> pa.BinaryArray:
@@ -85,9 +85,9 @@ def texts_of(texts: pa.StringArray | pa.ChunkedArray[pa.StringScalar]) -> list[s
     return cast("list[str]", texts.to_pylist())
 
 
-def places_array(places: Places) -> pa.Int64Array:
+def indices_array(indices: Indices) -> pa.Int64Array:
     """Returns indexes of rows in the form that `take` takes."""
-    return pa.array(places, pa.int64())
+    return pa.array(indices, pa.int64())
 
 
 def combined(column: Column | Columns) -> Column:
@@ -103,7 +103,7 @@ def flags_of(column: pa.BooleanArray) -> Flags:
 
 
 def filled(column: Column | Columns, value: str | int) -> Column | Columns:
-    """Returns a column of texts or numbers with a value in the place of each null."""
+    """Returns a column of texts or numbers with a value for each null."""
     return column.fill_null(value)  # type: ignore[arg-type,misc]
 
 

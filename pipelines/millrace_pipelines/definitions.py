@@ -1,6 +1,14 @@
-"""The code location of a platform: the project in the folder that MILLRACE_PROJECT_DIR names (`project`).
+"""What Dagster loads: the component of a `defs.yaml`, and the code location of a project with such files (`project`).
 
-Without this variable it is the present folder, where `dg` runs, if that is a project.
+    type: millrace_pipelines.MillraceComponent
+
+The component's definitions are made of the file and of its state (`declaration.cluster`) alone: loading them asks no
+cluster, and reads no environment. The state is written by `refresh_project` as `millrace up` starts, by
+`dg utils refresh-defs-state`, and afterwards by the sensor of the topics. What the environment names otherwise, such as
+addresses, is read when a step or a tick begins (`defs.resources`).
+
+The project is in the folder that MILLRACE_PROJECT_DIR names. Without this variable it is the present folder, where `dg`
+runs, if that is a project.
 """
 
 from __future__ import annotations
@@ -9,13 +17,121 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Self
 
 import dagster as dg
+from dagster.components import DefsStateConfig, DefsStateConfigArgs
+from dagster.components.utils.project_paths import get_local_state_path
+from pydantic import BaseModel
 
-from millrace.errors import MillraceError, SetupError
-from millrace_pipelines.component import MillraceComponent
-from millrace_pipelines.declaration.attributes import declaration_errors
+from millrace.client import Cluster
+from millrace.errors import MillraceError, PlatformError, SetupError
+from millrace.security.client_config import read_client_security
+from millrace_pipelines.declaration.attributes import ClusterDeclaration, declaration_errors
+from millrace_pipelines.declaration.cluster import (
+    DeclaredCluster,
+    State,
+    declared_cluster,
+    environment_of,
+    read_state,
+    topics_there,
+    write_state,
+)
+from millrace_pipelines.defs.cluster import cluster_definitions
+from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.instance import instance_definitions
+from millrace_pipelines.defs.resources import BOOTSTRAP, WAREHOUSE_DIR, MillraceResource
+
+CLIENT_TIMEOUT_S = 1.5
+
+
+class MillraceComponent(dg.StateBackedComponent):
+    """A cluster's topics as assets, and the tables that they become, loaded exactly once."""
+
+    def __init__(self, declaration: ClusterDeclaration) -> None:
+        self.declaration = declaration
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """Returns the model of the file as it is written, so that errors name lines; only texts can be templates."""
+        return ClusterDeclaration
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        """Returns the component of a file, in which templates such as `{{ env.NAME }}` are resolved."""
+        given = attributes.model_dump(by_alias=True, exclude_unset=True) if attributes else {}
+        resolved = context.resolution_context.at_path("attributes").resolve_value(given)
+        component = cls(ClusterDeclaration.model_validate(resolved))
+        context.component_tree.mark_component_defs_state_key(
+            defs_state_key=component.defs_state_config.key, loc=context.component_loc
+        )
+        return component
+
+    @property
+    def defs_state_config(self) -> DefsStateConfig:
+        """Where the state is kept: in a file beside the definitions."""
+        config = DefsStateConfigArgs(
+            management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False
+        )
+        return DefsStateConfig.from_args(config, default_key=f"MillraceComponent[{self.declaration.cluster}]")
+
+    def write_state_to_path(self, state_path: Path) -> None:
+        """Writes what the environment adds, and adds the topics that the cluster has.
+
+        A topic that is gone stays until the sensor of the topics has missed it twice.
+
+        Raises:
+            ClientError: No broker answers.
+            PlatformError: No broker is named.
+        """
+        known = State(read_state(state_path).topics, environment_of(os.environ))
+        write_state(state_path, known)
+        bootstrap = self.declaration.bootstrap or os.environ.get(BOOTSTRAP)
+        if not bootstrap:
+            raise PlatformError(f"the cluster {self.declaration.cluster} has no bootstrap, and {BOOTSTRAP} is not set")
+        security = read_client_security(self.declaration.client_config)
+        with Cluster(bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S, security=security) as cluster:
+            write_state(state_path, known._replace(topics=known.topics | topics_there(cluster)))
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        """Returns the definitions of the topics that the cluster had when it was last asked, and of those declared."""
+        cluster = self.cluster(read_state(state_path), context.path)
+        resources = {cluster.name: self.resource(), groups_resource(cluster.name): self.groups()}
+        state = self.state_path(context.project_root)
+        return cluster_definitions(cluster, resources, state, self.declaration.webhook)
+
+    def cluster(self, state: State, directory: Path) -> DeclaredCluster:
+        """Returns the cluster with the tables of the topics in a state, and of those declared."""
+        return declared_cluster(self.declaration, state.topics, directory, state.environment)
+
+    def resource(self) -> MillraceResource:
+        """Returns the cluster's addresses, as far as they are declared."""
+        declared = self.declaration
+        return MillraceResource(
+            bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
+            client_config=declared.client_config or "",
+            admin_url=declared.admin_url or "",
+            warehouse_dir=declared.warehouse or dg.EnvVar(WAREHOUSE_DIR),
+            schema_dir="",
+            master=declared.master or "",
+            spark=dict(declared.spark),
+            load_metrics=declared.load_metrics or "",
+        )
+
+    def groups(self) -> ConsumerGroupResource:
+        """Returns the resource of the cluster's downstream jobs, as far as it is declared."""
+        declared = self.declaration
+        return ConsumerGroupResource(
+            zookeeper=declared.zookeeper or "",
+            bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
+            client_config=declared.client_config or "",
+            output_dir=declared.warehouse or dg.EnvVar(WAREHOUSE_DIR),
+        )
+
+    def state_path(self, project_root: Path) -> Path:
+        """Returns the file of the state in a project."""
+        return get_local_state_path(self.defs_state_config.key, project_root)
+
 
 PROJECT_DIR = "MILLRACE_PROJECT_DIR"
 

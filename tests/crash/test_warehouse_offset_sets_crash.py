@@ -17,7 +17,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.offset_sets import named_by
+from millrace_pipelines.warehouse.delta.lineage import named_by
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.plan import Selection

@@ -15,10 +15,10 @@ from millrace.records.batch import walk
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.defs import load_events, load_process
 from millrace_pipelines.spark.errors import Accept
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_support.dagster_loads import DagsterLoads, changed_child
 from millrace_support.warm_python import cold_programs
 

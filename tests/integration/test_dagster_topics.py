@@ -10,7 +10,7 @@ from dagster_shared.error import DagsterError
 from millrace.client import Admin, Cluster, ClusterMetadata, SyncProducer
 from millrace.errors import BrokerError, ErrorCode
 from millrace.records.record import NewRecord
-from millrace_pipelines.declaration.state import read_state, write_topics
+from millrace_pipelines.declaration.cluster import read_state, write_topics
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topic_sensor import topics_sensor
 from millrace_support.dagster_checks import counts_now

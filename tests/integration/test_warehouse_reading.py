@@ -27,8 +27,8 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.warehouse import app
 from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.warehouse.choices import Compression
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.delta.log_actions import digests_of
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from millrace.records.absent import intervals_of
 from millrace_pipelines.warehouse.completeness.expected import KNOWN, Expected
-from millrace_pipelines.warehouse.delta import offset_sets
-from millrace_pipelines.warehouse.delta.offset_sets import INLINE_BYTES, OffsetPage, keep_offsets, packed, pages_of
+from millrace_pipelines.warehouse.delta import lineage
+from millrace_pipelines.warehouse.delta.lineage import INLINE_BYTES, OffsetPage, keep_offsets, packed, pages_of
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_support.loads import FS
 
@@ -109,7 +109,7 @@ def models(draw, store, *, with_old):
 def test_what_is_known_is_as_in_the_model(tmp_path_factory, with_old, inline_bytes, data):
     store = store_at(str(tmp_path_factory.getbasetemp() / "sets"), FS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offset_sets, "INLINE_BYTES", inline_bytes)
+        patch.setattr(lineage, "INLINE_BYTES", inline_bytes)
         model = data.draw(models(store, with_old=with_old))
     expected = Expected(store, model.history, ["first", "second"], (store, model.of_dead_letters))
     low, high = sorted((data.draw(st.integers(0, 90)), data.draw(st.integers(0, 90))))

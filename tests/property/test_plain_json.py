@@ -37,7 +37,7 @@ def test_a_plain_value_is_read_as_arrow_s_reader_reads_it(rounds, record_propert
             values = pa.array(hostile.values(BLOCK), pa.binary())
             plain, _ = read_plain(values, DECLARED, arrow.columns)
             plain.columns.validate(full=True)
-            expected = arrow.decode(values.take(pa.array(plain.places)))
+            expected = arrow.decode(values.take(pa.array(plain.indices)))
             assert expected.refusals == []
             assert shown(plain.columns) == shown(expected.columns)
             read += plain.columns.num_rows

@@ -19,8 +19,7 @@ from millrace_ops.cli.options import ClusterAccess, DryRun, Json, given
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader
-from millrace_pipelines.warehouse.delta.compression import Compression
-from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.choices import Compression, Mode
 
 if TYPE_CHECKING:
     from rich.progress import Progress

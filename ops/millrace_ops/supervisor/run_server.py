@@ -121,7 +121,6 @@ MODULES = (
     "jinja2.nativetypes",
     "millrace_ops.supervisor.dagster_storage",
     "millrace_ops.supervisor.run_launcher",
-    "millrace_pipelines.component",
     "millrace_pipelines.definitions",
     "tomlkit",
     "upath.implementations.local",

@@ -28,8 +28,7 @@ import dagster as dg
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.warehouse.delta.compression import Compression
-from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.choices import Compression, Mode
 
 DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -253,7 +252,7 @@ class ClusterDeclaration(_Declared):
 def declaration_errors(error: BaseException) -> list[str]:
     """Returns a line for each field that a component's file has wrong; none where the error is of another kind.
 
-    Dagster raises pydantic's error below its own, with the place in the file behind the name of each field.
+    Dagster raises pydantic's error below its own, with the line of the file behind the name of each field.
     """
     for cause in _causes(error):
         if isinstance(cause, ValidationError):
@@ -267,7 +266,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _line(place: str, message: str) -> str:
-    field, _, position = place.partition(" at ")
+def _line(where: str, message: str) -> str:
+    field, _, position = where.partition(" at ")
     words = message.removeprefix(VALUE_ERROR)
     return ": ".join(part for part in (position, field.removeprefix("attributes."), words) if part)

@@ -39,8 +39,7 @@ from dagster_shared.error import SerializableErrorInfo
 from millrace.errors import PlatformError
 from millrace.json_values import Json
 from millrace_pipelines.declaration.attributes import Check, webhook_url
-from millrace_pipelines.declaration.cluster import CLUSTER_TAG, DeclaredCluster
-from millrace_pipelines.declaration.state import WEBHOOK
+from millrace_pipelines.declaration.cluster import CLUSTER_TAG, WEBHOOK, DeclaredCluster
 from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words, pack_cursor, unpack_cursor
 from millrace_pipelines.http import ServiceUnreachableError, notify
@@ -91,28 +90,6 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedRun:
-    """A run that failed, or that was cancelled as it took too long.
-
-    Attributes:
-        position: Where its end stands among the events of the instance.
-        run_id: The run.
-        job: The name of its job.
-        asset: The key of its only asset; None where it has more, or none.
-        description: Why it failed.
-    """
-
-    position: int
-    run_id: str
-    job: str
-    asset: str | None
-    description: str
-
-
-Event: TypeAlias = Evaluation | FailedRun
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """What is reported of an event; a field that the event does not have is None."""
 
@@ -123,6 +100,16 @@ class Alert:
     asset: str | None
     check: str | None = None
     job: str | None = None
+
+
+class FailedRun(NamedTuple):
+    """A run that failed, or that was cancelled as it took too long, by where its end stands among the events."""
+
+    position: int
+    alert: Alert
+
+
+Event: TypeAlias = Evaluation | FailedRun
 
 
 class Seen(NamedTuple):
@@ -140,24 +127,13 @@ class Seen(NamedTuple):
 def alert_of(event: Event, seen: Seen) -> tuple[Alert | None, Seen]:
     """Returns the alert of an event, None where nothing is to be reported, and what was reported after that."""
     if isinstance(event, FailedRun):
-        return _run_alert(event), seen._replace(position=event.position)
+        return event.alert, seen._replace(position=event.position)
     key = f"{event.asset}:{event.check}"
     before = seen.failing.get(key)
     digest = None if event.passed else _digest(event)
     others = {each: known for each, known in seen.failing.items() if each != key}
     after = Seen(event.position, others if digest is None else {**others, key: digest})
     return (None if digest == before else _check_alert(event)), after
-
-
-def _run_alert(run: FailedRun) -> Alert:
-    return Alert(
-        kind=Kind.RUN_FAILED,
-        severity=Severity.ERROR,
-        description=run.description,
-        run_id=run.run_id,
-        asset=run.asset,
-        job=run.job,
-    )
 
 
 def _check_alert(evaluation: Evaluation) -> Alert:
@@ -327,8 +303,15 @@ def _failed_run(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.E
     if description is None:
         return None
     asset = next(iter(assets)).to_user_string() if len(assets) == 1 else None
-    job = run.job_name.removeprefix(JOB_OF_SCHEDULE)
-    return FailedRun(position=at, run_id=run.run_id, job=job, asset=asset, description=description)
+    alert = Alert(
+        kind=Kind.RUN_FAILED,
+        severity=Severity.ERROR,
+        description=description,
+        run_id=run.run_id,
+        asset=asset,
+        job=run.job_name.removeprefix(JOB_OF_SCHEDULE),
+    )
+    return FailedRun(at, alert)
 
 
 def _assets(instance: dg.DagsterInstance, run_id: str) -> tuple[set[dg.AssetKey], set[dg.AssetKey]]:

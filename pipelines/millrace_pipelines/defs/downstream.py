@@ -21,8 +21,7 @@ from millrace.client.answers import is_retriable
 from millrace.errors import MillraceError
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_pipelines.declaration.attributes import CLUSTER
-from millrace_pipelines.declaration.cluster import default_group
-from millrace_pipelines.declaration.state import ZOOKEEPER
+from millrace_pipelines.declaration.cluster import ZOOKEEPER, default_group
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.defs.resources import named_by_environment
 from millrace_pipelines.downstream import MicroBatchJob, RunOptions, run_workers

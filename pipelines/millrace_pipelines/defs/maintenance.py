@@ -2,7 +2,7 @@
 
     retention        the broker deletes what its policies no longer keep
     compaction       the broker keeps the last value of each key
-    recovery_check   the broker reads its segments as it does after a crash, and reports each damaged place
+    recovery_check   the broker reads its segments as it does after a crash, and reports each damaged range
     table_upkeep     small files are compacted, checkpoints written, and files removed that no version names
 
 A dry run is recorded as an observation, so that no materialization claims what was not done. Its figures have other

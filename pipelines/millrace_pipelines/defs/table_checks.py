@@ -17,7 +17,7 @@ import dagster as dg
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.dagster_internals.ticks_and_checks import AssetCheckEvaluationTargetMaterializationData
+from millrace_pipelines.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from millrace_pipelines.declaration.attributes import Check, TableDeclaration
 from millrace_pipelines.declaration.cluster import RAW, DeclaredCluster, DeclaredTable, step_key
 from millrace_pipelines.defs.maintenance import failures_in_words

@@ -100,8 +100,8 @@ def look(runs: InstanceRuns, assets: Iterable[TableAsset], positions: Mapping[st
     A table that is not there, or can't be read, keeps its position; the positions of other tables are dropped.
     """
     assets = list(assets)
-    places = {asset.location for asset in assets}
-    seen = Look([], {place: position for place, position in positions.items() if place in places}, {})
+    locations = {asset.location for asset in assets}
+    seen = Look([], {location: position for location, position in positions.items() if location in locations}, {})
     for asset in assets:
         if len(seen.events) >= EVENTS_AT_ONCE:
             break

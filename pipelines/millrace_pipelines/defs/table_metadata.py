@@ -1,4 +1,4 @@
-"""What the UI shows of a table: its size, columns, place, newest rows and code, from its log and its newest files.
+"""What the UI shows of a table: its size, columns, location, newest rows and code, from its log and its newest files.
 
 Keys that begin with `dagster/` are those that the UI knows: it shows the columns on a page of their own, and draws row
 counts. Numbers are integers, so that the UI draws them over time.
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS, Field, python_rows
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.rewrite import as_schema, file_schema, open_file
 from millrace_pipelines.warehouse.delta.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
@@ -28,7 +29,6 @@ from millrace_pipelines.warehouse.load.history import TableCommit, described, ne
 from millrace_pipelines.warehouse.payload.event_time import EventTime
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.types import type_text
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of, own_schema
 
 ROWS = 10

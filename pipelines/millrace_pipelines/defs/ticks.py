@@ -17,7 +17,7 @@ from dagster_shared.error import SerializableErrorInfo
 
 from millrace.errors import MillraceError
 from millrace.json_values import Json
-from millrace_pipelines.dagster_internals.ticks_and_checks import DagsterUserCodeProcessError
+from millrace_pipelines.dagster_internals import DagsterUserCodeProcessError
 
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]

@@ -6,7 +6,7 @@ answers without its topics deletes nothing. A topic whose offsets can't be read 
 
 It keeps the definitions up to the cluster's topics: their state is written, and the code location is loaded again.
 
-    look ─► new topics, or topics that two looks in a row lack ─► state (declaration.state) ─► reload by the webserver
+    look ─► new topics, or topics that two looks in a row lack ─► state (declaration.cluster) ─► reload by the webserver
                              another environment ───────────────►
 
 Where no webserver is named (MILLRACE_DAGSTER_URL), the state is written, and the tick says that a reload is needed.
@@ -28,8 +28,8 @@ from millrace.client.answers import check
 from millrace.client.fetched import IsolationLevel
 from millrace.errors import MillraceError, PlatformError
 from millrace.internal_topics import INTERNAL_TOPICS
-from millrace_pipelines.declaration.cluster import DeclaredCluster
-from millrace_pipelines.declaration.state import (
+from millrace_pipelines.declaration.cluster import (
+    DeclaredCluster,
     Environment,
     State,
     environment_of,

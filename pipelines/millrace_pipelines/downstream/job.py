@@ -87,14 +87,14 @@ class MicroBatchJob:
 
         Raises JobError where it fails or its columns are others.
         """
-        place = f"{self.name}: {self.topic}-{partition}, offsets {messages[0].offset} to {messages[-1].offset}"
+        batch = f"{self.name}: {self.topic}-{partition}, offsets {messages[0].offset} to {messages[-1].offset}"
         try:
             rows = self.process(before, messages)
         except Exception as error:  # the function is the user's: whatever it raises is the batch's failure
-            raise JobError(f"{place}: the job's function failed: {type(error).__name__}: {error}") from error
+            raise JobError(f"{batch}: the job's function failed: {type(error).__name__}: {error}") from error
         if not isinstance(rows, pa.Table) or not rows.schema.equals(self.schema):
             returned = columns_text(rows.schema) if isinstance(rows, pa.Table) else type(rows).__name__
-            raise JobError(f"{place}: the job's function returned {returned}, not rows of {columns_text(self.schema)}")
+            raise JobError(f"{batch}: the job's function returned {returned}, not rows of {columns_text(self.schema)}")
         return rows
 
 

@@ -11,6 +11,7 @@ What programs use has its name here, and is imported when it is first used (`imp
     ledger         which offsets a table holds, and which come next
     payload        values to typed columns
     delta          the Delta Lake table: log, files, leases, rewrites
+    choices        a table's mode, and the codec of its files
     errors         what stops a load
 """
 

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Booleans, Flags, filled, numbered, python_rows, texts_of
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
@@ -159,8 +160,8 @@ class Pending(NamedTuple):
             for partition, ranges in by_partition.items():
                 mine = np.flatnonzero((ledgers == ledger) & (partitions == int(partition)))
                 bounds = np.array(ranges, np.int64)
-                place = np.searchsorted(bounds[:, 0], offsets[mine], side="right") - 1
-                found[mine] = (place >= 0) & (offsets[mine] < bounds[np.maximum(place, 0), 1])
+                index = np.searchsorted(bounds[:, 0], offsets[mine], side="right") - 1
+                found[mine] = (index >= 0) & (offsets[mine] < bounds[np.maximum(index, 0), 1])
         is_marked: Flags = dead_letters.column("replay").is_valid().to_numpy()
         return found & ~is_marked
 
@@ -182,15 +183,10 @@ def ranges_of(dead_letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
         of_ledger = dead_letters.filter(pc.equal(dead_letters.column("ledger"), pa.scalar(ledger)))
         partitions, offsets = (of_ledger.column(name).to_numpy() for name in ("partition", "offset"))
         found[ledger] = {
-            str(partition): _ranges(np.sort(offsets[partitions == partition])) for partition in np.unique(partitions)
+            str(partition): intervals_of(np.unique(offsets[partitions == partition])).tolist()
+            for partition in np.unique(partitions)
         }
     return found
-
-
-def _ranges(offsets: Offsets) -> list[list[int]]:
-    breaks = np.flatnonzero(np.diff(offsets) != 1)
-    firsts, lasts = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(offsets) - 1]])
-    return [[int(offsets[first]), int(offsets[last]) + 1] for first, last in zip(firsts, lasts, strict=True)]
 
 
 def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:

@@ -40,8 +40,8 @@ from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
 from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
 from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
+from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
 from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
-from millrace_pipelines.warehouse.delta.offset_sets import named_by, offset_files
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
 from millrace_pipelines.warehouse.delta.store import store_at
@@ -71,7 +71,7 @@ class CompactionReport:
 def plan_compaction(files: Iterable[CurrentFile], target_bytes: int) -> list[list[CurrentFile]]:
     """Puts small files with the same partition values into bins of about the target size, of two files at least."""
     bins: list[list[CurrentFile]] = []
-    for file in sorted((file for file in files if file.size_bytes < target_bytes * 3 // 4), key=_place):
+    for file in sorted((file for file in files if file.size_bytes < target_bytes * 3 // 4), key=_order):
         if bins and bins[-1][0].partition_values == file.partition_values and _size(bins[-1], file) <= target_bytes:
             bins[-1].append(file)
         else:
@@ -83,7 +83,7 @@ def _size(files: Iterable[CurrentFile], one_more: CurrentFile) -> int:
     return sum(file.size_bytes for file in files) + one_more.size_bytes
 
 
-def _place(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], tuple[int, ...], str]:
+def _order(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], tuple[int, ...], str]:
     """Returns the order of a file among others: by its folder, then by its first partition and offset."""
     folder = [(value is not None, value or "") for value in file.partition_values.values()]
     return folder, file.partitions or (0,), file.offsets or (0,), file.name

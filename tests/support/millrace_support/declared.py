@@ -6,8 +6,7 @@ import dagster as dg
 import yaml  # type: ignore[import-untyped]
 
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
-from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
-from millrace_pipelines.declaration.state import Environment
+from millrace_pipelines.declaration.cluster import DeclaredCluster, Environment, declared_cluster
 from millrace_pipelines.defs.cluster import cluster_definitions
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.resources import MillraceResource

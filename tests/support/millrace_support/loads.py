@@ -11,9 +11,8 @@ import pyarrow as pa
 from millrace.fs import OsFileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, nulls_of
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, RemovedFile
-from millrace_pipelines.warehouse.delta.lineage import LineageRange
-from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets, packed
+from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, NamedFile
+from millrace_pipelines.warehouse.delta.lineage import LineageRange, OffsetPage, keep_offsets, packed
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -170,7 +169,7 @@ class Loads:
     def remove(self, directory: str | None = None, lineage: Mapping[str, object] | None = None, which: int = 0) -> None:
         """Takes a file out of the table."""
         table = Table.load(directory or self.directory, FS)
-        file = RemovedFile(name=table.file_names()[which])
+        file = NamedFile(name=table.file_names()[which])
         table.commit([], removed=[file], expected={}, transactions={}, lineage=lineage or {"kind": "other"})
 
     def files(self) -> list[Path]:

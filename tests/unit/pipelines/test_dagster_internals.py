@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace_pipelines.dagster_internals import runs, storage, ticks_and_checks
+from millrace_pipelines import dagster_internals
+from millrace_pipelines.dagster_internals import runs, storage
 
 ROOT = Path(__file__).parents[3]
 SOURCES = [path for root in ("platform", "broker", "pipelines", "ops") for path in (ROOT / root).rglob("*.py")]
@@ -46,7 +47,7 @@ CONSTANTS = {"INDEX_SHARD_NAME": str, "SQLITE_BUSY_TIMEOUT_SECONDS": int, "IMPOR
 ERRORS = {"DagsterUserCodeProcessError", "DagsterUserCodeUnreachableError", "ConfigurableClassData"}
 
 
-RELIED_ON = {name: getattr(part, name) for part in (ticks_and_checks, runs, storage) for name in part.__all__}
+RELIED_ON = {name: getattr(part, name) for part in (dagster_internals, runs, storage) for name in part.__all__}
 
 
 def test_everything_that_is_relied_on_is_looked_at_here():

@@ -96,9 +96,9 @@ def check_named_partitions(option: str, position: Position, partitions: Mapping[
         return
     named = {(topic, partition) for topic, offsets in position.offsets.items() for partition in offsets}
     wanted = {(topic, partition) for topic, indexes in partitions.items() for partition in indexes}
-    for which, places in (("is not read", named - wanted), ("is missing", wanted - named)):
-        if places:
-            topic, partition = min(places)
+    for which, some in (("is not read", named - wanted), ("is missing", wanted - named)):
+        if some:
+            topic, partition = min(some)
             raise SourceOptionError(f"{option}: topic {topic}, partition {partition} {which}")
 
 

@@ -57,11 +57,11 @@ def admit(backlog: Mapping[TopicPartition, int], max_records: int) -> dict[Topic
     total = sum(backlog.values())
     if total <= max_records:
         return dict(backlog)
-    shares = {place: waiting * max_records // total for place, waiting in backlog.items()}
+    shares = {partition: waiting * max_records // total for partition, waiting in backlog.items()}
     left = max_records - sum(shares.values())
-    by_remainder = sorted(backlog, key=lambda place: (-(backlog[place] * max_records % total), place))
-    for place in by_remainder[:left]:
-        shares[place] += 1
+    by_remainder = sorted(backlog, key=lambda partition: (-(backlog[partition] * max_records % total), partition))
+    for partition in by_remainder[:left]:
+        shares[partition] += 1
     return shares
 
 

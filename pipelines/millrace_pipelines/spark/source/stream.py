@@ -158,8 +158,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         admitted = self._admitted(ranges, limit)
         progress = dict(available.progress)
         for part in ranges:
-            place = part.topic, part.partition
-            progress[place] = progress[place]._replace(next=part.from_offset + admitted[place])
+            partition = part.topic, part.partition
+            progress[partition] = progress[partition]._replace(next=part.from_offset + admitted[partition])
         return StreamOffset(available.ids, progress).to_json()
 
     def reportLatestOffset(self) -> Document:  # noqa: N802
@@ -191,9 +191,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None:
             return ends
         progress = {
-            place: found._replace(next=min(found.next, self._target.progress[place].next))
-            for place, found in ends.progress.items()
-            if place in self._target.progress
+            partition: found._replace(next=min(found.next, self._target.progress[partition].next))
+            for partition, found in ends.progress.items()
+            if partition in self._target.progress
         }
         return StreamOffset(ends.ids, progress)
 

@@ -46,6 +46,7 @@ from xxhash import xxh3_64_intdigest
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import values_of
 from millrace_pipelines.machine import DISK
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.contents import Contents, DeadLetterContents, shown, way_on
 from millrace_pipelines.warehouse.completeness.expected import Expected
 from millrace_pipelines.warehouse.completeness.findings import (
@@ -82,7 +83,6 @@ from millrace_pipelines.warehouse.load.history import (
     commits_since,
     newest_load,
 )
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 KEYS_PER_PASS = 8 << 20

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from millrace.fs import FileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Flags
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.dead_letters import MARKED_COLUMNS, completed, pending_replay
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 Integers = npt.NDArray[np.int64]
@@ -126,16 +126,16 @@ class Contents:
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
         """Reads partition and offset of each row; where they can't be read, notes a finding and returns none."""
-        return self._places(group, group.kept)
+        return self._coordinates(group, group.kept)
 
     def read_deleted(self, group: RowGroup) -> tuple[Integers, Integers]:
         """Reads the same of each row that a deletion vector deletes."""
-        return (NONE, NONE) if group.kept is None else self._places(group, ~group.kept)
+        return (NONE, NONE) if group.kept is None else self._coordinates(group, ~group.kept)
 
-    def _places(self, group: RowGroup, wanted: Flags | None) -> tuple[Integers, Integers]:
+    def _coordinates(self, group: RowGroup, wanted: Flags | None) -> tuple[Integers, Integers]:
         columns = [OFFSET] if group.partitions and group.partitions[0] == group.partitions[1] else [PARTITION, OFFSET]
         rows = self._columns_of(group, columns, wanted)
-        if rows is None or not self.has_places(group, rows, columns):
+        if rows is None or not self.has_coordinates(group, rows, columns):
             return NONE, NONE
         offsets: Integers = rows.column(OFFSET).to_numpy()
         if len(columns) == 1 and group.partitions:
@@ -156,7 +156,7 @@ class Contents:
             return None
         return rows if wanted is None else rows.filter(pa.array(wanted))
 
-    def has_places(self, group: RowGroup, rows: pa.Table, columns: Sequence[str]) -> bool:
+    def has_coordinates(self, group: RowGroup, rows: pa.Table, columns: Sequence[str]) -> bool:
         """Returns whether each row has its partition and offset; notes a finding where not."""
         is_whole = all(name in rows.column_names and not rows.column(name).null_count for name in columns)
         if not is_whole:
@@ -179,7 +179,7 @@ class Contents:
         """Returns those of some offsets that no row has."""
         for group in self.row_groups:
             if len(offsets) and group.may_have(partition, int(offsets[0]), int(offsets[-1]) + 1):
-                partitions, there = self._places(group, group.kept)
+                partitions, there = self._coordinates(group, group.kept)
                 offsets = np.setdiff1d(offsets, there[partitions == partition])
         return offsets
 
@@ -195,8 +195,8 @@ def _said(table: Table, names: AbstractSet[str] | None) -> dict[str, AddedFile]:
     actions = actions.select([name for name in SAID if name in actions.column_names])
     if names is not None:
         paths = actions.column("path").to_pylist()
-        places = [place for place, path in enumerate(paths) if unquote(str(path)) in names]
-        actions = actions.take(pa.array(places, pa.int64()))
+        indices = [index for index, path in enumerate(paths) if unquote(str(path)) in names]
+        actions = actions.take(pa.array(indices, pa.int64()))
     return {unquote(str(action["path"])): action for action in actions.to_pylist()}
 
 
@@ -259,7 +259,7 @@ class DeadLetterContents(Contents):
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
         """Reads partition and offset of each dead letter that is not a row."""
         found = self.columns_of(group, MARKED_COLUMNS)
-        if found is None or not self.has_places(group, found, [PARTITION, OFFSET]):
+        if found is None or not self.has_coordinates(group, found, [PARTITION, OFFSET]):
             return NONE, NONE
         dead_letters = completed(self._dead_letters, found, MARKED_COLUMNS)
         waits = dead_letters.column("replay").is_null().to_numpy()

@@ -25,8 +25,14 @@ import numpy.typing as npt
 from millrace.errors import WarehouseError
 from millrace.records.absent import NO_INTERVALS
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.lineage import KeptOffsets, Lineage, LineageRange
-from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, kept_offsets, packed
+from millrace_pipelines.warehouse.delta.lineage import (
+    KeptOffsets,
+    Lineage,
+    LineageRange,
+    OffsetPage,
+    kept_offsets,
+    packed,
+)
 from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.keys.removal import ERASE
 from millrace_pipelines.warehouse.load.history import LOAD

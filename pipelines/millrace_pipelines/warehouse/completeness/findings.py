@@ -13,11 +13,11 @@ from millrace.errors import UnknownTopicError
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, check_ends, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown, way_on
 from millrace_pipelines.warehouse.completeness.tally import SHOWN, ClaimedInterval, Coverage, WrongOffsets, strays
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 
@@ -26,23 +26,23 @@ def stray_findings(intervals: Sequence[ClaimedInterval], rows: Contents, ledger:
     counts: Counter[str] = Counter()
     first: dict[str, list[int]] = {}
     for partition, offsets in strays(intervals, rows):
-        for place, some in _placed(partition, offsets, ledger):
-            counts[place] += len(some)
-            first.setdefault(place, []).extend(int(offset) for offset in some[:SHOWN])
-    for place, count in counts.items():
-        yield f"{place}: {count} rows: {shown(first[place])}"
+        for where, some in _located(partition, offsets, ledger):
+            counts[where] += len(some)
+            first.setdefault(where, []).extend(int(offset) for offset in some[:SHOWN])
+    for where, count in counts.items():
+        yield f"{where}: {count} rows: {shown(first[where])}"
 
 
-def _placed(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple[str, Integers]]:
+def _located(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple[str, Integers]]:
     entry = ledger.partitions.get(partition)
     if entry is None:
         yield f"partition {partition}, which the ledger doesn't know", offsets
         return
     inside = (offsets >= entry.start_offset) & (offsets < entry.next_offset)
     outside = f"partition {partition}, outside the ledger's offsets {entry.start_offset}-{entry.next_offset - 1}"
-    for place, some in ((outside, offsets[~inside]), (f"partition {partition}, of no load", offsets[inside])):
+    for where, some in ((outside, offsets[~inside]), (f"partition {partition}, of no load", offsets[inside])):
         if len(some):
-            yield place, some
+            yield where, some
 
 
 def coverage_findings(

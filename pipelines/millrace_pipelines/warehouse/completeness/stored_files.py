@@ -111,7 +111,7 @@ def _sentences(table: Table, name: str, digest: str | None, action: AddedFile) -
         with table.filesystem.open_input_stream(path) as file:
             found = digest_of(file)
     except OSError as error:
-        yield f"{path}: can't be read: {' '.join(str(error).split())}; {_place(_whole_file(action))}"
+        yield f"{path}: can't be read: {' '.join(str(error).split())}; {_located(_whole_file(action))}"
         return
     if digest == found:
         return
@@ -122,7 +122,7 @@ def _sentences(table: Table, name: str, digest: str | None, action: AddedFile) -
         what = f"{path}: its CRC-32C is {found}, and {digest} was written"
         damages = damages or [_whole_file(action)]
     for damage in damages:
-        yield f"{what}; {_place(damage)}"
+        yield f"{what}; {_located(damage)}"
 
 
 def damages_of(table: Table, name: str, action: AddedFile) -> Iterator[Damage]:
@@ -168,10 +168,10 @@ def _whole_file(action: AddedFile) -> Damage:
     return Damage(None if partition is None else int(partition), offsets, (ALL_COLUMNS,))
 
 
-def _place(damage: Damage) -> str:
-    place = "" if damage.partition is None else f"partition {damage.partition}, "
+def _located(damage: Damage) -> str:
+    partition = "" if damage.partition is None else f"partition {damage.partition}, "
     rows = "rows at unknown offsets" if damage.offsets is None else f"offsets {damage.offsets[0]}-{damage.offsets[1]}"
-    return f"{place}{rows}, {_named(damage.columns)}"
+    return f"{partition}{rows}, {_named(damage.columns)}"
 
 
 def _named(columns: Sequence[str]) -> str:

@@ -57,11 +57,6 @@ class ClaimedInterval(NamedTuple):
         return max(claim.until_offset for claim in self.claims)
 
     @property
-    def places(self) -> int:
-        """The number of rows that there could be."""
-        return sum(claim.until_offset - claim.from_offset for claim in self.claims)
-
-    @property
     def records(self) -> int:
         """The number of rows and dead letters that there should be."""
         return sum(claim.records for claim in self.claims)
@@ -196,8 +191,8 @@ class Window:
 
     def note(self, offsets: Integers) -> None:
         """Counts offsets that lie inside."""
-        places, times = np.unique(offsets - self.from_offset, return_counts=True)
-        self.counts[places] = np.minimum(self.counts[places] + times, MOST)
+        found, times = np.unique(offsets - self.from_offset, return_counts=True)
+        self.counts[found] = np.minimum(self.counts[found] + times, MOST)
 
     def close(self, expected: Expected) -> None:
         """Compares the counts with what is expected, and adds what is wrong to the interval."""

@@ -9,7 +9,7 @@ file is its path and its vector together, so that a removal which lacks the vect
 gets its name only where no other has it, as delta-rs does it, too: a commit is made of exactly the version before it,
 or not at all. A bucket has no such door for Millrace; a table there is refused (`delta.protocol`).
 
-delta-rs writes a commit under another name and links it into its place without a sync; the sync comes after. A power
+delta-rs writes a commit under another name and links it to its name without a sync; the sync comes after. A power
 cut between the two may leave the newest commit, or a checkpoint, with its name and without its bytes:
 
     empty                    reads as a commit of nothing: the load is not in the table, the next one goes on
@@ -95,21 +95,21 @@ def read_commit(table: Snapshot, version: int) -> Commit | None:
     Raises:
         WarehouseError: The commit can't be read.
     """
-    place = f"{table.location}: the commit of version {version}"
+    where = f"{table.location}: the commit of version {version}"
     try:
         with table.filesystem.open_input_file(_path(table, version)) as file:
             actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
     except FileNotFoundError:
         return None
     except (ValueError, OSError) as error:
-        raise WarehouseError(f"{place} can't be read: {error}") from error
+        raise WarehouseError(f"{where} can't be read: {error}") from error
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     added = _of_kind(actions, "add")
     return Commit(
         version=version,
         time_ms=int(info.get("timestamp", 0)),
         operation=str(info.get("operation", "")),
-        lineage=parse_lineage(info[LINEAGE_KEY], f"{LINEAGE_KEY} of {place}") if LINEAGE_KEY in info else {},
+        lineage=parse_lineage(info[LINEAGE_KEY], f"{LINEAGE_KEY} of {where}") if LINEAGE_KEY in info else {},
         transactions={str(txn["appId"]): int(txn["version"]) for txn in _of_kind(actions, "txn")},
         restored_to=_restored_to(info),
         file_names=tuple(unquote(str(file["path"])) for file in added),

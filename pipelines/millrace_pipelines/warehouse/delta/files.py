@@ -35,7 +35,7 @@ from millrace.fs import FileSystem
 from millrace.records.checksum import crc32c
 from millrace.times import EPOCH
 from millrace_pipelines.arrow import Columns, Field
-from millrace_pipelines.warehouse.delta.compression import LEVELS, LOADED, Compression
+from millrace_pipelines.warehouse.choices import LEVELS, LOADED, Compression
 from millrace_pipelines.warehouse.delta.store import store_at
 
 ROW_GROUP_BYTES = 64 << 20
@@ -303,8 +303,8 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemovedFile:
-    """A file that a commit removes from the table; it stays on the disk until vacuum."""
+class NamedFile:
+    """A file by its name in the table's log, which a commit may remove; then it stays on the disk until vacuum."""
 
     name: str
     size_bytes: int | None = None

@@ -1,4 +1,4 @@
-"""A second copy of a table's application transactions, in a place that other engines leave alone.
+"""A second copy of a table's application transactions, in a file that other engines leave alone.
 
     DIR/_ledger.json    the table's id, where the file lies, a version, and the transactions of that version
 
@@ -29,16 +29,16 @@ OWN_APP_IDS = "millrace/"
 
 
 class LedgerCopy(NamedTuple):
-    """Has the transactions of a table at one of its versions; `place` is the folder in which the file was written."""
+    """Has the transactions of a table at one of its versions; `identity` is that of the file that was written."""
 
     table_id: str
     version: int
     transactions: Mapping[str, int]
-    place: FileIdentity
+    identity: FileIdentity
 
-    def content(self, place: FileIdentity) -> bytes:
-        """Returns the content of the file where it lies in the folder `place`."""
-        said = [self.table_id, self.version, dict(self.transactions), *place]
+    def content(self, identity: FileIdentity) -> bytes:
+        """Returns the content of the file, which names the file itself."""
+        said = [self.table_id, self.version, dict(self.transactions), *identity]
         return checked_json(SAID, said, indent=1)
 
 
@@ -91,10 +91,12 @@ def check_copy(copy: LedgerCopy, table: Snapshot, store: TableFiles) -> None:
         raise LedgerError(f"{table.location} is at version {table.version}, but was at {copy.version}: its log was set "
                           "back; put back the rest of it or, where it is a backup that was made whole, remove "
                           f"{path}")  # fmt: skip
-    if not copy.place.is_same_file(store.place(LEDGER_FILE)):
-        raise LedgerError(f"{table.location} is a copy of {copy.place.path}, perhaps one made while that was written "
-                          f"to; load into another table or, where nothing wrote to it meanwhile, remove {path}, and "
-                          "the copy is a table of its own")  # fmt: skip
+    if not copy.identity.is_same_file(store.identity(LEDGER_FILE)):
+        raise LedgerError(
+            f"{table.location} is a copy of {copy.identity.path}, perhaps one made while that was written to; load "
+            f"into another table or, where nothing wrote to it meanwhile, remove {path}, and the copy is a table "
+            "of its own"
+        )
     _check_moved(copy, table)
     _check_restored(copy, table)
 

@@ -94,10 +94,10 @@ def _log_files(table: Snapshot) -> _LogFiles:
         if match["commit"]:
             commits[version] = info.path
             continue
-        place = version, match["parts"] or match["label"] or ""
-        checkpoints.setdefault(place, []).append(info.path)
-        parts[place] = int(match["parts"] or 1)
-    whole = max((place for place, paths in checkpoints.items() if len(paths) == parts[place]), default=(-1, ""))
+        key = version, match["parts"] or match["label"] or ""
+        checkpoints.setdefault(key, []).append(info.path)
+        parts[key] = int(match["parts"] or 1)
+    whole = max((key for key, paths in checkpoints.items() if len(paths) == parts[key]), default=(-1, ""))
     after = [commits[version] for version in sorted(commits) if version > whole[0]]
     return _LogFiles(sorted(checkpoints.get(whole, ())), after)
 
@@ -126,13 +126,13 @@ def descriptor_of(action: Mapping[str, Any]) -> Descriptor | None:
 
 def vector_file(descriptor: Descriptor, location: str) -> str | None:
     """Returns the name of the file below a table's location that has a vector; None where it is in no such file."""
-    place = str(descriptor["pathOrInlineDv"])
+    path = str(descriptor["pathOrInlineDv"])
     if descriptor["storageType"] == RELATIVE:
-        prefix, encoded = place[:-ENCODED_UUID], place[-ENCODED_UUID:]
+        prefix, encoded = path[:-ENCODED_UUID], path[-ENCODED_UUID:]
         name = f"deletion_vector_{uuid.UUID(bytes=base64.b85decode(encoded.translate(TO_BASE85)))}.bin"
         return f"{prefix}/{name}" if prefix else name
     if descriptor["storageType"] == ABSOLUTE:
-        return unquote(place).partition(f"{location}/")[2] or None
+        return unquote(path).partition(f"{location}/")[2] or None
     return None
 
 

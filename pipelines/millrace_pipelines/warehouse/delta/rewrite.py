@@ -29,11 +29,11 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column, Columns, nulls_of
-from millrace_pipelines.warehouse.delta.compression import Compression, settled_compression
+from millrace_pipelines.warehouse.choices import Compression, settled_compression
 from millrace_pipelines.warehouse.delta.files import (
     DataFile,
     DataFileWriter,
-    RemovedFile,
+    NamedFile,
     remove_files_of_load,
     row_blocks,
 )
@@ -49,15 +49,13 @@ BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentFile:
+class CurrentFile(NamedFile):
     """A data file that a version names; the least and greatest offset and partition of its rows, if the log says so."""
 
-    name: str
     size_bytes: int
     rows: int
     offsets: tuple[int, int] | None
     partitions: tuple[int, int] | None
-    partition_values: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +109,7 @@ def commit_rewrite(table: Table, made: Rewrite) -> int:
     try:
         return table.commit(
             made.added,
-            removed=[_removed(file) for file in made.removed],
+            removed=made.removed,
             expected={**made.expected, **counted},
             transactions={**made.transactions, **counts},
             lineage=made.lineage,
@@ -132,10 +130,6 @@ def _overtaken_by_vacuum(table: Table, fs: FileSystem) -> Iterator[None]:
         if Table.load(table.location, fs).version == table.version:
             raise
         raise _OvertakenError(f"{table.location}: another rewrite came first: {error}") from error
-
-
-def _removed(file: CurrentFile) -> RemovedFile:
-    return RemovedFile(name=file.name, size_bytes=file.size_bytes, partition_values=file.partition_values)
 
 
 class _OvertakenError(StaleLedgerError):
@@ -205,10 +199,10 @@ def blocks_of(
         FileNotFoundError: There is no such file.
         WarehouseError: The file can't be read, or a page's bytes are not those that were written.
     """
-    kept, place = table.kept_rows().get(name), 0
+    kept, first = table.kept_rows().get(name), 0
     for batch in every_block_of(table, name, most_rows, columns):
-        yield batch if kept is None else batch.filter(pa.array(kept[place : place + batch.num_rows]))
-        place += batch.num_rows
+        yield batch if kept is None else batch.filter(pa.array(kept[first : first + batch.num_rows]))
+        first += batch.num_rows
 
 
 def every_block_of(

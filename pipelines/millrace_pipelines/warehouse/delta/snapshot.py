@@ -159,7 +159,7 @@ class Snapshot:
         return [self._store.path(name) for name in self.file_names()]
 
     def file_names(self) -> list[str]:
-        """Returns the names of the data files of this version, as in `DataFile` and `RemovedFile`."""
+        """Returns the names of the data files of this version, as in `DataFile` and `NamedFile`."""
         return sorted(unquote(str(path)) for path in self.add_actions().column("path").to_pylist())
 
     def add_actions(self) -> pa.Table:
@@ -175,11 +175,11 @@ class Snapshot:
 
     def _without_deleted(self, actions: pa.Table) -> pa.Table:
         """Returns add actions whose numbers of records are those of the rows that deletion vectors leave."""
-        kept, place = self.kept_rows(), actions.column_names.index("num_records")
+        kept, index = self.kept_rows(), actions.column_names.index("num_records")
         said = zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True)
         names = [(unquote(str(path)), rows) for path, rows in said]
         rows = [int(kept[name].sum()) if name in kept else rows for name, rows in names]
-        return actions.set_column(place, "num_records", pa.array(rows, pa.int64()))
+        return actions.set_column(index, "num_records", pa.array(rows, pa.int64()))
 
     def partition_values(self) -> dict[str, dict[str, str | None]]:
         """Returns the values of the partition columns as Delta writes them, by file name."""
@@ -205,7 +205,7 @@ class Snapshot:
     def lineage(self) -> list[Lineage]:
         """Returns what each commit up to this version said of itself, oldest first, with the `version` that it made.
 
-        Commits that were cleaned from the log are told by the table's `lineage_files`.
+        Commits that were cleaned from the log are told by the files that `keep_lineage` wrote.
         """
         in_log = {commit["version"]: commit for commit in self._history()}
         first = min(in_log, default=self.version + 1)

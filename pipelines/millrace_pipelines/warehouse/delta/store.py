@@ -135,12 +135,12 @@ class TableFiles:
         with self.filesystem.open_input_file(self.path(name)) as file:
             return file.read()
 
-    def place(self, name: str) -> FileIdentity:
+    def identity(self, name: str) -> FileIdentity:
         """Returns where a file is."""
         return FileIdentity(self.location, os.stat(self.path(name)).st_ino if self.is_local else None)
 
     def replace(self, name: str, content: Callable[[FileIdentity], bytes]) -> None:
-        """Replaces a small file durably, by a content that may name the file's place; a crash leaves one of the two."""
+        """Replaces a small file durably, by a content that may name its identity; a crash leaves one of the two."""
         if self._disk is None:
             with self.filesystem.open_output_stream(self.path(name)) as stream:
                 stream.write(content(FileIdentity(self.location, None)))
@@ -153,8 +153,8 @@ class TableFiles:
         try:
             self._disk.truncate(fd, 0)
             with self._disk.descriptor(fd) as descriptor:
-                place = FileIdentity(self.location, os.fstat(descriptor).st_ino)
-            self._disk.pwritev(fd, [content(place)], 0)
+                identity = FileIdentity(self.location, os.fstat(descriptor).st_ino)
+            self._disk.pwritev(fd, [content(identity)], 0)
             self._disk.fsync(fd)
         finally:
             self._disk.close(fd)

@@ -10,7 +10,7 @@ of them (Delta itself accepts an older transaction version without an error). de
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
 transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
 (`ledger_copy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit
-is made without delta-rs (`own_commit`).
+is made without delta-rs (`commits`).
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
 made. A crash leaves either the whole commit or none of it; data files without a commit are garbage that no reader sees.
@@ -34,7 +34,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.delta.commits import put_commit, read_commit, remove_torn_end
-from millrace_pipelines.warehouse.delta.files import DataFile, RemovedFile
+from millrace_pipelines.warehouse.delta.files import DataFile, NamedFile
 from millrace_pipelines.warehouse.delta.ledger_copy import (
     LEDGER_FILE,
     LedgerCopy,
@@ -210,7 +210,7 @@ class Table(Snapshot):
         expected: Mapping[str, int | None],
         transactions: Mapping[str, int],
         lineage: WrittenLineage,
-        removed: Sequence[RemovedFile] = (),
+        removed: Sequence[NamedFile] = (),
         data_change: bool = True,
     ) -> int:
         """Adds and removes files and sets the transactions in one commit; returns the version that it made.
@@ -388,16 +388,16 @@ class Table(Snapshot):
                     f"{self.location}: another load committed first: {app_id} is at {actual}, not at {version}"
                 )
 
-    def _check_removed(self, removed: Sequence[RemovedFile]) -> None:
+    def _check_removed(self, removed: Sequence[NamedFile]) -> None:
         if removed and (gone := {file.name for file in removed} - set(self.file_names())):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
 
-    def _with_vectors(self, removed: Sequence[RemovedFile]) -> Mapping[str, LoggedFile]:
+    def _with_vectors(self, removed: Sequence[NamedFile]) -> Mapping[str, LoggedFile]:
         """Returns how the log names files that are to be removed; nothing where none of them has a deletion vector."""
         names = {file.name for file in removed}
         return logged_files(self, names) if names & self.kept_rows().keys() else {}
 
-    def _check_vectors(self, removed: Sequence[RemovedFile], before: Mapping[str, LoggedFile]) -> None:
+    def _check_vectors(self, removed: Sequence[NamedFile], before: Mapping[str, LoggedFile]) -> None:
         if self._with_vectors(removed) != before:
             raise StaleLedgerError(f"{self.location}: another engine deleted rows of files that this replaces")
 

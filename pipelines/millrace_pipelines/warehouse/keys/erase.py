@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters import companions, finish_replay, is_reached, pending_replay
-from millrace_pipelines.warehouse.delta.lineage import of_run
-from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
+from millrace_pipelines.warehouse.delta.lineage import keep_offsets, of_run
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at

@@ -2,7 +2,7 @@
 
 The audit has to know what an erasure and a reload remove: loads say how many offsets of a partition give a row, and
 each commit that removes rows says under `absent` how many of these give none any more. Where keys are erased, `erased`
-keeps their offsets (`delta.offset_sets`). Of dead letters only those count that are not replayed, for the others are
+keeps their offsets (`delta.lineage`). Of dead letters only those count that are not replayed, for the others are
 among the rows.
 
 A reload replaces the rows of some offset ranges by those of staged files, which come as they are, or, where they have
@@ -34,8 +34,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import Lineage
-from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, pages_of
+from millrace_pipelines.warehouse.delta.lineage import Lineage, OffsetPage, pages_of
 from millrace_pipelines.warehouse.delta.rewrite import (
     CurrentFile,
     ReadBlocks,
@@ -86,7 +85,7 @@ class ErasedKeys:
         if not self.below:
             return np.zeros(rows.num_rows, np.bool_)
         columns = (rows.column(name).to_pylist() for name in ("key", "partition", "offset"))
-        return np.fromiter((self._has(*place) for place in zip(*columns, strict=True)), np.bool_, rows.num_rows)
+        return np.fromiter((self._has(*one) for one in zip(*columns, strict=True)), np.bool_, rows.num_rows)
 
     def _has(self, key: bytes | None, partition: int, offset: int) -> bool:
         return key is not None and offset < self.below.get(self.hash_of(key), {}).get(partition, 0)
@@ -116,7 +115,7 @@ class Gone(NamedTuple):
     """Counts, by partition, the claimed rows that were left out, and has partition and offset of those asked for."""
 
     counts: Counter[int]
-    places: Sequence[pa.Table] = ()
+    coordinates: Sequence[pa.Table] = ()
 
 
 class Remainder(NamedTuple):
@@ -154,7 +153,7 @@ def write_remainders(
     return Remainder(
         files=[file for file, _ in written if file is not None],
         gone=sum((gone.counts for _, gone in written), Counter()),
-        listed=_listed(places for _, gone in written for places in gone.places),
+        listed=_listed(coordinates for _, gone in written for coordinates in gone.coordinates),
     )
 
 
@@ -184,15 +183,15 @@ def _write_remainder(table: Table, operation_id: str, fs: FileSystem, removal: R
     if removal.whole_of is not None:
         return None, Gone(_count_gone(table, removal))
     counts: Counter[int] = Counter()
-    places: list[pa.Table] = []
+    coordinates: list[pa.Table] = []
     with writer(table, operation_id, removal.task, fs, removal.file) as output:
         for rows in read_rows(table, removal.file.name):
             gone = removal.is_gone(rows)
             counts += _claimed_of(removal, rows, gone)
             if removal.is_listed:
-                places.append(rows.select(["partition", "offset"]).filter(pa.array(_counted(removal, rows, gone))))
+                coordinates.append(rows.select(["partition", "offset"]).filter(pa.array(_counted(removal, rows, gone))))
             output.write(rows.filter(pa.array(~gone)))
-        return output.finish(), Gone(counts, places)
+        return output.finish(), Gone(counts, coordinates)
 
 
 def _claimed_of(removal: Removal, rows: pa.Table, gone: Mask) -> Counter[int]:
@@ -204,8 +203,8 @@ def _counted(removal: Removal, rows: pa.Table, gone: Mask) -> Mask:
     return gone & _gives_a_row(rows) & removal.is_counted(rows)
 
 
-def _listed(places: Iterable[pa.Table]) -> list[OffsetPage]:
-    found = list(places)
+def _listed(coordinates: Iterable[pa.Table]) -> list[OffsetPage]:
+    found = list(coordinates)
     if not found:
         return []
     everything = pa.concat_tables(found)

@@ -1,8 +1,8 @@
 """Upsert by key: the table has the newest record of each key, and none where that is a tombstone.
 
     staged files    what the load's tasks wrote: every record of the run, as an append would commit it
-    places          the newest place of each key among them
-    contest         the keys of every file of the table are compared with the places
+    coordinates     the newest coordinates of each key among them
+    contest         the keys of every file of the table are compared with the coordinates
     written         touched files without the rows that were beaten; the newest records that are no tombstones
     commit          written files added, touched ones removed, the ledger and the count of rewrites moved: all at once
 
@@ -10,13 +10,13 @@ The rows keep topic, partition, offset and timestamp, so that a key never moves 
 or is repeated, and the audit can reason about them. Memory is bounded by the keys of one run (`--max-records-per-run`)
 and a block of rows for each core, not by the table.
 
-A record without a key has no place in such a table: it stops the load, or is left out and counted in the history.
+A record without a key can't be in such a table: it stops the load, or is left out and counted in the history.
 A crash leaves the table as it was, or with the whole run; staged files are garbage then.
 
-A place is (key, partition, offset, timestamp). Within a partition the higher offset is newer, whatever the timestamps
-say, for that is the order of the log. A key that is in two partitions (because the topic got more of them, or a
-producer chose) has no such order: of its newest records in each partition the one with the later timestamp is newer,
-and of equal timestamps the one in the higher partition.
+The coordinates of a record are (key, partition, offset, timestamp). Within a partition the higher offset is newer,
+whatever the timestamps say, for that is the order of the log. A key that is in two partitions (because the topic got
+more of them, or a producer chose) has no such order: of its newest records in each partition the one with the later
+timestamp is newer, and of equal timestamps the one in the higher partition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Field, Flags, combined, filled
 from millrace_pipelines.spark.errors import Accept
-from millrace_pipelines.warehouse.delta.compression import loaded_compression
+from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.delta.files import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.rewrite import (
@@ -53,13 +53,13 @@ from millrace_pipelines.warehouse.errors import KeylessRecordsError
 Order: TypeAlias = list[tuple[str, Literal["ascending"]]]
 Aggregates: TypeAlias = Sequence[tuple[str, Literal["min", "max"]]]
 
-PLACE_FIELDS: list[Field] = [
+COORDINATE_FIELDS: list[Field] = [
     pa.field("key", pa.binary()),
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
     pa.field("timestamp", pa.int64()),
 ]
-PLACE_SCHEMA = pa.schema(PLACE_FIELDS)
+COORDINATE_SCHEMA = pa.schema(COORDINATE_FIELDS)
 BEFORE_ALL_TIMES = -1
 BLOCK_ROWS = 1 << 20
 ENVELOPE = ["key", "partition", "offset", "timestamp"]
@@ -81,44 +81,44 @@ class UpsertCounts:
     keyless: int
 
 
-def places_of(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Returns the places of rows; a missing timestamp is before all others."""
+def coordinates_of(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    """Returns the coordinates of rows; a missing timestamp is before all others."""
     timestamps = filled(rows.column("timestamp").cast(pa.int64()), BEFORE_ALL_TIMES)
     columns = [rows.column(name) for name in ("key", "partition", "offset")]
-    return pa.Table.from_arrays([*columns, timestamps], schema=PLACE_SCHEMA)
+    return pa.Table.from_arrays([*columns, timestamps], schema=COORDINATE_SCHEMA)
 
 
-def newest_of_each_key(places: pa.Table) -> np.typing.NDArray[np.int64]:
-    """Returns the row numbers of the newest place of each key, in ascending order; no key may be null."""
-    if places.num_rows == 0:
+def newest_of_each_key(coordinates: pa.Table) -> np.typing.NDArray[np.int64]:
+    """Returns the row numbers of the newest coordinates of each key, in ascending order; no key may be null."""
+    if coordinates.num_rows == 0:
         return np.zeros(0, np.int64)
-    by_offset = _Ranks(places, [("offset", "ascending")])
+    by_offset = _Ranks(coordinates, [("offset", "ascending")])
     keys = by_offset.grouped(["key"], [("partition", "min"), ("partition", "max")])
     if pc.all(pc.equal(keys.column("partition_min"), keys.column("partition_max"))).as_py():
         return np.sort(by_offset.last(keys))
     newest = by_offset.last(by_offset.grouped(["key", "partition"]))
-    by_time = _Ranks(places.take(newest), [("timestamp", "ascending"), ("partition", "ascending")])
+    by_time = _Ranks(coordinates.take(newest), [("timestamp", "ascending"), ("partition", "ascending")])
     return np.sort(newest[by_time.last(by_time.grouped(["key"]))])
 
 
 class KeyConflicts(NamedTuple):
-    """The rows of a table that meet newer places, these places, and the places that meet newer rows, all by number."""
+    """The rows that meet newer coordinates, these, and the coordinates that meet newer rows, all by number."""
 
     replaced_rows: np.typing.NDArray[np.int64]
-    newer_places: np.typing.NDArray[np.int64]
-    older_places: np.typing.NDArray[np.int64]
+    newer_coordinates: np.typing.NDArray[np.int64]
+    older_coordinates: np.typing.NDArray[np.int64]
 
 
-def key_conflicts(rows: pa.Table, places: pa.Table) -> KeyConflicts:
-    """Compares the places of a table's rows with the newest places of a load, by key.
+def key_conflicts(rows: pa.Table, coordinates: pa.Table) -> KeyConflicts:
+    """Compares the coordinates of a table's rows with the newest ones of a load, by key.
 
-    A row at the same place as the load's is beaten: the record was read again.
+    A row of the same coordinates as the load's is beaten: the record was read again.
     """
-    met = pc.index_in(combined(rows.column("key")), value_set=combined(places.column("key")))
+    met = pc.index_in(combined(rows.column("key")), value_set=combined(coordinates.column("key")))
     numbers = np.flatnonzero(met.is_valid().to_numpy(zero_copy_only=False))
     opponents = met.drop_null().to_numpy().astype(np.int64)
     mine = {name: rows.column(name).to_numpy()[numbers] for name in ("partition", "offset", "timestamp")}
-    theirs = {name: places.column(name).to_numpy()[opponents] for name in ("partition", "offset", "timestamp")}
+    theirs = {name: coordinates.column(name).to_numpy()[opponents] for name in ("partition", "offset", "timestamp")}
     later = (theirs["timestamp"] > mine["timestamp"]) | (
         (theirs["timestamp"] == mine["timestamp"]) & (theirs["partition"] > mine["partition"])
     )
@@ -127,20 +127,20 @@ def key_conflicts(rows: pa.Table, places: pa.Table) -> KeyConflicts:
 
 
 class _Ranks:
-    """Places with their ranks in an order."""
+    """Coordinates with their ranks in an order."""
 
-    def __init__(self, places: pa.Table, order: Order) -> None:
-        self._ordered = pc.sort_indices(places, sort_keys=order).to_numpy()
-        ranks = np.empty(places.num_rows, np.int64)
-        ranks[self._ordered] = np.arange(places.num_rows)
-        self._ranked = places.append_column("rank", pa.array(ranks))
+    def __init__(self, coordinates: pa.Table, order: Order) -> None:
+        self._ordered = pc.sort_indices(coordinates, sort_keys=order).to_numpy()
+        ranks = np.empty(coordinates.num_rows, np.int64)
+        ranks[self._ordered] = np.arange(coordinates.num_rows)
+        self._ranked = coordinates.append_column("rank", pa.array(ranks))
 
     def grouped(self, by: list[str], aggregates: Aggregates = ()) -> pa.Table:
         """Returns a row for each group, with its greatest rank."""
         return self._ranked.group_by(by, use_threads=False).aggregate([("rank", "max"), *aggregates])
 
     def last(self, groups: pa.Table) -> np.typing.NDArray[np.int64]:
-        """Returns for each group the row number of the place with the greatest rank."""
+        """Returns for each group the row number of the coordinates with the greatest rank."""
         numbers: np.typing.NDArray[np.int64] = self._ordered[groups.column("rank_max").to_numpy()].astype(np.int64)
         return numbers
 
@@ -198,10 +198,10 @@ class _Staged:
     """The newest record of each key of a run, and which of these are tombstones, stale, or of keys in the table."""
 
     def __init__(
-        self, places: pa.Table, tombstones: Flags, rows: Sequence[int], numbers: Numbers, keyless: int
+        self, coordinates: pa.Table, tombstones: Flags, rows: Sequence[int], numbers: Numbers, keyless: int
     ) -> None:
-        newest = newest_of_each_key(places)
-        self.places = places.take(newest)
+        newest = newest_of_each_key(coordinates)
+        self.coordinates = coordinates.take(newest)
         self._numbers = numbers[newest]
         self._is_tombstone = tombstones[newest]
         self._is_stale = np.zeros(len(newest), np.bool_)
@@ -211,13 +211,13 @@ class _Staged:
 
     @classmethod
     def read(cls, table: Table, files: Sequence[DataFile], *, accept_keyless: bool) -> _Staged:
-        """Reads the places of all records; raises KeylessRecordsError where one has no key and that is not accepted."""
-        places, tombstones = [PLACE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
+        """Reads all coordinates; raises KeylessRecordsError where a record has no key and that is not accepted."""
+        coordinates, tombstones = [COORDINATE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
         for file in files:
             for batch in blocks_of(table, file.name, columns=[*ENVELOPE, "value"]):
-                places.append(places_of(batch))
+                coordinates.append(coordinates_of(batch))
                 tombstones.append(batch.column("value").is_null().to_numpy(zero_copy_only=False))
-        everything = pa.concat_tables(places)
+        everything = pa.concat_tables(coordinates)
         has_key = everything.column("key").is_valid().to_numpy()
         keyless = everything.filter(pa.array(~has_key))
         if keyless.num_rows and not accept_keyless:
@@ -232,10 +232,10 @@ class _Staged:
         beaten: list[Numbers] = [np.zeros(0, np.int64)]
         first_row = 0
         for batch in blocks_of(table, file.name, BLOCK_ROWS, ENVELOPE):
-            outcome = key_conflicts(places_of(batch), self.places)
+            outcome = key_conflicts(coordinates_of(batch), self.coordinates)
             beaten.append(outcome.replaced_rows + first_row)
-            self._is_known[outcome.newer_places] = True
-            self._is_stale[outcome.older_places] = True
+            self._is_known[outcome.newer_coordinates] = True
+            self._is_stale[outcome.older_coordinates] = True
             first_row += batch.num_rows
         return np.concatenate(beaten)
 
@@ -283,10 +283,10 @@ def _all_but(numbers: Numbers, rows: int) -> Numbers:
     return np.flatnonzero(kept)
 
 
-def _keyless_message(places: pa.Table) -> str:
-    [first] = places.slice(0, 1).to_pylist()
+def _keyless_message(coordinates: pa.Table) -> str:
+    [first] = coordinates.slice(0, 1).to_pylist()
     return (
-        f"{places.num_rows} records have no key, the first in partition {first['partition']} at offset "
+        f"{coordinates.num_rows} records have no key, the first in partition {first['partition']} at offset "
         f"{first['offset']}: an upsert needs one; "
         f"{Accept.KEYLESS_RECORDS.flag} leaves them out and says so in the table's history"
     )

@@ -274,8 +274,8 @@ def agreed_end(
     A leader of an older epoch than that of the last loaded batch has another log, as after a backup was restored: it
     agrees on nothing. If there is a newer epoch, or the log goes on past the end of that epoch, then the epoch's end is
     where the log was cut. In the same epoch the log itself ends there, perhaps above its high watermark, which a leader
-    without followers does not advance. Where a log is shorter in the same epoch, the place of the cut is not known, and
-    the whole log is loaded again: rows of two ledgers are better than none.
+    without followers does not advance. Where a log is shorter in the same epoch, the offset of the cut is not known,
+    and the whole log is loaded again: rows of two ledgers are better than none.
 
     Args:
         log: Where the log starts and ends.

@@ -22,10 +22,10 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.dead_letters import finish_replay
 from millrace_pipelines.warehouse.delta.files import DataFile, remove_files_of_load
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
-from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage, keep_offsets
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
@@ -35,7 +35,6 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger, count_skips, ledg
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 Plan = TypeVar("Plan", bound=RangePlan)

@@ -2,7 +2,7 @@
 
 Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
 it goes on without (`lost`, and within the ranges `missing`). Where not all offsets of the ranges gave a row or a dead
-letter, `recorded` keeps those that did (`delta.offset_sets`). `ledger` names the ledger that it moved. A reload is a
+letter, `recorded` keeps those that did (`delta.lineage`). `ledger` names the ledger that it moved. A reload is a
 load of the earlier offsets that it added; those that it replaced move no ledger. A commit without a kind, of an older
 version, is a load. Where a scheduler's run loaded, `run_id` names it.
 

@@ -65,7 +65,7 @@ from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import is_remote
-from millrace_pipelines.warehouse.delta.offset_sets import merged, packed, unpacked
+from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
@@ -232,8 +232,8 @@ def _with_kafkas_names(told: Mapping[str, str], values: Mapping[str, str]) -> di
         named[IDENTIFICATION] = ""
     for name, to in PEM_FILES.items():
         if name in named:
-            place = Path(named.pop(name)).absolute()
-            named[to] = f"${{directory:{place.parent}:{place.name}}}"
+            path = Path(named.pop(name)).absolute()
+            named[to] = f"${{directory:{path.parent}:{path.name}}}"
             named[KEYSTORE_TYPE] = "PEM"
     if USERNAME in named:
         if set('"\\') & set(values[USERNAME] + values[PASSWORD]):

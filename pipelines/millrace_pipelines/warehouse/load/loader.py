@@ -59,8 +59,8 @@ from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.errors import Accept, LogTruncatedError, OffsetsLostError, TopicRecreatedError
 from millrace_pipelines.spark.read import ReadBlock, read_range, read_range_on
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
+from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
-from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.leases import Lease, Progress, lease
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on

@@ -10,8 +10,7 @@ from typing import Protocol
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.choices import Isolation, Reader
-from millrace_pipelines.warehouse.delta.compression import Compression
-from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.choices import Compression, Mode
 
 MAX_RECORDS_PER_TASK = 1_000_000
 

@@ -32,6 +32,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS, filled, texts_of
 from millrace_pipelines.machine import CLOCK, DISK
+from millrace_pipelines.warehouse.choices import LOADED, Mode, loaded_compression
 from millrace_pipelines.warehouse.dead_letters import (
     EVERY_DEAD_LETTER,
     NO_REASON,
@@ -48,7 +49,6 @@ from millrace_pipelines.warehouse.dead_letters import (
     ranges_of,
     replay_number,
 )
-from millrace_pipelines.warehouse.delta.compression import LOADED, loaded_compression
 from millrace_pipelines.warehouse.delta.files import DataFile
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import of_run
@@ -62,7 +62,6 @@ from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.payload.split import Splitter
-from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables, mode_of
 
 OnStep = Callable[[str], None]

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
-from millrace_pipelines.warehouse.delta.offset_sets import OffsetPage, keep_offsets
+from millrace_pipelines.warehouse.delta.lineage import OffsetPage, WrittenLineage, keep_offsets
 from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.keys.upsert import UpsertCounts

@@ -27,12 +27,12 @@ from millrace.records.absent import Intervals, as_intervals, coarse, count_of, i
 from millrace.records.arrow import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.tracing import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
-from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Places, binaries
+from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, binaries
 from millrace_pipelines.spark.read import ReadBlock
+from millrace_pipelines.warehouse.choices import LOADED, Compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
-from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
-from millrace_pipelines.warehouse.delta.offset_sets import merged, packed
+from millrace_pipelines.warehouse.delta.lineage import merged, packed
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -71,7 +71,7 @@ class RowsWriter:
         for writer in (*self._finished, *self._writers.values()):
             writer.__exit__(kind, error, trace)
 
-    def write(self, rows: pa.Table, spans: Places | None) -> None:
+    def write(self, rows: pa.Table, spans: Indices | None) -> None:
         """Adds rows, with their partitions where the table has any."""
         if spans is None or rows.num_rows == 0:
             self._write(None, rows)
@@ -139,7 +139,7 @@ class TaskResult:
     and `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `damaged` has the offsets
     that are lost in damaged batches, but for the first ones, at which these are dead letters; `is_proven` says whether
     the reader can tell all these apart (`kafka_reader` can't). `recorded` has the offsets that gave a row or a dead
-    letter (`delta.offset_sets`), and is empty where all of the range did. `dead_letters` counts the dead letters that
+    letter (`delta.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
     were read, whether written now or before; `late` counts the rows and dead letters whose event time was late;
     `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the
     log can't be read, if anything, and then nothing was written.

@@ -102,7 +102,7 @@ def conform(table: pa.Table, target: pa.Schema, required: Sequence[str]) -> tupl
         if field.name in required and column.null_count:
             found += refused_where(flags_of(column.is_null()), Reason.MISSING, f"field {field.name} is missing or null")
         for refusal in found:
-            refusals.setdefault(refusal.place, refusal)
+            refusals.setdefault(refusal.row, refusal)
     conformed = pa.Table.from_arrays(columns, schema=target)
     if not refusals:
         return conformed, []
@@ -200,7 +200,7 @@ def _at_parents(column: Lists, refusals: Sequence[Refusal]) -> Iterator[Refusal]
     if refusals:
         parents = column.value_parent_indices().to_numpy()
         for refusal in refusals:
-            yield refusal._replace(place=int(parents[refusal.place]))
+            yield refusal._replace(row=int(parents[refusal.row]))
 
 
 class Evolution(NamedTuple):

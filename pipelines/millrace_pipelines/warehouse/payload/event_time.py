@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace.times import EPOCH, parse_time
-from millrace_pipelines.arrow import Columns, Field, Flags, Places
+from millrace_pipelines.arrow import Columns, Field, Flags, Indices
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, refused_where
 
@@ -53,10 +53,10 @@ class Late(StrEnum):
 SPAN_US = {Granularity.DAY: 86_400_000_000, Granularity.HOUR: 3_600_000_000}
 
 
-class Placed(NamedTuple):
+class Assigned(NamedTuple):
     """For each row its partition, in spans since 1970 and NO_TIME for null; refusals; and how many rows were late."""
 
-    spans: Places
+    spans: Indices
     refusals: list[Refusal]
     late: int
 
@@ -88,7 +88,7 @@ class EventTime:
         text = moment.date().isoformat() if self.granularity is Granularity.DAY else f"{moment:%Y-%m-%d %H:%M:%S}"
         return {self.partition_field.name: text}
 
-    def place(self, rows: pa.Table, taken: set[int]) -> Placed:
+    def assign(self, rows: pa.Table, taken: set[int]) -> Assigned:
         """Returns the partitions of rows; `taken` has those that the task writes already, and gets the new ones."""
         times, present = _microseconds(rows.column(self.column))
         first, last = _moment(self.earliest), _moment(self.latest)
@@ -102,15 +102,15 @@ class EventTime:
             refused = refused | late
         spans = np.where(present, times // SPAN_US[self.granularity], NO_TIME)
         refusals += self._too_many(spans, refused, taken)
-        return Placed(spans, sorted(refusals, key=lambda refusal: refusal.place), int(late.sum()))
+        return Assigned(spans, sorted(refusals, key=lambda refusal: refusal.row), int(late.sum()))
 
-    def _late(self, times: Places, judged: Flags, rows: pa.Table) -> Flags:
+    def _late(self, times: Indices, judged: Flags, rows: pa.Table) -> Flags:
         if self.late_after is None:
             return np.zeros(len(times), np.bool_)
         arrived, has_arrived = _microseconds(rows.column("timestamp"))
         return judged & has_arrived & (times < arrived - duration_s(self.late_after) * 1_000_000)
 
-    def _too_many(self, spans: Places, refused: Flags, taken: set[int]) -> Iterator[Refusal]:
+    def _too_many(self, spans: Indices, refused: Flags, taken: set[int]) -> Iterator[Refusal]:
         """Takes new values in the order in which they come, and refuses the rows of those for which no room is left."""
         found, firsts = np.unique(spans[~refused], return_index=True)
         fresh = [int(span) for span in found[np.argsort(firsts)] if int(span) not in taken]
@@ -121,7 +121,7 @@ class EventTime:
             yield from refused_where(~refused & np.isin(spans, fresh[room:]), Reason.PARTITIONS, message)
 
 
-def _microseconds(column: Columns) -> tuple[Places, Flags]:
+def _microseconds(column: Columns) -> tuple[Indices, Flags]:
     """Returns the microseconds since 1970 of timestamps or dates, and where there are any."""
     moments = column.cast(TIMESTAMP_TYPE) if not column.type.equals(TIMESTAMP_TYPE) else column
     microseconds = moments.cast(pa.int64()).fill_null(pa.scalar(0, pa.int64()))

@@ -7,16 +7,16 @@ are (`records.arrow_columns`), in `timestamp_ms` and `header_keys`, null in othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.records.arrow import UNSHOWN_FIELDS
-from millrace_pipelines.arrow import ENVELOPE_FIELDS, Field, Flags, Places, places_array
+from millrace_pipelines.arrow import ENVELOPE_FIELDS, Field, Flags, Indices, indices_array
 
 
 class Reason(StrEnum):
@@ -50,7 +50,7 @@ class UnfitError(Exception):
 class Refusal(NamedTuple):
     """A value that does not pass, by its index among the values."""
 
-    place: int
+    row: int
     reason: Reason
     message: str
     schema_id: int | None = None
@@ -66,33 +66,40 @@ class Decoded(NamedTuple):
 def passed(refusals: Sequence[Refusal], count: int) -> Flags:
     """Returns for each of `count` values whether it is not refused."""
     flags = np.ones(count, np.bool_)
-    flags[[refusal.place for refusal in refusals]] = False
+    flags[[refusal.row for refusal in refusals]] = False
     return flags
 
 
 class Part(NamedTuple):
     """Some of the values, by their indexes: a row of `columns` for each index."""
 
-    places: Places
+    indices: Indices
     columns: pa.Table
 
 
-def joined(parts: Sequence[Part], refusals: Sequence[Refusal], schema: pa.Schema) -> Decoded:
+Outcome: TypeAlias = Part | Refusal
+
+
+def joined(outcomes: Iterable[Outcome], schema: pa.Schema) -> Decoded:
     """Returns the rows of all parts in the order of their indexes, and the refusals in the order of theirs."""
-    ordered = sorted(refusals, key=lambda refusal: refusal.place)
+    parts: list[Part] = []
+    refusals: list[Refusal] = []
+    for outcome in outcomes:
+        parts.append(outcome) if isinstance(outcome, Part) else refusals.append(outcome)
+    ordered = sorted(refusals, key=lambda refusal: refusal.row)
     if not parts:
         return Decoded(schema.empty_table(), ordered)
-    places = np.concatenate([part.places for part in parts])
+    indices = np.concatenate([part.indices for part in parts])
     columns = pa.concat_tables([part.columns for part in parts])
-    if len(places) > 1 and not bool((places[1:] > places[:-1]).all()):
-        columns = columns.take(places_array(np.argsort(places, kind="stable")))
+    if len(indices) > 1 and not bool((indices[1:] > indices[:-1]).all()):
+        columns = columns.take(indices_array(np.argsort(indices, kind="stable")))
     return Decoded(columns, ordered)
 
 
 def refused_where(flags: Flags, reason: Reason, message: str) -> Iterator[Refusal]:
     """Yields a refusal for each index that is flagged."""
-    for place in np.flatnonzero(flags):
-        yield Refusal(int(place), reason, message)
+    for row in np.flatnonzero(flags):
+        yield Refusal(int(row), reason, message)
 
 
 REFUSAL_FIELDS: list[Field] = [

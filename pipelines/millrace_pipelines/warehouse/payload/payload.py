@@ -9,7 +9,7 @@ Confluent's wire format names the registered schema that a value was written wit
     │ 0 │ schema id, 4 bytes, big-endian │ payload │                          Avro, JSON Schema
     │ 0 │ schema id, 4 bytes, big-endian │ message indexes │ payload │        Protobuf
 
-Message indexes lead to the message's type: its place in the file, then inside that type, and so on; a zig-zag count
+Message indexes lead to the message's type: its index in the file, then inside that type, and so on; a zig-zag count
 and as many zig-zag numbers, or the single byte 0 for the first type. Source: Confluent, "Wire Format".
 """
 
@@ -30,13 +30,13 @@ from millrace_pipelines.arrow import (
     ENVELOPE_FIELDS,
     Field,
     Flags,
-    Places,
+    Indices,
     data_of,
     flags_of,
+    indices_array,
     nulls,
     octets_of,
     offsets_of,
-    places_array,
     slices,
     values_of,
 )
@@ -45,7 +45,7 @@ from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
 from millrace_pipelines.warehouse.payload.conform import conform, merged
 from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder
 from millrace_pipelines.warehouse.payload.json.schema import json_schema_fields
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined, passed
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Outcome, Part, Reason, Refusal, joined, passed
 from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 from millrace_pipelines.warehouse.payload.registry import (
     FileRegistry,
@@ -62,7 +62,6 @@ MAIN_PROTO = "main.proto"
 FRAME_BYTES = 5
 MAGIC = 0
 MAX_MESSAGE_DEPTH = 32
-Outcome = Part | Refusal
 Decode = Callable[[pa.BinaryArray], Decoded]
 
 
@@ -168,7 +167,7 @@ class Frames(NamedTuple):
     """The frames of values: whether each has one, and its schema's id, 0 where it has none."""
 
     framed: Flags
-    schema_ids: Places
+    schema_ids: Indices
 
 
 def read_frames(values: pa.BinaryArray) -> Frames:
@@ -224,15 +223,11 @@ class Payload:
         if self.schema.format is Format.RAW:
             return Decoded(nulls(self.columns, len(values)), [])
         valid = flags_of(values.is_valid())
-        places, tombstones = np.flatnonzero(valid), np.flatnonzero(~valid)
-        parts: list[Part] = [Part(tombstones, nulls(self.columns, len(tombstones)))] if len(tombstones) else []
-        refusals: list[Refusal] = []
-        for outcome in self._outcomes(values.drop_null() if len(tombstones) else values):
-            if isinstance(outcome, Refusal):
-                refusals.append(outcome._replace(place=int(places[outcome.place])))
-            else:
-                parts.append(outcome._replace(places=places[outcome.places]))
-        return joined(parts, refusals, self.columns)
+        indices, tombstones = np.flatnonzero(valid), np.flatnonzero(~valid)
+        if not len(tombstones):
+            return joined(self._outcomes(values), self.columns)
+        outcomes = (_moved(outcome, indices) for outcome in self._outcomes(values.drop_null()))
+        return joined([Part(tombstones, nulls(self.columns, len(tombstones))), *outcomes], self.columns)
 
     def _outcomes(self, values: pa.BinaryArray) -> Iterator[Outcome]:
         if self.schema.registry is not None:
@@ -245,46 +240,46 @@ class Payload:
 
     def _framed(self, values: pa.BinaryArray) -> Iterator[Outcome]:
         frames = read_frames(values)
-        for place in np.flatnonzero(~frames.framed):
-            yield Refusal(int(place), Reason.FRAMING, "not in Confluent's wire format: no 0 and schema id at its start")
+        for row in np.flatnonzero(~frames.framed):
+            yield Refusal(int(row), Reason.FRAMING, "not in Confluent's wire format: no 0 and schema id at its start")
         for schema_id in np.unique(frames.schema_ids[frames.framed]):
-            places = np.flatnonzero(frames.framed & (frames.schema_ids == schema_id))
+            indices = np.flatnonzero(frames.framed & (frames.schema_ids == schema_id))
             try:
-                yield from self._of_schema(self._registered(int(schema_id)), _taken(values, places), places)
+                yield from self._of_schema(self._registered(int(schema_id)), _taken(values, indices), indices)
             except UnknownSchemaError as error:
-                yield from _refused(places, Reason.UNKNOWN_SCHEMA, str(error), int(schema_id))
+                yield from _refused(indices, Reason.UNKNOWN_SCHEMA, str(error), int(schema_id))
             except SchemaError as error:
-                yield from _refused(places, Reason.UNUSABLE_SCHEMA, str(error), int(schema_id))
+                yield from _refused(indices, Reason.UNUSABLE_SCHEMA, str(error), int(schema_id))
 
     def _registered(self, schema_id: int) -> RegisteredSchema:
         return self.known.get(schema_id) or registry_at(self.schema.registry or "").schema(schema_id)
 
-    def _of_schema(self, schema: RegisteredSchema, values: pa.BinaryArray, places: Places) -> Iterator[Outcome]:
+    def _of_schema(self, schema: RegisteredSchema, values: pa.BinaryArray, indices: Indices) -> Iterator[Outcome]:
         if schema.format is not self.schema.format:
             message = f"schema {schema.schema_id} is {schema.format}, not {self.schema.format}"
-            yield from _refused(places, Reason.UNUSABLE_SCHEMA, message, schema.schema_id)
+            yield from _refused(indices, Reason.UNUSABLE_SCHEMA, message, schema.schema_id)
             return
         payloads = unframed(values)
         if schema.format is Format.JSON:
             # The writer's schema may have what no column can, where fields are declared.
             fields = self.schema.fields or version_fields(schema)
-            yield from self._known_fields(fields, payloads, places, self._json().decode, schema.schema_id)
+            yield from self._known_fields(fields, payloads, indices, self._json().decode, schema.schema_id)
         elif schema.format is Format.AVRO:
             decoder = registered_decoder(schema)
-            yield from self._known_fields(decoder.fields, payloads, places, decoder.decode, schema.schema_id)
+            yield from self._known_fields(decoder.fields, payloads, indices, decoder.decode, schema.schema_id)
         else:
-            yield from self._protobuf(schema, payloads, places)
+            yield from self._protobuf(schema, payloads, indices)
 
-    def _protobuf(self, schema: RegisteredSchema, payloads: pa.BinaryArray, places: Places) -> Iterator[Outcome]:
+    def _protobuf(self, schema: RegisteredSchema, payloads: pa.BinaryArray, indices: Indices) -> Iterator[Outcome]:
         """Decodes messages in groups by the path to their type, which is nearly always the same."""
         by_path: dict[tuple[int, ...], tuple[list[int], list[bytes]]] = {}
-        for place, payload in zip(places.tolist(), values_of(payloads), strict=True):
+        for row, payload in zip(indices.tolist(), values_of(payloads), strict=True):
             split = split_message_indexes(payload)
             if split is None:
-                yield Refusal(place, Reason.FRAMING, "the message indexes are not valid", schema.schema_id)
+                yield Refusal(row, Reason.FRAMING, "the message indexes are not valid", schema.schema_id)
                 continue
             at, messages = by_path.setdefault(split[0], ([], []))
-            at.append(place)
+            at.append(row)
             messages.append(split[1])
         for path, (at, messages) in by_path.items():
             try:
@@ -299,7 +294,7 @@ class Payload:
         self,
         fields: Sequence[Field],
         payloads: pa.BinaryArray,
-        places: Places,
+        indices: Indices,
         decode: Decode,
         schema_id: int,
     ) -> Iterator[Outcome]:
@@ -311,21 +306,21 @@ class Payload:
         unknown = [] if self.schema.fields else list(_unknown(columns, self.columns, ""))
         if unknown:
             message = f"schema {schema_id} has field {unknown[0]}, for which the table has no column yet"
-            yield from _refused(places, Reason.NEWER_SCHEMA, message, schema_id)
+            yield from _refused(indices, Reason.NEWER_SCHEMA, message, schema_id)
             return
-        yield from self._decoded(payloads, places, decode, schema_id)
+        yield from self._decoded(payloads, indices, decode, schema_id)
 
     def _decoded(
-        self, values: pa.BinaryArray, places: Places, decode: Decode, schema_id: int | None
+        self, values: pa.BinaryArray, indices: Indices, decode: Decode, schema_id: int | None
     ) -> Iterator[Outcome]:
         """Decodes values and brings them to the table's columns."""
         decoded = decode(values)
         for refusal in decoded.refusals:
-            yield refusal._replace(place=int(places[refusal.place]), schema_id=schema_id)
-        kept = places[passed(decoded.refusals, len(values))]
+            yield refusal._replace(row=int(indices[refusal.row]), schema_id=schema_id)
+        kept = indices[passed(decoded.refusals, len(values))]
         table, refusals = conform(self.schema.names.renamed(decoded.columns), self.columns, self._required)
         for refusal in refusals:
-            yield refusal._replace(place=int(kept[refusal.place]), schema_id=schema_id)
+            yield refusal._replace(row=int(kept[refusal.row]), schema_id=schema_id)
         yield Part(kept[passed(refusals, len(kept))] if refusals else kept, table)
 
     @property
@@ -375,10 +370,17 @@ def _unknown_inside(data_type: pa.DataType, column: pa.DataType, path: str) -> I
         yield from _unknown_inside(data_type.item_type, column.item_type, f"{path}value/")
 
 
-def _taken(values: pa.BinaryArray, places: Places) -> pa.BinaryArray:
-    return values if len(places) == len(values) else values.take(places_array(places))
+def _moved(outcome: Outcome, indices: Indices) -> Outcome:
+    """Returns the outcome of some values by their indexes among all."""
+    if isinstance(outcome, Part):
+        return outcome._replace(indices=indices[outcome.indices])
+    return outcome._replace(row=int(indices[outcome.row]))
 
 
-def _refused(places: Places, reason: Reason, message: str, schema_id: int) -> Iterator[Refusal]:
-    for place in places.tolist():
-        yield Refusal(place, reason, message, schema_id)
+def _taken(values: pa.BinaryArray, indices: Indices) -> pa.BinaryArray:
+    return values if len(indices) == len(values) else values.take(indices_array(indices))
+
+
+def _refused(indices: Indices, reason: Reason, message: str, schema_id: int) -> Iterator[Refusal]:
+    for row in indices.tolist():
+        yield Refusal(row, reason, message, schema_id)

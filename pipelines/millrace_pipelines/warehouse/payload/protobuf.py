@@ -50,9 +50,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millrace.records.arrow import TIMESTAMP_TYPE
-from millrace_pipelines.arrow import Column, Field, Places, list_column, map_column, offsets_array, values_of
+from millrace_pipelines.arrow import Column, Field, Indices, list_column, map_column, offsets_array, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Outcome, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.types import (
     BEYOND,
     FIRST_MICROSECOND,
@@ -136,7 +136,7 @@ def message_descriptor(descriptor_set: bytes, message: str | None, *, path: tupl
     Args:
         descriptor_set: A FileDescriptorSet whose last file is the one meant.
         message: The type's full name; None for the one at `path`.
-        path: Places of the type among its file's, then inside of it, as Confluent's message indexes are.
+        path: Indexes of the type among its file's, then inside of it, as Confluent's message indexes are.
 
     Raises:
         SchemaError: The bytes are no descriptor set, or it has no such message.
@@ -158,10 +158,10 @@ def message_descriptor(descriptor_set: bytes, message: str | None, *, path: tupl
 
 def _at(file: FileDescriptor, path: tuple[int, ...]) -> Descriptor:
     types: list[Descriptor] = list(file.message_types_by_name.values())
-    for depth, place in enumerate(path):
-        if not 0 <= place < len(types):
+    for depth, index in enumerate(path):
+        if not 0 <= index < len(types):
             raise SchemaError(f"{file.name} has no message at {list(path[: depth + 1])}")
-        found = types[place]
+        found = types[index]
         types = [one for one in found.nested_types if not one.GetOptions().map_entry]
     return found
 
@@ -219,33 +219,31 @@ class ProtobufDecoder:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a binary array without nulls."""
-        places: list[int] = []
+        indices: list[int] = []
         messages: list[Message] = []
         refusals: list[Refusal] = []
-        for place, value in enumerate(values_of(values)):
+        for row, value in enumerate(values_of(values)):
             try:
                 messages.append(self._parsed(value))
-                places.append(place)
+                indices.append(row)
             except UnfitError as error:
-                refusals.append(Refusal(place, error.reason, str(error)))
-        parts: list[Part] = []
-        for outcome in self._gathered(messages, np.array(places, np.int64)):
-            refusals.append(outcome) if isinstance(outcome, Refusal) else parts.append(outcome)
-        return joined(parts, refusals, pa.schema(self.fields))
+                refusals.append(Refusal(row, error.reason, str(error)))
+        gathered = self._gathered(messages, np.array(indices, np.int64))
+        return joined([*refusals, *gathered], pa.schema(self.fields))
 
-    def _gathered(self, messages: Messages, places: Places) -> Iterator[Part | Refusal]:
+    def _gathered(self, messages: Messages, indices: Indices) -> Iterator[Outcome]:
         """Yields the columns of all messages; of those with a string that is not UTF-8, refusals."""
         try:
             arrays = [_gathered(column, messages) for column in self._columns]
         except UnfitError as error:
             if len(messages) == 1:
-                yield Refusal(int(places[0]), error.reason, str(error))
+                yield Refusal(int(indices[0]), error.reason, str(error))
                 return
             half = len(messages) // 2
-            yield from self._gathered(messages[:half], places[:half])
-            yield from self._gathered(messages[half:], places[half:])
+            yield from self._gathered(messages[:half], indices[:half])
+            yield from self._gathered(messages[half:], indices[half:])
         else:
-            yield Part(places, pa.Table.from_arrays(arrays, schema=pa.schema(self.fields)))
+            yield Part(indices, pa.Table.from_arrays(arrays, schema=pa.schema(self.fields)))
 
     def _parsed(self, value: bytes) -> Message:
         kind = self._class

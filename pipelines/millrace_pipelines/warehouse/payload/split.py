@@ -22,13 +22,13 @@ from millrace_pipelines.arrow import (
     Column,
     Columns,
     Field,
-    Places,
+    Indices,
     binaries,
     combined,
     flags_of,
     nulls_of,
 )
-from millrace_pipelines.warehouse.payload.event_time import Placed
+from millrace_pipelines.warehouse.payload.event_time import Assigned
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA, Reason, Refusal, passed, refused_where
 from millrace_pipelines.warehouse.payload.payload import Payload
 
@@ -42,7 +42,7 @@ class Split(NamedTuple):
     """
 
     rows: pa.Table
-    spans: Places | None
+    spans: Indices | None
     dead_letters: pa.Table
     dead_letter_count: int
     late: int
@@ -58,7 +58,7 @@ class Splitter:
         ledger: The ledger that their offsets belong to.
     """
 
-    def __init__(self, payload: Payload | None, known: Places, load_id: str, ledger: str) -> None:
+    def __init__(self, payload: Payload | None, known: Indices, load_id: str, ledger: str) -> None:
         self._payload = payload
         self._known = known
         self._load_id, self._ledger = load_id, ledger
@@ -109,15 +109,17 @@ class Splitter:
         if payload.schema.event_time is None:
             dead_letters = self._dead_letters(envelope, decoded.refusals)
             return Split(rows, None, dead_letters, dead_letters.num_rows, 0)
-        placed = payload.schema.event_time.place(rows, self._taken)
-        dead_letters = self._dead_letters(envelope, [*decoded.refusals, *_outer(placed.refusals, np.flatnonzero(fits))])
-        rows, spans = _without(rows, placed)
-        return Split(rows, spans, dead_letters, dead_letters.num_rows, placed.late)
+        assigned = payload.schema.event_time.assign(rows, self._taken)
+        dead_letters = self._dead_letters(
+            envelope, [*decoded.refusals, *_outer(assigned.refusals, np.flatnonzero(fits))]
+        )
+        rows, spans = _without(rows, assigned)
+        return Split(rows, spans, dead_letters, dead_letters.num_rows, assigned.late)
 
     def _dead_letters(self, envelope: pa.Table, refusals: Sequence[Refusal]) -> pa.Table:
         if not refusals:
             return NO_DEAD_LETTERS
-        ordered = sorted(refusals, key=lambda refusal: refusal.place)
+        ordered = sorted(refusals, key=lambda refusal: refusal.row)
         count = len(ordered)
         why: list[Column] = [
             pa.array([refusal.message for refusal in ordered], pa.string()),
@@ -127,7 +129,7 @@ class Splitter:
             pa.repeat(pa.scalar(self._ledger, pa.string()), count),
             pa.nulls(count, pa.int64()),
         ]
-        refused = envelope.take(pa.array([refusal.place for refusal in ordered], pa.int64()))
+        refused = envelope.take(pa.array([refusal.row for refusal in ordered], pa.int64()))
         columns = [refused.column(field.name) for field in ENVELOPE_FIELDS]
         kept = [_column(refused, field) for field in UNSHOWN_FIELDS]
         return pa.Table.from_arrays([*columns, *why, *kept], schema=DEAD_LETTER_SCHEMA)
@@ -145,12 +147,12 @@ def _column(records: pa.Table, field: Field) -> Column | Columns:
     return records.column(field.name) if field.name in records.column_names else nulls_of(field.type, len(records))
 
 
-def _outer(refusals: Sequence[Refusal], places: Places) -> list[Refusal]:
-    return [refusal._replace(place=int(places[refusal.place])) for refusal in refusals]
+def _outer(refusals: Sequence[Refusal], indices: Indices) -> list[Refusal]:
+    return [refusal._replace(row=int(indices[refusal.row])) for refusal in refusals]
 
 
-def _without(rows: pa.Table, placed: Placed) -> tuple[pa.Table, Places]:
-    if not placed.refusals:
-        return rows, placed.spans
-    kept = passed(placed.refusals, rows.num_rows)
-    return rows.filter(pa.array(kept)), placed.spans[kept]
+def _without(rows: pa.Table, assigned: Assigned) -> tuple[pa.Table, Indices]:
+    if not assigned.refusals:
+        return rows, assigned.spans
+    kept = passed(assigned.refusals, rows.num_rows)
+    return rows.filter(pa.array(kept)), assigned.spans[kept]

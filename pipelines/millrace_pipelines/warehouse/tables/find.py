@@ -4,7 +4,7 @@
     foreign       another program's table: Delta without a ledger, Iceberg, Hudi, a folder of Parquet files
     unreadable    a folder that can't be listed, or a Delta table whose log can't be read
 
-A place that is foreign or unreadable stops nothing: it is named with its reason, beside the others.
+What is foreign or unreadable stops nothing: its location is named with the reason, beside the others.
 
 Of each of Millrace's tables it is said what it holds, and how far it is behind its topic.
 """
@@ -43,7 +43,7 @@ MAX_REASON = 300
 
 
 class State(StrEnum):
-    """Whose table a place is."""
+    """Whose table lies at a location."""
 
     LOADED = "loaded"
     FOREIGN = "foreign"
@@ -68,11 +68,11 @@ _List = Callable[[str], _Folder]
 
 
 def tables_below(directory: str, fs: FileSystem = DISK) -> list[ListedTable]:
-    """Returns all places in or below a folder or a bucket, by their locations, without those of dead letters.
+    """Returns all tables in or below a folder or a bucket, by their locations, without those of dead letters.
 
     Raises OSError where the folder itself can't be listed.
     """
-    return [look_at(place.location, fs) if place.state is State.LOADED else place for place in listed_tables(directory)]
+    return [look_at(one.location, fs) if one.state is State.LOADED else one for one in listed_tables(directory)]
 
 
 def listed_tables(directory: str) -> list[ListedTable]:
@@ -85,9 +85,9 @@ def listed_tables(directory: str) -> list[ListedTable]:
         filesystem, root = bucket
         listing: _List = lambda path: _list_bucket(filesystem, path)  # noqa: E731  # bound to this file system
         found = [replace(one, location=f"s3://{one.location}") for one in _below(root, listing, listing(root))]
-    tables = {place.location for place in found if place.state is State.LOADED}
-    shown = (place for place in found if not _is_of_dead_letters(place.location, tables))
-    return sorted(shown, key=lambda place: place.location)
+    tables = {one.location for one in found if one.state is State.LOADED}
+    shown = (one for one in found if not _is_of_dead_letters(one.location, tables))
+    return sorted(shown, key=lambda one: one.location)
 
 
 def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
@@ -108,7 +108,7 @@ def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
 
 
 def unreadable(location: str, error: Exception, fs: FileSystem = DISK) -> ListedTable:
-    """Returns the place of a Delta table that can't be read: foreign where its first commit names no topic."""
+    """Returns the location of a Delta table that can't be read: foreign where its first commit names no topic."""
     first = str(error).removeprefix(f"{location}: ").partition("\n")[0]
     line = " ".join("".join(one if one.isprintable() else " " for one in first).split())
     state = State.FOREIGN if _is_made_by_others(location, fs) else State.UNREADABLE
@@ -213,26 +213,26 @@ def table_locations(directory: str) -> list[str]:
 
     Those of dead letters, and folders that can't be listed, are left out.
     """
-    return [place.location for place in listed_tables(directory) if place.state is State.LOADED]
+    return [one.location for one in listed_tables(directory) if one.state is State.LOADED]
 
 
 def describe_all(
     directory: str, bootstrap: str | None = None, client_config: str | None = None, fs: FileSystem = DISK
 ) -> tuple[list[TableFacts], list[ListedTable]]:
-    """Describes all tables in or below a folder or a bucket, and returns the places of tables that are not Millrace's.
+    """Describes all tables in or below a folder or a bucket, and returns those that are not Millrace's.
 
     Raises ClientError where the cluster can't be asked, and OSError where the folder itself can't be listed.
     """
     facts: list[TableFacts] = []
     others: list[ListedTable] = []
-    for place in tables_below(directory, fs):
+    for one in tables_below(directory, fs):
         try:
-            if place.state is State.LOADED:
-                facts.append(describe_table(place.location, bootstrap, client_config, fs))
+            if one.state is State.LOADED:
+                facts.append(describe_table(one.location, bootstrap, client_config, fs))
             else:
-                others.append(place)
+                others.append(one)
         except CANT_BE_READ as error:
-            others.append(unreadable(place.location, error, fs))
+            others.append(unreadable(one.location, error, fs))
     return facts, others
 
 

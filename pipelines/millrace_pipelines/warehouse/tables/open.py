@@ -31,9 +31,10 @@ import pyarrow as pa
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, Field
 from millrace_pipelines.spark.errors import TopicRecreatedError
-from millrace_pipelines.warehouse.delta.compression import (
+from millrace_pipelines.warehouse.choices import (
     COMPRESSION_PROPERTY,
     Compression,
+    Mode,
     compression_properties,
     settled_compression,
 )
@@ -64,7 +65,6 @@ from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evo
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
-from millrace_pipelines.warehouse.tables.choices import Mode
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
 MODE_PROPERTY = "millrace.mode"

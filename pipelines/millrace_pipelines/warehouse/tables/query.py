@@ -162,20 +162,18 @@ class _Found(NamedTuple):
 
 
 def _tables(location: str, fs: FileSystem) -> _Found:
-    places = tables_below(location, fs)
-    tables = dict(_loaded([place.location for place in places if place.state is State.LOADED], fs))
-    others = [place for place in places if place.state is not State.LOADED]
-    if not tables and [place.location for place in others] == [os.path.abspath(location)]:
+    listed = tables_below(location, fs)
+    tables = dict(_loaded([one.location for one in listed if one.state is State.LOADED], fs))
+    others = [one for one in listed if one.state is not State.LOADED]
+    if not tables and [one.location for one in others] == [os.path.abspath(location)]:
         with suppress(TableNotFoundError):
             Table.load(location, fs)  # says itself why it can't be read
     if not tables:
-        reasons = "".join(f"; {place.location} is {place.state}: {place.reason}" for place in others)
+        reasons = "".join(f"; {one.location} is {one.state}: {one.reason}" for one in others)
         raise TableNotFoundError(f"{location}: no table of Millrace here or below{reasons}")
     root = location if "://" in location else os.path.abspath(location)
     names = sql_names(root, tables)
-    sentences = {
-        os.path.basename(place.location): f"{place.location} is {place.state}: {place.reason}" for place in others
-    }
+    sentences = {os.path.basename(one.location): f"{one.location} is {one.state}: {one.reason}" for one in others}
     return _Found({names.by_location[one]: table for one, table in tables.items()}, sentences | dict(names.refused))
 
 

@@ -10,15 +10,15 @@ from dagster.components.core.component_tree import ComponentTree
 from pydantic import ValidationError
 
 from millrace.errors import PlatformError
-from millrace_pipelines.component import MillraceComponent
 from millrace_pipelines.declaration.attributes import (
     ClusterDeclaration,
     TableDeclaration,
     Undeclared,
     declaration_errors,
 )
+from millrace_pipelines.definitions import MillraceComponent
 from millrace_pipelines.defs.alert_sensor import webhook_of
-from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.choices import Mode
 
 WRONG = [
     # attributes, the line in the file, field: words

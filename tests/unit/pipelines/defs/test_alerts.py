@@ -41,7 +41,15 @@ def made(description="", *, check="completeness", severity=Severity.ERROR, posit
 
 
 def failed_run(position):
-    return FailedRun(position=position, run_id=f"run-{position}", job="millrace_load", asset=None, description="why")
+    alert = Alert(
+        kind=Kind.RUN_FAILED,
+        severity=Severity.ERROR,
+        description="why",
+        run_id=f"run-{position}",
+        asset=None,
+        job="millrace_load",
+    )
+    return FailedRun(position, alert)
 
 
 def told(*events, seen=NOTHING):
@@ -131,7 +139,7 @@ def test_a_tick_sends_no_more_than_it_may_and_the_next_sends_the_rest():
     first = receiver.tick(events, NOTHING)
     assert first == (MAX_ALERTS, Seen(MAX_ALERTS, {}), "; the next tick sends the rest")
     assert receiver.tick(events, first.seen).alerts == 3
-    assert receiver.taken == [event.run_id for event in events]
+    assert receiver.taken == [event.alert.run_id for event in events]
 
 
 def test_a_slow_receiver_does_not_use_up_the_time_of_a_tick():

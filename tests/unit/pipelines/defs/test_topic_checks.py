@@ -4,7 +4,7 @@ import pytest
 
 from millrace.errors import PlatformError
 from millrace_pipelines.declaration.attributes import TableDeclaration
-from millrace_pipelines.declaration.state import (
+from millrace_pipelines.declaration.cluster import (
     Environment,
     State,
     environment_of,

@@ -16,12 +16,11 @@ from millrace_pipelines.runs.jobs import (
 )
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import Accept
-from millrace_pipelines.warehouse.delta.compression import Compression
+from millrace_pipelines.warehouse.choices import Compression, Mode
 from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
 from millrace_pipelines.warehouse.ledger.plan import LostRange, Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadedRange, LoadReport, ReloadReport
-from millrace_pipelines.warehouse.tables.choices import Mode
 
 OPTIONS = LoadOptions(
     topic="events",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace_pipelines.arrow import Flags, Octets, Places, data_of, octets_of, offsets_of, slices
+from millrace_pipelines.arrow import Flags, Indices, Octets, data_of, octets_of, offsets_of, slices
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal
 
 Integers = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class Block:
     def __len__(self) -> int:
         return len(self.at)
 
-    def fail(self, rows: Places, wrong: Flags, reason: Reason, message: str) -> None:
+    def fail(self, rows: Indices, wrong: Flags, reason: Reason, message: str) -> None:
         """Marks the rows that are flagged, unless they failed before."""
         for row in rows[wrong & ~self.failed[rows]].tolist():
             self._flaws[row] = (reason, message)
@@ -51,7 +51,7 @@ class Block:
         for row, (reason, message) in self._flaws.items():
             yield Refusal(row, reason, message)
 
-    def varints(self, rows: Places, path: str) -> Integers:
+    def varints(self, rows: Indices, path: str) -> Integers:
         """Reads the zig-zag integer of each row."""
         at = self.at[rows]
         octet = self._octets(at)
@@ -70,14 +70,14 @@ class Block:
         self._moved(rows, at, path)
         return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64)
 
-    def fixed(self, rows: Places, width: int, path: str) -> Octets:
+    def fixed(self, rows: Indices, width: int, path: str) -> Octets:
         """Reads `width` bytes of each row, as the rows of a matrix."""
         at = self.at[rows]
         octets: Octets = self._data[np.minimum(at[:, None] + np.arange(width), self._data.size - 1)]
         self._moved(rows, at + width, path)
         return octets
 
-    def binary(self, rows: Places, path: str) -> pa.BinaryArray:
+    def binary(self, rows: Indices, path: str) -> pa.BinaryArray:
         """Reads a length and that many bytes of each row, as a binary column; the rows must ascend."""
         lengths = self.varints(rows, path)
         begins = self.at[rows]
@@ -92,7 +92,7 @@ class Block:
         octets: Octets = self._data[np.minimum(at, self._data.size - 1)]
         return octets
 
-    def _moved(self, rows: Places, at: Integers, path: str) -> None:
+    def _moved(self, rows: Indices, at: Integers, path: str) -> None:
         ends = self.ends[rows]
         self.at[rows] = np.minimum(at, ends)
         beyond = at > ends

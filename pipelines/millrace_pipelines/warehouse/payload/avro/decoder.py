@@ -85,7 +85,7 @@ class AvroDecoder:
         table = pa.Table.from_arrays(arrays, schema=pa.schema(self.fields))
         if refusals:
             table = table.filter(pa.array(~block.failed, pa.bool_()))
-        return joined([Part(np.flatnonzero(~block.failed), table)], refusals, table.schema)
+        return joined([Part(np.flatnonzero(~block.failed), table), *refusals], table.schema)
 
 
 @lru_cache(maxsize=MAX_CACHED_SCHEMAS)

@@ -22,12 +22,12 @@ from millrace_pipelines.arrow import (
     Column,
     Field,
     Flags,
-    Places,
+    Indices,
+    indices_array,
     list_column,
     map_column,
     nulls_of,
     offsets_array,
-    places_array,
     values_of,
 )
 from millrace_pipelines.warehouse.payload.avro.block import Block, Integers
@@ -55,7 +55,7 @@ class Node(Protocol):
         """The type of the column."""
         ...
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads one value of each row, from the row's next byte on.
 
         Args:
@@ -71,7 +71,7 @@ class Null:
 
     type: pa.DataType | None = None
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Returns nulls."""
         del block, path
         return nulls_of(pa.null(), len(rows))
@@ -82,7 +82,7 @@ class Boolean:
 
     type: pa.DataType = pa.bool_()
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads booleans."""
         octets = block.fixed(rows, 1, path)[:, 0]
         block.fail(rows, octets > 1, Reason.MALFORMED, f"field {path}: a boolean is 0 or 1")
@@ -94,7 +94,7 @@ class Int:
 
     type: pa.DataType = pa.int32()
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads integers."""
         numbers = block.varints(rows, path)
         unfit = (numbers < -INT_LIMIT) | (numbers >= INT_LIMIT)
@@ -107,7 +107,7 @@ class Date(Int):
 
     type = pa.date32()
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads dates."""
         days = super().read(block, rows, path).to_numpy()
         beyond = (days < FIRST_DAY) | (days > LAST_DAY)
@@ -120,7 +120,7 @@ class Long:
 
     type: pa.DataType = pa.int64()
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads integers."""
         return pa.array(block.varints(rows, path), pa.int64())
 
@@ -133,7 +133,7 @@ class Timestamp:
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads timestamps."""
         numbers = block.varints(rows, path)
         first, last = (limit * self._per_second // 1_000_000 for limit in (FIRST_MICROSECOND, LAST_MICROSECOND))
@@ -155,7 +155,7 @@ class Floating:
     def __init__(self, data_type: pa.DataType, dtype: str) -> None:
         self.type, self._dtype = data_type, np.dtype(dtype)
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads numbers; NaN and infinities stay, as Avro has them."""
         octets = np.ascontiguousarray(block.fixed(rows, self._dtype.itemsize, path))
         return pa.array(octets.view(self._dtype)[:, 0], self.type)
@@ -166,7 +166,7 @@ class Binary:
 
     type: pa.DataType = pa.binary()
 
-    def read(self, block: Block, rows: Places, path: str) -> pa.BinaryArray:
+    def read(self, block: Block, rows: Indices, path: str) -> pa.BinaryArray:
         """Reads bytes."""
         return block.binary(rows, path)
 
@@ -176,7 +176,7 @@ class Text:
 
     type: pa.DataType = pa.string()
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads texts."""
         octets = block.binary(rows, path)
         try:
@@ -196,7 +196,7 @@ class Fixed:
     def __init__(self, width: int) -> None:
         self._width = width
 
-    def read(self, block: Block, rows: Places, path: str) -> pa.BinaryArray:
+    def read(self, block: Block, rows: Indices, path: str) -> pa.BinaryArray:
         """Reads bytes."""
         octets = np.ascontiguousarray(block.fixed(rows, self._width, path))
         return pa.array([row.tobytes() for row in octets], pa.binary())
@@ -210,7 +210,7 @@ class DecimalNumber:
         self._octets = octets
         self._limit, self._scale = 10**precision, scale
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads decimals."""
         found = values_of(self._octets.read(block, rows, path))
         numbers = [int.from_bytes(octets, "big", signed=True) for octets in found]
@@ -228,12 +228,12 @@ class Enum:
     def __init__(self, symbols: Sequence[str]) -> None:
         self._symbols = pa.array(symbols, pa.string())
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads symbols."""
-        places = block.varints(rows, path)
-        wrong = (places < 0) | (places >= len(self._symbols))
+        chosen = block.varints(rows, path)
+        wrong = (chosen < 0) | (chosen >= len(self._symbols))
         block.fail(rows, wrong, Reason.RANGE, f"field {path}: no such symbol")
-        return self._symbols.take(places_array(np.where(wrong, 0, places)))
+        return self._symbols.take(indices_array(np.where(wrong, 0, chosen)))
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -254,23 +254,23 @@ class Union:
 
     def __init__(self, branches: Sequence[Node]) -> None:
         self._branches = branches
-        present = [place for place, branch in enumerate(branches) if not isinstance(branch, Null)]
-        self._place = present[0] if len(present) == 1 else None
+        present = [index for index, branch in enumerate(branches) if not isinstance(branch, Null)]
+        self._branch = present[0] if len(present) == 1 else None
         self.is_nullable = len(present) < len(branches)
-        self.type = None if self._place is None else branches[self._place].type
+        self.type = None if self._branch is None else branches[self._branch].type
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads the values of the one branch, null for the other."""
         chosen = block.varints(rows, path)
         wrong = (chosen < 0) | (chosen >= len(self._branches))
         block.fail(rows, wrong, Reason.MALFORMED, f"field {path}: no such branch of a union")
         found = nulls_of(pa.null(), len(rows))
-        for place, branch in enumerate(self._branches):
-            mine = (chosen == place) & ~block.failed[rows]
+        for index, branch in enumerate(self._branches):
+            mine = (chosen == index) & ~block.failed[rows]
             if isinstance(branch, Null) or not bool(mine.any()):
                 continue
             values = branch.read(block, rows[mine], path)
-            if place == self._place:
+            if index == self._branch:
                 found = values if bool(mine.all()) else _spread(values, mine)
         return found if self.type is None or found.type == self.type else nulls_of(self.type, len(rows))
 
@@ -285,13 +285,13 @@ class Record:
         ]
         self.type = pa.struct(self.columns) if self.columns else None
 
-    def arrays(self, block: Block, rows: Places, path: str) -> list[Column]:
+    def arrays(self, block: Block, rows: Indices, path: str) -> list[Column]:
         """Reads all fields and returns a column for each that has one."""
         within = f"{path}/" if path else ""
         read = [(node.type, node.read(block, rows, within + name)) for name, node in self.fields]
         return [array for data_type, array in read if data_type is not None]
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads structs."""
         arrays = self.arrays(block, rows, path)
         return pa.StructArray.from_arrays(arrays, fields=self.columns) if arrays else nulls_of(pa.null(), len(rows))
@@ -304,7 +304,7 @@ class Array:
         self._items = items
         self.type = None if items.type is None else list_of(items.type, nullable=is_nullable(items))
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads lists."""
         owners, items = _repeated(block, rows, path, lambda some: self._items.read(block, some, f"{path}/[]"))
         if self.type is None or self._items.type is None:
@@ -320,11 +320,11 @@ class Map:
         self._keys, self._values = Text(), values
         self.type = None if values.type is None else map_of(pa.string(), values.type, nullable=is_nullable(values))
 
-    def read(self, block: Block, rows: Places, path: str) -> Column:
+    def read(self, block: Block, rows: Indices, path: str) -> Column:
         """Reads maps; a key that is there twice is a flaw."""
         keys: list[Column] = []
 
-        def read(some: Places) -> Column:
+        def read(some: Indices) -> Column:
             keys.append(self._keys.read(block, some, f"{path}/key"))
             return self._values.read(block, some, f"{path}/value")
 
@@ -336,7 +336,7 @@ class Map:
         self._fail_doubled(block, rows, flat_keys, np.sort(owners), path)
         return map_column(self.type, offsets, flat_keys, _flat(values, self._values.type, order))
 
-    def _fail_doubled(self, block: Block, rows: Places, keys: Column, owners: Integers, path: str) -> None:
+    def _fail_doubled(self, block: Block, rows: Indices, keys: Column, owners: Integers, path: str) -> None:
         encoded = keys.dictionary_encode()
         pairs = owners * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
         unique, counts = np.unique(pairs, return_counts=True)
@@ -350,8 +350,10 @@ def is_nullable(node: Node) -> bool:
     return isinstance(node, Union) and node.is_nullable
 
 
-def _repeated(block: Block, rows: Places, path: str, read: Callable[[Places], Column]) -> tuple[Integers, list[Column]]:
-    """Reads the items of all rows in step; returns the place of each item's row, and the items as they were read."""
+def _repeated(
+    block: Block, rows: Indices, path: str, read: Callable[[Indices], Column]
+) -> tuple[Integers, list[Column]]:
+    """Reads the items of all rows in step; returns the index of each item's row, and the items as they were read."""
     owners: list[Integers] = []
     items: list[Column] = []
     remaining = _counts(block, rows, path)
@@ -367,7 +369,7 @@ def _repeated(block: Block, rows: Places, path: str, read: Callable[[Places], Co
     return np.concatenate(owners) if owners else np.zeros(0, np.int64), items
 
 
-def _counts(block: Block, rows: Places, path: str) -> Integers:
+def _counts(block: Block, rows: Indices, path: str) -> Integers:
     """Reads the count of each row's next block of items; behind a negative one stands the block's size in bytes."""
     counts = block.varints(rows, path)
     sized = np.flatnonzero(counts < 0)
@@ -382,7 +384,7 @@ def _counts(block: Block, rows: Places, path: str) -> Integers:
 def _layout(owners: Integers, count: int) -> tuple[pa.Int32Array, pa.Int64Array]:
     """Returns the offsets of the rows' lists, and the order in which their items lie."""
     offsets = offsets_array(np.bincount(owners, minlength=count))
-    return offsets, places_array(np.argsort(owners, kind="stable"))
+    return offsets, indices_array(np.argsort(owners, kind="stable"))
 
 
 def _flat(items: Sequence[Column], data_type: pa.DataType, order: pa.Int64Array) -> Column:

@@ -36,18 +36,18 @@ from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import (
     Column,
     Field,
+    Indices,
     Octets,
-    Places,
     data_of,
+    indices_array,
     memory_of,
     octets_of,
     offsets_of,
-    places_array,
     texts_of,
 )
 from millrace_pipelines.warehouse.payload.conform import first_flaw
 from millrace_pipelines.warehouse.payload.json.values import JsonValues
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Outcome, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.types import children, column_of
 
 if TYPE_CHECKING:
@@ -77,15 +77,15 @@ def is_read_by_kernel(fields: Sequence[Field]) -> bool:
     return kernel.native is not None and all(field.type in KERNEL_TYPES for field in fields)
 
 
-def read_plain(values: pa.BinaryArray, fields: Sequence[Field], columns: pa.Schema) -> tuple[Part, Places]:
+def read_plain(values: pa.BinaryArray, fields: Sequence[Field], columns: pa.Schema) -> tuple[Part, Indices]:
     """Reads the plain values of a binary array without nulls; returns their rows, and the indexes of all others."""
     bounds = offsets_of(values)
     declared = tuple((field.name.encode(), KERNEL_TYPES[field.type], not field.nullable) for field in fields)
     rows, left, read = kernel.native.read_json(bounds.data, memory_of(data_of(values)), declared)
     arrays = [_array(column.type, rows, buffers) for column, buffers in zip(columns, read, strict=True)]
-    others: Places = np.frombuffer(memoryview(left), np.int64)
-    places = np.arange(len(values)) if rows == len(values) else np.delete(np.arange(len(values)), others)
-    return Part(places, pa.Table.from_arrays(arrays, schema=columns)), others
+    others: Indices = np.frombuffer(memoryview(left), np.int64)
+    indices = np.arange(len(values)) if rows == len(values) else np.delete(np.arange(len(values)), others)
+    return Part(indices, pa.Table.from_arrays(arrays, schema=columns)), others
 
 
 def _array(data_type: pa.DataType, rows: int, column: JsonColumn) -> Column:
@@ -113,52 +113,41 @@ class JsonDecoder:
         """Decodes a binary array without nulls."""
         if not self._is_read_by_arrow:
             return self._explain.decode(values)
-        parts: list[Part] = []
-        refusals: list[Refusal] = []
-        places = np.arange(len(values))
-        if self._is_read_by_kernel:
-            plain, places = read_plain(values, self._fields, self.columns)
-            parts.append(plain)
-            values = values.take(places_array(places))
-        for outcome in self._in_halves(values, places):
-            if isinstance(outcome, Refusal):
-                refusals.append(outcome)
-            else:
-                parts.append(outcome)
-        return joined(parts, refusals, self.columns)
+        if not self._is_read_by_kernel:
+            return joined(self._in_halves(values, np.arange(len(values))), self.columns)
+        plain, indices = read_plain(values, self._fields, self.columns)
+        return joined([plain, *self._in_halves(values.take(indices_array(indices)), indices)], self.columns)
 
-    def _in_halves(self, values: pa.BinaryArray, places: Places) -> Iterator[Part | Refusal]:
+    def _in_halves(self, values: pa.BinaryArray, indices: Indices) -> Iterator[Outcome]:
         if len(values) == 0:
             return
         try:
-            yield Part(places, self._parse(values))
+            yield Part(indices, self._parse(values))
         except (UnfitError, pa.ArrowInvalid) as error:
             if len(values) == 1:
-                yield self._refusal(int(places[0]), values, error)
+                yield self._refusal(int(indices[0]), values, error)
             elif len(values) <= SUSPECTED_AT_ONCE and (suspects := self._explain.decode(values).refusals):
-                yield from self._suspected(values, places, suspects)
+                yield from self._suspected(values, indices, suspects)
             else:
                 half = len(values) // 2
-                yield from self._in_halves(values.slice(0, half), places[:half])
-                yield from self._in_halves(values.slice(half), places[half:])
+                yield from self._in_halves(values.slice(0, half), indices[:half])
+                yield from self._in_halves(values.slice(half), indices[half:])
 
-    def _suspected(
-        self, values: pa.BinaryArray, places: Places, suspects: Sequence[Refusal]
-    ) -> Iterator[Part | Refusal]:
+    def _suspected(self, values: pa.BinaryArray, indices: Indices, suspects: Sequence[Refusal]) -> Iterator[Outcome]:
         """Yields what Python's reader refuses for declared fields, as Arrow's would, and asks Arrow's about others."""
         rest = np.ones(len(values), np.bool_)
         for suspect in suspects:
-            rest[suspect.place] = False
+            rest[suspect.row] = False
             if suspect.reason in OF_DECLARED_FIELDS:
-                yield suspect._replace(place=int(places[suspect.place]))
+                yield suspect._replace(row=int(indices[suspect.row]))
             else:
-                yield from self._in_halves(values.slice(suspect.place, 1), places[suspect.place : suspect.place + 1])
-        yield from self._in_halves(values.filter(pa.array(rest, pa.bool_())), places[rest])
+                yield from self._in_halves(values.slice(suspect.row, 1), indices[suspect.row : suspect.row + 1])
+        yield from self._in_halves(values.filter(pa.array(rest, pa.bool_())), indices[rest])
 
-    def _refusal(self, place: int, value: pa.BinaryArray, error: Exception) -> Refusal:
+    def _refusal(self, row: int, value: pa.BinaryArray, error: Exception) -> Refusal:
         """Returns the refusal of one value, in the words of Python's reader, which knows the field."""
         explained = self._explain.decode(value).refusals
-        return explained[0]._replace(place=place) if explained else Refusal(place, *_said(error))
+        return explained[0]._replace(row=row) if explained else Refusal(row, *_said(error))
 
     def _parse(self, values: pa.BinaryArray) -> pa.Table:
         """Returns the columns of values that all pass; raises UnfitError or ArrowInvalid where one doesn't."""
@@ -237,7 +226,7 @@ def _check_numbers(lines: pa.Buffer, texts: pa.StringArray) -> None:
 def has_word(octets: Octets, word: bytes) -> bool:
     """Returns whether these three letters stand together.
 
-    It looks for the last two, at even and at odd places, and for the first one before them: without a copy, and ten
+    It looks for the last two, at even and at odd indexes, and for the first one before them: without a copy, and ten
     times as fast as `in`, which goes from byte to byte.
     """
     [ending] = np.frombuffer(word[1:], np.uint16)

@@ -39,19 +39,19 @@ class JsonValues:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a binary array without nulls."""
-        places: list[int] = []
+        indices: list[int] = []
         rows: list[list[object]] = []
         refusals: list[Refusal] = []
-        for place, value in enumerate(values_of(values)):
+        for row, value in enumerate(values_of(values)):
             try:
                 rows.append(self._row(value))
-                places.append(place)
+                indices.append(row)
             except UnfitError as error:
-                refusals.append(Refusal(place, error.reason, str(error)))
+                refusals.append(Refusal(row, error.reason, str(error)))
         by_column = list(zip(*rows, strict=True)) if rows else [() for _ in self._fields]
         arrays = [pa.array(column, field.type) for column, field in zip(by_column, self.columns, strict=True)]
         table = pa.Table.from_arrays(arrays, schema=self.columns)
-        return joined([Part(np.array(places, np.int64), table)], refusals, self.columns)
+        return joined([Part(np.array(indices, np.int64), table), *refusals], self.columns)
 
     def _row(self, value: bytes) -> list[object]:
         found = parse(value)

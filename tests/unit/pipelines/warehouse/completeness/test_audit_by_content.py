@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from millrace.clock import SystemClock
 from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
-from millrace_pipelines.warehouse.delta.offset_sets import named_by
+from millrace_pipelines.warehouse.delta.lineage import named_by
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from millrace_pipelines.warehouse.completeness.expected import DAMAGED, KNOWN, OLD, Expected
-from millrace_pipelines.warehouse.delta.offset_sets import keep_offsets, pages_of
+from millrace_pipelines.warehouse.delta.lineage import keep_offsets, pages_of
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_support.loads import FS
 

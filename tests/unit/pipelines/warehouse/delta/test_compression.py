@@ -8,7 +8,7 @@ from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.compression import (
+from millrace_pipelines.warehouse.choices import (
     COMPRESSION_PROPERTY,
     Compression,
     loaded_compression,

@@ -14,7 +14,7 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.table_metadata import preview
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters import EVERY_DEAD_LETTER, count_reasons
-from millrace_pipelines.warehouse.delta.files import RemovedFile
+from millrace_pipelines.warehouse.delta.files import NamedFile
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
@@ -158,7 +158,7 @@ def test_rows_that_are_deleted_meanwhile_do_not_come_back(loads, stored, data_ch
     table, name = Table.load_to_write(loads.directory, FS), largest_file(loads.directory)
     delete_rows(loads.directory, name, stored(loads.directory, [*DELETED, 30]))
     with pytest.raises(StaleLedgerError, match="another engine deleted rows"):
-        table.commit([], expected={}, transactions={}, lineage={}, removed=[RemovedFile(name=name)],
+        table.commit([], expected={}, transactions={}, lineage={}, removed=[NamedFile(name=name)],
                      data_change=data_change)  # fmt: skip
     assert queried(loads.directory) == LEFT - {30}
 

@@ -205,7 +205,7 @@ def test_a_copied_folder_is_refused_and_a_moved_one_is_not(loads, tmp_path):
     Path(copy).rename(moved)
     look(moved)
     Loads(moved).load((7, 8), [7])
-    assert read_copy(store_at(moved, FS)).place.path == moved
+    assert read_copy(store_at(moved, FS)).identity.path == moved
 
 
 def test_the_copy_of_another_table_is_refused(loads, tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millrace.errors import WarehouseError
 from millrace.records.absent import NO_INTERVALS, as_intervals, intervals_of
-from millrace_pipelines.warehouse.delta.offset_sets import (
+from millrace_pipelines.warehouse.delta.lineage import (
     INLINE_BYTES,
     OffsetPage,
     keep_offsets,

@@ -13,7 +13,7 @@ from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.files import RemovedFile
+from millrace_pipelines.warehouse.delta.files import NamedFile
 from millrace_pipelines.warehouse.delta.protocol import FEATURES, PROPERTIES, Access, TableFacts, refusal
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableRefusedError
@@ -59,7 +59,7 @@ def add_column(location):
 def remove_a_file(location):
     table = Table.load(location, FS)
     table.commit(
-        [], removed=[RemovedFile(name=table.file_names()[0])], expected={}, transactions={}, lineage={"kind": "other"}
+        [], removed=[NamedFile(name=table.file_names()[0])], expected={}, transactions={}, lineage={"kind": "other"}
     )
 
 
@@ -249,7 +249,7 @@ def test_a_property_that_comes_between_is_refused_by_the_commit(location):
     change(location, properties={"delta.appendOnly": "true"}, features={"appendOnly"})
     with pytest.raises(TableRefusedError, match="the table feature appendOnly, with which no rows can be removed"):
         table.commit(
-            [], removed=[RemovedFile(name=table.file_names()[0])], expected={}, transactions={}, lineage={"kind": "x"}
+            [], removed=[NamedFile(name=table.file_names()[0])], expected={}, transactions={}, lineage={"kind": "x"}
         )
 
 

@@ -13,7 +13,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta import files
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, RemovedFile, remove_files_of_load
+from millrace_pipelines.warehouse.delta.files import DataFileWriter, NamedFile, remove_files_of_load
 from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
 from millrace_pipelines.warehouse.delta.store import store_at
@@ -65,7 +65,7 @@ def test_a_commit_has_the_time_of_the_clock(tmp_path):
     first = write(tmp_path, rows([0]))
     commit(table, first, 1)
     clock.advance(5)
-    table.commit([], expected={}, transactions={}, lineage={}, removed=[RemovedFile(name=first.name)])
+    table.commit([], expected={}, transactions={}, lineage={}, removed=[NamedFile(name=first.name)])
     log = [json.loads(line) for path in sorted(tmp_path.glob("_delta_log/*.json")) for line in path.open()]
     assert [action["add"]["modificationTime"] for action in log if "add" in action] == [1_700_000_000_000]
     assert [action["remove"]["deletionTimestamp"] for action in log if "remove" in action] == [1_700_000_000_005]
@@ -271,7 +271,7 @@ def test_a_file_that_another_engine_replaces_meanwhile_is_not_replaced_again(tmp
         [RemoveAction(file.name, theirs, 1, 1, {}), AddAction("theirs.parquet", 1, {}, 1, theirs, '{"numRecords": 3}')],
         mode="append", schema=other.schema(), partition_by=[],
     )  # fmt: skip
-    removed = [RemovedFile(name=file.name)]
+    removed = [NamedFile(name=file.name)]
     with pytest.raises(StaleLedgerError, match="is not in the table any more"):
         stale.commit([new], expected={}, transactions={}, lineage={}, removed=removed, data_change=ours)
     assert load(tmp_path / "t").file_names() == ["theirs.parquet"]
@@ -286,5 +286,5 @@ def test_a_file_is_replaced_beside_rows_that_another_engine_adds(tmp_path):
         [AddAction("theirs.parquet", 1, {}, 1, True, '{"numRecords": 3}')],
         mode="append", schema=other.schema(), partition_by=[],
     )  # fmt: skip
-    stale.commit([new], expected={}, transactions={}, lineage={}, removed=[RemovedFile(name=file.name)])
+    stale.commit([new], expected={}, transactions={}, lineage={}, removed=[NamedFile(name=file.name)])
     assert load(tmp_path / "t").file_names() == sorted([new.name, "theirs.parquet"])

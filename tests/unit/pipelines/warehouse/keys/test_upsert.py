@@ -2,13 +2,13 @@
 
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.keys.upsert import PLACE_SCHEMA, key_conflicts, newest_of_each_key
+from millrace_pipelines.warehouse.keys.upsert import COORDINATE_SCHEMA, key_conflicts, newest_of_each_key
 
 
 def places(*rows):
     columns = zip(*rows, strict=True) if rows else [[]] * 4
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, PLACE_SCHEMA, strict=True)],
-                    schema=PLACE_SCHEMA)  # fmt: skip
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, COORDINATE_SCHEMA, strict=True)],
+                    schema=COORDINATE_SCHEMA)  # fmt: skip
 
 
 def test_within_a_partition_the_higher_offset_is_newer_whatever_its_timestamp():

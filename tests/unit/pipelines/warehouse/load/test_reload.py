@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from millrace.records.absent import as_intervals
-from millrace_pipelines.warehouse.delta.offset_sets import packed, unpacked
+from millrace_pipelines.warehouse.delta.lineage import packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, Selection

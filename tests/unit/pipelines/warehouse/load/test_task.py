@@ -7,7 +7,7 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace.records.arrow import RECORD_SCHEMA
 from millrace_pipelines.spark.read import NO_RECORDS, ReadBlock
-from millrace_pipelines.warehouse.delta.offset_sets import unpacked
+from millrace_pipelines.warehouse.delta.lineage import unpacked
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
 

@@ -106,7 +106,7 @@ def test_damage_stays_alone_and_agrees_with_fastavro(found, data):
     else:
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     decoded = decode(values[1], bytes(value), *values[1:])
-    assert {refusal.place for refusal in decoded.refusals} <= {1}
+    assert {refusal.row for refusal in decoded.refusals} <= {1}
     got = rows(decoded)
     assert [got[0], *got[-len(found[1:]) :]] == [found[1], *found[1:]]
     if not decoded.refusals:

@@ -37,7 +37,7 @@ def fates(payload, samples):
     decoded = payload.decode(pa.array([sample.value for sample in samples], pa.binary()))
     decoded.columns.validate(full=True)
     pa.array([refusal.message for refusal in decoded.refusals], pa.string())  # as the letters' column
-    refused = {refusal.place for refusal in decoded.refusals}
+    refused = {refusal.row for refusal in decoded.refusals}
     rows = iter(decoded.columns.to_pylist())
     return [LETTER if place in refused else next(rows)[one.column] for place, one in enumerate(samples)]
 

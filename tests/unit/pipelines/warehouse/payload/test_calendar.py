@@ -70,7 +70,7 @@ def test_texts_of_json(kind, texts, around, with_kernel):
         values = [json.dumps({"at": value_around(text)}).encode() for text in texts]
         decoded = decoder.decode(pa.array(values, pa.binary()))
         alone = [decoder.decode(pa.array([value], pa.binary())) for value in values]
-    assert [one.place for one in decoded.refusals] == [n for n, wanted in enumerate(texts.values()) if wanted is None]
+    assert [one.row for one in decoded.refusals] == [n for n, wanted in enumerate(texts.values()) if wanted is None]
     assert {one.reason for one in decoded.refusals} == {Reason.RANGE}
     assert [len(one.refusals) for one in alone] == [wanted is None for wanted in texts.values()]
     wanted = pa.array([one for one in texts.values() if one is not None], kind)
@@ -114,7 +114,7 @@ def test_numbers_of_avro(logical, first, last, farthest):
     alone = [b"\x02" + zigzag(number) + b"\x00" for number in numbers]
     in_a_list = [b"\x00\x02" + zigzag(number) + b"\x00" for number in numbers]
     decoded = decoder.decode(pa.array([*alone, *in_a_list], pa.binary()))
-    assert [one.place for one in decoded.refusals] == [0, 1, 6, 7, 8, 9, 14, 15]
+    assert [one.row for one in decoded.refusals] == [0, 1, 6, 7, 8, 9, 14, 15]
     assert {one.reason for one in decoded.refusals} == {Reason.RANGE}
     found = decoded.columns.to_pylist()
     assert [row["at"] for row in found[:4]] == [row["list"][0] for row in found[4:]]

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.compression import LOADED
+from millrace_pipelines.warehouse.choices import LOADED
 from millrace_pipelines.warehouse.load import task as module
 from millrace_pipelines.warehouse.load.task import RowsWriter
 from millrace_pipelines.warehouse.payload.event_time import NO_TIME, parse_event_time
@@ -25,7 +25,7 @@ US = pa.timestamp("us", tz="UTC")
 def placed(times, taken=None, *, arrived=NOON, data_type=US, **how):
     event_time = parse_event_time({"column": "at", **how})
     rows = pa.table({"at": pa.array(times, data_type), "timestamp": pa.array([arrived] * len(times), US)})
-    return event_time, event_time.place(rows, set() if taken is None else taken)
+    return event_time, event_time.assign(rows, set() if taken is None else taken)
 
 
 def test_days_and_hours():
@@ -48,14 +48,14 @@ def test_late_rows_are_counted_and_refused_where_asked():
     _, accepted = placed(times, late_after="7d")
     assert (accepted.late, accepted.refusals) == (1, [])
     _, refused = placed(times, late_after="7d", late="dead-letter")
-    assert [(refusal.place, refusal.reason) for refusal in refused.refusals] == [(2, Reason.LATE)]
+    assert [(refusal.row, refusal.reason) for refusal in refused.refusals] == [(2, Reason.LATE)]
     assert placed(times, late_after="7d", late="dead-letter", arrived=None)[1].refusals == []
 
 
 def test_times_out_of_range_are_refused():
     far = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC), NOON]
     _, found = placed(far)
-    assert [(refusal.place, refusal.reason) for refusal in found.refusals] == [
+    assert [(refusal.row, refusal.reason) for refusal in found.refusals] == [
         (0, Reason.EVENT_TIME),
         (1, Reason.EVENT_TIME),
     ]
@@ -65,11 +65,11 @@ def test_a_task_writes_a_bounded_number_of_partitions():
     taken = set()
     days = [NOON + timedelta(days=number) for number in (3, 1, 3, 2, 5, 4)]
     _, found = placed(days, taken, max_partitions=3)
-    assert [refusal.place for refusal in found.refusals] == [4, 5]
+    assert [refusal.row for refusal in found.refusals] == [4, 5]
     assert {refusal.reason for refusal in found.refusals} == {Reason.PARTITIONS}
     assert len(taken) == 3
     _, again = placed(days, taken, max_partitions=3)
-    assert [refusal.place for refusal in again.refusals] == [4, 5]
+    assert [refusal.row for refusal in again.refusals] == [4, 5]
 
 
 def envelope(values):

@@ -106,10 +106,10 @@ def test_values_that_do_not_fit_their_column_are_refused_alone():
     rows = pa.table({"a": [1, 2**40, None], "s": ["x", None, "y"], "l": [[1], [2**40], None]})
     target = pa.schema([("a", pa.int32()), ("s", pa.int64()), ("l", pa.list_(pa.field("element", pa.int32())))])
     table, refusals = conform(rows, target, ())
-    assert [(refusal.place, refusal.reason.value) for refusal in refusals] == [(1, "range"), (0, "type"), (2, "type")]
+    assert [(refusal.row, refusal.reason.value) for refusal in refusals] == [(1, "range"), (0, "type"), (2, "type")]
     assert table.num_rows == 0
     table, refusals = conform(rows.select(["a"]), pa.schema([("a", pa.int32()), ("new", pa.string())]), ["a"])
-    assert [(refusal.place, refusal.reason.value) for refusal in refusals] == [(1, "range"), (2, "missing")]
+    assert [(refusal.row, refusal.reason.value) for refusal in refusals] == [(1, "range"), (2, "missing")]
     assert table.to_pylist() == [{"a": 1, "new": None}]
 
 

@@ -88,7 +88,7 @@ def test_plain_values_are_read(value, row):
 def test_all_else_is_left(value):
     plain, others = read(b'{"small": 7}', value, b'{"small": 8}')
     assert others.tolist() == [1]
-    assert plain.places.tolist() == [0, 2]
+    assert plain.indices.tolist() == [0, 2]
     assert plain.columns.to_pylist() == [NULLS | {"small": 7}, NULLS | {"small": 8}]
 
 

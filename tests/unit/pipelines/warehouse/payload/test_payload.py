@@ -204,7 +204,7 @@ def test_a_value_passes_whatever_stands_beside_it(kinds):
 def test_both_readers_decide_alike(found):
     values = pa.array([json.dumps(one).encode() for one in found], pa.binary())
     fast, slow = JsonDecoder(SCHEMA.fields).decode(values), JsonValues(SCHEMA.fields).decode(values)
-    assert [refusal.place for refusal in fast.refusals] == [refusal.place for refusal in slow.refusals]
+    assert [refusal.row for refusal in fast.refusals] == [refusal.row for refusal in slow.refusals]
     assert fast.columns.equals(slow.columns)
 
 

@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_refused_alone():
         beyond.SerializeToString(): Reason.RANGE,
     }
     decoded = decode(*(value for one in bad for value in (good, one)))
-    assert [(refusal.place, refusal.reason) for refusal in decoded.refusals] == [
+    assert [(refusal.row, refusal.reason) for refusal in decoded.refusals] == [
         (2 * place + 1, reason) for place, reason in enumerate(bad.values())
     ]
     assert decoded.columns.num_rows == len(bad)

@@ -64,7 +64,7 @@ def test_a_text_that_is_not_utf8_is_refused_alone(place):
     good = [make("é𝄞\0".encode()), b"", make(b"")]
     values = [value for octets in NO_TEXTS for value in (*good, make(octets))]
     decoded = decode(decoder, *values)
-    assert [refusal.place for refusal in decoded.refusals] == list(range(3, len(values), 4))
+    assert [refusal.row for refusal in decoded.refusals] == list(range(3, len(values), 4))
     assert {refusal.reason for refusal in decoded.refusals} == {Reason.MALFORMED}
     name = next(one.name for one in decoder.fields if decode(decoder, good[0]).columns[one.name][0].as_py())
     assert all(f"field {name}" in refusal.message and "UTF" in refusal.message for refusal in decoded.refusals)

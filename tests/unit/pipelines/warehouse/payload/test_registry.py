@@ -99,7 +99,7 @@ def test_each_value_is_read_by_its_own_schema(server):
         {"a": None, "b": None},
         {"a": 5, "b": "y"},
     ]
-    assert [(refusal.place, refusal.reason, refusal.schema_id) for refusal in decoded.refusals] == [
+    assert [(refusal.row, refusal.reason, refusal.schema_id) for refusal in decoded.refusals] == [
         (3, Reason.FRAMING, None),
         (4, Reason.FRAMING, None),
         (5, Reason.NEWER_SCHEMA, newer),

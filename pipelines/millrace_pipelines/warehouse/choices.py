@@ -1,4 +1,6 @@
-"""How the data files of a table are compressed: fast where a load waits for it, small where files stay.
+"""What users choose of a table: how it takes records, and how its data files are compressed.
+
+Files are compressed fast where a load waits for it, small where they stay:
 
     written by              without a choice of the table's     millrace.compression = <codec>
     loads, upserts          lz4                                 <codec>
@@ -17,6 +19,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from millrace.errors import WarehouseError
+
+
+class Mode(StrEnum):
+    """Whether a record with the key of another becomes a row beside it, or replaces it."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
 
 
 class Compression(StrEnum):
