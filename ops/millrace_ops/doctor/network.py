@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from millrace.addresses import FREE_PORT, Address, is_loopback
+from millrace.ports import try_to_listen
 from millrace_broker.properties.listeners import Listener
 from millrace_ops.doctor.findings import DoctorFinding, Level, judged
-from millrace_ops.supervisor.ports import try_to_listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

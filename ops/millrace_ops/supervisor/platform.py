@@ -25,7 +25,7 @@ from millrace.addresses import LOOPBACK, PLAINTEXT, Address, parse_listen_addres
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
 from millrace.fs import FileSystem
-from millrace.ports import free_port
+from millrace.ports import free_port, require_free_port
 from millrace.security.admin_token import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
@@ -37,7 +37,6 @@ from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
 from millrace_ops.supervisor.hardening import ADMIN, PROTOCOL, FirstUser, Hardening, SecretsFolder, is_hardened
 from millrace_ops.supervisor.health import broker_problem, dagster_problems, zookeeper_problem
-from millrace_ops.supervisor.ports import require_free_port
 from millrace_ops.supervisor.services import (
     broker_addresses,
     broker_service,
