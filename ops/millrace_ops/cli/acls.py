@@ -29,8 +29,7 @@ from millrace.security.acls import (
     ResourceType,
 )
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_group, complete_topic
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json, complete_group, complete_topic
 from millrace_ops.cli.output import confirm, print_rows
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import typer
 from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError
 from millrace_ops.cli.brokers_adopt import adopt
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import BrokerId, complete_broker, complete_topic
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.options import BrokerId, ClusterAccess, DryRun, Json, complete_broker, complete_topic
 from millrace_ops.cli.output import print_json, print_rows, print_tables
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, carry_out_plan, plan_for
 

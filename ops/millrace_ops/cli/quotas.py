@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_client, complete_user
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import ClusterAccess, Json, complete_client, complete_user
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:

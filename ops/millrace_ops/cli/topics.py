@@ -11,8 +11,7 @@ import typer
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, SetupError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import TopicName, TopicNames, complete_topic
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import ClusterAccess, Json, TopicName, TopicNames, complete_topic
 from millrace_ops.cli.output import confirm, for_each, print_json, print_rows, print_tables
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.errors import InvalidReplicaAssignmentError
-from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json, complete_topic
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, cancel, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
