@@ -16,9 +16,8 @@ from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, MillraceError
 from millrace.security.acls import AclBinding, AclFilter
 from millrace_ops.console.console import Console
-from millrace_ops.console.listing import DESCENDING, listed
 from millrace_ops.console.overview import look_at_replicas
-from millrace_ops.console.request import Asked, Page
+from millrace_ops.console.request import DESCENDING, Asked, Page, listed
 
 
 class BrokerRow(NamedTuple):

@@ -26,7 +26,7 @@ from millrace.records.intervals import Interval
 from millrace.records.record import Record
 from millrace_ops.console.console import Console
 from millrace_ops.console.request import Asked, Page, time_ms
-from millrace_ops.console.values import Decoder, Shown, plain_text, shown
+from millrace_ops.record_values.shown import Decoder, Shown, plain_text, shown
 
 FETCH_BYTES = 1 << 20
 SCANNED_RECORDS = 50_000
