@@ -26,7 +26,7 @@ from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
 from millrace.fs import FileSystem
 from millrace.ports import free_port, require_free_port
-from millrace.security.admin_token import TOKEN, TOKEN_FILE
+from millrace.security.client_config import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
 from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
