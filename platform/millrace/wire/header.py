@@ -83,12 +83,6 @@ def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int
     return FIXED.pack(api_key, api_version, correlation_id, len(name)) + name + tagged_fields
 
 
-def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """Returns the header of an answer."""
-    header = CORRELATION_ID.pack(correlation_id)
-    return header + NO_TAGGED_FIELDS if has_tagged_response_header(api_key, api_version) else header
-
-
 @cache
 def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
     """Returns the packer of a response's size and correlation id, and how many bytes of header that size counts."""
