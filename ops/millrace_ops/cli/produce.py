@@ -20,7 +20,7 @@ import typer
 from millrace.config import MAX_LONG
 from millrace_ops.cli.options import CLOCK, ClusterAccess, Json
 from millrace_ops.cli.output import print_json
-from millrace_ops.cli.produce_lines import Line, LineFormat, Placed, lines_of, records_of_lines
+from millrace_ops.cli.produce_lines import Line, LineFormat, Placed, lines_of, records_of_json, records_of_lines
 from millrace_ops.cli.produce_send import CodecName, Sender
 
 ReadRecords = Callable[[Iterable[Line]], Iterable[Placed]]
@@ -59,7 +59,7 @@ def produce(
     from millrace.errors import SetupError
 
     form = _line_format(key_separator, null_marker, header)
-    read = _json_reader(form, timestamp_ms) if input_format == "json" else _line_reader(form, timestamp_ms)
+    read = _reader(form, timestamp_ms, is_json=input_format == "json")
     if file is None and sys.stdin is None:
         raise SetupError("stdin is closed")
     with (
@@ -71,7 +71,10 @@ def produce(
             for lines in lines_of(source.fileno()):
                 sender.send(read(lines))
         finally:
-            _report(topic, sender.acknowledged, as_json)
+            if as_json:
+                print_json({"topic": topic, "acknowledged": sender.acknowledged})
+            else:
+                print(f"{sender.acknowledged} record(s) acknowledged by {topic}")
 
 
 def _line_format(key_separator: str | None, null_marker: str | None, header: list[str] | None) -> LineFormat:
@@ -88,13 +91,9 @@ def _line_format(key_separator: str | None, null_marker: str | None, header: lis
     )
 
 
-def _line_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
-    return lambda lines: records_of_lines(lines, form, CLOCK.now_ms() if timestamp_ms is None else timestamp_ms)
-
-
-def _json_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
-    from millrace_ops.cli.produce_lines import records_of_json
-
+def _reader(form: LineFormat, timestamp_ms: int | None, *, is_json: bool) -> ReadRecords:
+    if not is_json:
+        return lambda lines: records_of_lines(lines, form, CLOCK.now_ms() if timestamp_ms is None else timestamp_ms)
     for option, given in (("--key-separator", form.separator), ("--null-marker", form.null_marker)):
         if given is not None:
             raise typer.BadParameter("records in JSON say themselves what is key or null", param_hint=option)
@@ -102,10 +101,3 @@ def _json_reader(form: LineFormat, timestamp_ms: int | None) -> ReadRecords:
     return lambda lines: records_of_json(
         lines, CLOCK.now_ms() if timestamp_ms is None else timestamp_ms, form.headers, keeps_times=keeps_times
     )
-
-
-def _report(topic: str, acknowledged: int, as_json: bool) -> None:
-    if as_json:
-        print_json({"topic": topic, "acknowledged": acknowledged})
-    else:
-        print(f"{acknowledged} record(s) acknowledged by {topic}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +62,19 @@ def describe(
             for_each(names or (), partial(_describe, cluster, as_json))
             return
         state = read_cluster_state(cluster, list(dict.fromkeys(names)) if names else None)
-        rows = _filtered(state, _states(cluster, state), wanted)
+        states = _states(cluster, state)
+    rows = [
+        {
+            "topic": partition[0],
+            "partition": partition[1],
+            "leader": _leader(one.leader),
+            "replicas": list(one.replicas),
+            "isr": list(one.isr),
+            "state": states[partition],
+        }
+        for partition, one in sorted(state.partitions.items())
+        if set(states[partition]) & set(wanted)
+    ]
     print_rows(rows, as_json=as_json, columns=COLUMNS, nothing="no partition is " + " or ".join(wanted))
 
 
@@ -103,23 +115,6 @@ def _states(cluster: Cluster, state: ClusterState) -> dict[Partition, list[Parti
         partition: partition_states(one, min_isr[partition[0]], state.reassignments.get(partition))
         for partition, one in state.partitions.items()
     }
-
-
-def _filtered(
-    state: ClusterState, states: Mapping[Partition, Sequence[PartitionState]], wanted: Collection[PartitionState]
-) -> list[dict[str, object]]:
-    return [
-        {
-            "topic": partition[0],
-            "partition": partition[1],
-            "leader": _leader(one.leader),
-            "replicas": list(one.replicas),
-            "isr": list(one.isr),
-            "state": states[partition],
-        }
-        for partition, one in sorted(state.partitions.items())
-        if set(states[partition]) & set(wanted)
-    ]
 
 
 def _partition(

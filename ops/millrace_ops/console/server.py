@@ -121,8 +121,10 @@ class ConsoleServer:
 
     def _made(self, make: MakePage | None, asked: Asked) -> web.Response:
         try:
-            answer = _no_page(asked.path) if make is None else make(self._console, asked)
-            return self._response(answer, asked)
+            if make is None:
+                absent = {"title": "Not found", "sentence": f"there is no page {asked.path}"}
+                return self._response(Page("error.html", absent, 404), asked)
+            return self._response(make(self._console, asked), asked)
         except MillraceError as error:
             return self._response(_error_page(error), asked)
         except Exception as error:  # the fault of one page; the server goes on
@@ -135,10 +137,6 @@ class ConsoleServer:
         headers = {} if answer.refresh_s is None else {"Refresh": str(answer.refresh_s)}
         text = self._templates.render(answer, asked.form_token)
         return web.Response(text=text, status=answer.status, content_type="text/html", headers=headers)
-
-
-def _no_page(path: str) -> Page:
-    return Page("error.html", {"title": "Not found", "sentence": f"there is no page {path}"}, 404)
 
 
 def _error_page(error: MillraceError) -> Page:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from millrace.client import Cluster
 from millrace.fs import FileSystem
 from millrace.zk.security import ZooKeeperSecurity
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage.config import LogConfig
 from millrace_ops.doctor.cluster import (
     ZooKeeperFacts,
-    check_cluster,
     check_replicas,
     check_zookeeper,
-    read_cluster,
     read_zookeeper,
 )
 from millrace_ops.doctor.configuration import check_configuration, read_configuration
@@ -38,11 +35,6 @@ def examine_broker(arguments: Sequence[str], fs: FileSystem) -> Iterator[DoctorF
     yield from check_configuration(configuration, machine.memory_bytes)
     if options is not None:
         yield from _examine_start(options, folders)
-
-
-def examine_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> Iterator[DoctorFinding]:
-    """Yields the findings of a running cluster."""
-    yield from check_cluster(read_cluster(bootstrap, cluster, fs))
 
 
 def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> Iterator[DoctorFinding]:

@@ -115,7 +115,7 @@ def _read(path: str, fs: FileSystem) -> FolderFacts:
         broker_id=read_broker_id(fs, path) if exists else None,
         cluster_id=read_cluster_id(fs, path) if exists else None,
         partitions=len(partitions),
-        files=sum(map(_files, partitions)),
+        files=sum(name.endswith(SEGMENT_SUFFIXES) for one in partitions for name in os.listdir(one)),
         damaged=named_as_damaged(path, fs) if exists else (),
     )
 
@@ -131,10 +131,6 @@ def _is_held(path: str, fs: FileSystem) -> bool:
 def _partitions(path: str) -> Iterator[str]:
     with os.scandir(path) as entries:
         yield from (one.path for one in entries if parse_partition_dir(one.name) and one.is_dir())
-
-
-def _files(partition: str) -> int:
-    return sum(name.endswith(SEGMENT_SUFFIXES) for name in os.listdir(partition))
 
 
 def _foreign_entry(path: str, owner: int) -> str | None:

@@ -403,9 +403,6 @@ def broker_properties(file: Path | None, assignments: Iterable[str], *, secure: 
             raise InvalidConfigError(f"{one.place}{name}={one.value}: give {OPTIONS_OF_PROPERTIES[name]} instead")
     properties = {name: one.value for name, one in given.items()}
     if not secure:
-        _check_together(properties)
+        further = (f"--set={name}={value}" for name, value in properties.items())
+        parse_options(["--standalone", "--data", ".", *further])  # which says what does not go together
     return properties
-
-
-def _check_together(properties: Mapping[str, str]) -> None:
-    parse_options(["--standalone", "--data", ".", *(f"--set={name}={value}" for name, value in properties.items())])
