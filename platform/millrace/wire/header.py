@@ -16,6 +16,7 @@ from typing import NamedTuple
 from millrace.errors import MalformedRequestError
 from millrace.kernel import native
 from millrace.wire.api import FIRST_FLEXIBLE_VERSION, ApiKey
+from millrace.wire.schema import read_varint
 
 FIXED = struct.Struct(">hhih")
 FIXED_BYTES = FIXED.size
@@ -97,24 +98,16 @@ def has_tagged_response_header(api_key: int, api_version: int) -> bool:
 
 
 def _skip_tagged_fields(frame: memoryview, position: int) -> int:
-    count, position = _unsigned_varint(frame, position)
-    if count > MAX_TAGGED_FIELDS:
-        raise MalformedRequestError(f"a header of {count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
-    for _ in range(count):
-        _, position = _unsigned_varint(frame, position)
-        size, position = _unsigned_varint(frame, position)
-        position += size
-        if position > len(frame):
-            raise MalformedRequestError("a tagged field runs over its request")
+    try:
+        count, position = read_varint(frame, position)
+        if count > MAX_TAGGED_FIELDS:
+            raise MalformedRequestError(f"a header of {count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
+        for _ in range(count):
+            _, position = read_varint(frame, position)
+            size, position = read_varint(frame, position)
+            position += size
+            if position > len(frame):
+                raise MalformedRequestError("a tagged field runs over its request")
+    except (IndexError, ValueError):
+        raise MalformedRequestError("tagged fields of the header are cut short") from None
     return position
-
-
-def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    for byte in frame[position : position + 5]:
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise MalformedRequestError("tagged fields of the header are cut short")

@@ -45,11 +45,6 @@ StreamOf = Callable[[Partition, int], ConsumerStream]
 Positions = Callable[[Iterable[Partition]], Mapping[Partition, int]]
 
 
-def no_positions(_: Iterable[Partition]) -> Mapping[Partition, int]:
-    """Returns no position: every partition begins at the group's offset."""
-    return {}
-
-
 class ConsumerConnector:
     """One member of a group; raises InvalidConfigError for properties that are unknown, missing or out of range.
 
@@ -66,7 +61,7 @@ class ConsumerConnector:
         self,
         properties: Mapping[str, str],
         *,
-        positions: Positions = no_positions,
+        positions: Positions = lambda _: {},
         observe: Observe = ignore,
         clock: Clock | None = None,
         security: ClientSecurity | None = None,

@@ -25,7 +25,7 @@ from millrace.client.consumer.offsets import (
     write_zookeeper,
 )
 from millrace.client.groups import GroupDescription, Groups
-from millrace.clock import Clock, SystemClock
+from millrace.clock import SystemClock
 from millrace.errors import BrokerError, ErrorCode, InvalidConfigError
 from millrace.security.client_security import ClientSecurity
 from millrace.zk import paths
@@ -156,16 +156,14 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
     )
 
 
-def open_session(
-    zookeeper: str, clock: Clock | None = None, *, security: ZooKeeperSecurity = UNSECURED
-) -> ZooKeeperSession:
+def open_session(zookeeper: str, *, security: ZooKeeperSecurity = UNSECURED) -> ZooKeeperSession:
     """Returns a started session for looking at groups."""
     session = ZooKeeperSession(
         zookeeper,
         session_timeout_ms=SESSION_TIMEOUT_MS,
         connection_timeout_ms=SESSION_TIMEOUT_MS,
         on_change=lambda _: None,
-        clock=clock or SystemClock(),
+        clock=SystemClock(),
         security=security,
     )
     session.start()

@@ -342,7 +342,7 @@ class SimulatedBroker:
     def _ask_for_refused_roles(self) -> None:
         """Does what `ClusterMember` does, without its threads."""
         if self.replicas.has_refused_roles:
-            event = Create(paths.log_dir_event(), controller_codec.encode_log_dir_failure(self.id), sequential=True)
+            event = Create(paths.LOG_DIR_EVENT, controller_codec.encode_log_dir_failure(self.id), sequential=True)
             with suppress(MillraceError):  # cut off from ZooKeeper
                 self.session.multi([event])
 
