@@ -20,7 +20,7 @@ import typer
 
 from millrace_ops.cli.options import ClusterAccess, Json
 from millrace_ops.cli.output import bars_of_bytes, print_json
-from millrace_ops.cli.produce_send import CodecName, batches_of
+from millrace_ops.cli.produce import CodecName, batches_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress
