@@ -25,10 +25,7 @@ import pyarrow as pa
 from millrace.kernel import native
 from millrace.records import arrow_messages, arrow_numpy
 from millrace.records.arrow_columns import (
-    RECORD_FIELDS,
-    RECORD_SCHEMA,
     TIMESTAMP_TYPE,
-    UNSHOWN_FIELDS,
     Column,
     HeaderParts,
     Times,
@@ -44,21 +41,6 @@ from millrace.records.record import kernel_batch
 
 if TYPE_CHECKING:
     from millrace.kernel._native import Binary, Columns, Headers, Memory, MessageSet
-
-__all__ = [
-    "BLOCK_BYTES",
-    "BLOCK_DECODERS",
-    "COMPILED",
-    "MAX_OFFSET",
-    "PLAIN",
-    "RECORD_FIELDS",
-    "RECORD_SCHEMA",
-    "TIMESTAMP_TYPE",
-    "UNSHOWN_FIELDS",
-    "BlockDecoders",
-    "PassedOver",
-    "decode_to_arrow",
-]
 
 BLOCK_BYTES = 64 << 20
 MAX_OFFSET = 2**63 - 1
