@@ -140,6 +140,7 @@ def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
 
 def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterator[Line]:
     from millrace.errors import RecordError
+    from millrace.records.record import decode_batch
     from millrace_broker.storage.batches.scan import walk_batches
 
     end = 0
@@ -151,7 +152,8 @@ def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterato
                 yield _damage(position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
             elif show_record is not None:
                 # A marker's record is no record of its topic.
-                yield from map(_record if header.is_control else show_record, _records(fs, fd, position, header))
+                records = decode_batch(header, memoryview(fs.pread(fd, header.size_bytes, position)))
+                yield from map(_record if header.is_control else show_record, records)
             end = position + header.size_bytes
     except RecordError as error:
         yield _damage(end, str(error))
@@ -171,12 +173,6 @@ def _batch(position: int, header: BatchHeader, crc_holds: bool) -> Line:
         "leader_epoch": header.partition_leader_epoch,
         "producer_id": header.producer_id,
     }
-
-
-def _records(fs: FileSystem, fd: int, position: int, header: BatchHeader) -> Iterator[Record]:
-    from millrace.records.record import decode_batch
-
-    return decode_batch(header, memoryview(fs.pread(fd, header.size_bytes, position)))
 
 
 def _record(record: Record) -> Line:

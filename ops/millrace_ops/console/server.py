@@ -44,14 +44,10 @@ STATIC_TYPES: Mapping[str, str] = {"css": "text/css", "js": "text/javascript", "
 MakePage = Callable[[Console, Asked], Answer]
 
 
-def show_login(_: Console, asked: Asked) -> Page:
-    """Returns the form that asks for the token; the broker's endpoint reads what it sends."""
-    return Page("login.html", {"is_refused": bool(asked.query.get("refused"))})
-
-
 PAGES: Mapping[str, MakePage] = {
     "": show_brokers,
-    "login": show_login,
+    # The broker's endpoint reads what this form sends.
+    "login": lambda _, asked: Page("login.html", {"is_refused": bool(asked.query.get("refused"))}),
     "topics": show_topics,
     "topic": show_topic,
     "messages": show_messages,
