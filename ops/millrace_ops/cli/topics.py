@@ -234,8 +234,10 @@ def delete_records(
         indexes = list(cluster.metadata([name]).topic(name).partitions) if partition is None else [partition]
         if before is not None:
             _check_ends(cluster, name, indexes, before)
-        elif not confirm(f"Delete all records of {_subject(name, indexes, partition)}?", is_confirmed=yes):
-            raise SetupError("nothing was deleted")
+        else:
+            subject = f"{name} in {len(indexes)} partition(s)" if partition is None else f"{name}-{partition}"
+            if not confirm(f"Delete all records of {subject}?", is_confirmed=yes):
+                raise SetupError("nothing was deleted")
         offset = ALL_RECORDS if before is None else before
         starts = [{"partition": one, "earliest": Admin(cluster).delete_records(name, one, offset)} for one in indexes]
     print_rows(starts, as_json=as_json, columns=("partition", "earliest"))
@@ -268,7 +270,3 @@ def _check_ends(cluster: Cluster, topic: str, partitions: list[int], before: int
         end = consumer.latest(topic, one)
         if before > end:
             raise OffsetOutOfRangeError(f"--before {before}: {topic}-{one} ends at offset {end}; nothing was deleted")
-
-
-def _subject(topic: str, partitions: list[int], chosen: int | None) -> str:
-    return f"{topic} in {len(partitions)} partition(s)" if chosen is None else f"{topic}-{chosen}"

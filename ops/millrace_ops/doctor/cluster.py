@@ -96,7 +96,7 @@ def read_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> ClusterFac
         under_replicated=sum(len(one.isr) < len(one.replicas) for one in partitions),
         on_one_broker=sum(len(one.replicas) == 1 for one in partitions),
         offline_dirs=_named(log_dirs, lambda one: bool(one.error_code)),
-        full_dirs=_named(log_dirs, _is_full),
+        full_dirs=_named(log_dirs, lambda one: one.usable_bytes is not None and one.usable_bytes < LEAST_ROOM_BYTES),
         unknown_dirs=unknown_dirs,
         damaged_dirs=tuple(_damaged(metadata, log_dirs, fs)),
     )
@@ -132,10 +132,6 @@ def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs, fs: FileSystem) -> I
         folder = read_folder(path, fs)
         if folder.exists and (folder.cluster_id, folder.broker_id) == (metadata.cluster_id, broker_id):
             yield from (f"{damage} in {path}" for damage in folder.damaged)
-
-
-def _is_full(log_dir: LogDir) -> bool:
-    return log_dir.usable_bytes is not None and log_dir.usable_bytes < LEAST_ROOM_BYTES
 
 
 def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs: bool) -> Iterator[DoctorFinding]:

@@ -127,21 +127,17 @@ def place(
     placement = _Placement(current, brokers)
     for partition, replicas in sorted(current.items()):
         count = replication_factor or len(replicas)
-        _check_enough(partition, count, brokers)
+        if count > len(brokers):
+            named = ", ".join(map(str, sorted(brokers))) or "none"
+            raise InvalidReplicaAssignmentError(
+                f"topic {partition[0]}: its {count} replica(s) need as many brokers, and there are only these: {named}"
+            )
         placement.fit(partition, count, brokers if receivers is None else receivers)
     if level:
         placement.spread_over_racks()
         placement.even_out_replicas()
         placement.even_out_leaders()
     return {partition: tuple(replicas) for partition, replicas in placement.replicas.items()}
-
-
-def _check_enough(partition: Partition, count: int, brokers: Racks) -> None:
-    if count > len(brokers):
-        named = ", ".join(map(str, sorted(brokers))) or "none"
-        raise InvalidReplicaAssignmentError(
-            f"topic {partition[0]}: its {count} replica(s) need as many brokers, and there are only these: {named}"
-        )
 
 
 class _Placement:
