@@ -158,8 +158,6 @@ def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[Log
 
 
 def _summary(broker: BrokerSummary, log_dirs: list[LogDir] | None) -> dict[str, object]:
-    from millrace_ops.replicas.cluster_state import total_bytes
-
     return {
         "broker": broker.id,
         "address": broker.address,
@@ -169,19 +167,18 @@ def _summary(broker: BrokerSummary, log_dirs: list[LogDir] | None) -> dict[str, 
         "replicas": broker.replicas,
         "under_replicated": broker.under_replicated,
         "out_of_sync": broker.out_of_sync,
-        "bytes": None if log_dirs is None else total_bytes(log_dirs),
+        "bytes": None if log_dirs is None else sum(sum(one.replicas.values()) for one in log_dirs),
     }
 
 
 def _directory(log_dir: LogDir) -> dict[str, object]:
     from millrace.errors import error_name
-    from millrace_ops.replicas.cluster_state import total_bytes
 
     return {
         "directory": log_dir.path,
         "error": error_name(log_dir.error_code) if log_dir.error_code else None,
         "replicas": len(log_dir.replicas),
-        "bytes": total_bytes([log_dir]),
+        "bytes": sum(log_dir.replicas.values()),
         "volume_bytes": log_dir.total_bytes,
         "free_bytes": log_dir.usable_bytes,
     }

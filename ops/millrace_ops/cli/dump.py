@@ -33,7 +33,7 @@ from millrace_ops.cli.output import iso_time, print_json
 from millrace_ops.record_values.shown import json_bytes, json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from millrace.fs import FileSystem
     from millrace.json_values import JsonObject, JsonValue
@@ -356,15 +356,9 @@ def _plain(value: object) -> JsonValue:
         return {name: _plain(field) for name, field in value._asdict().items()}
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, frozenset):
-        return _list(sorted(value))
-    if isinstance(value, tuple):
-        return _list(value)
+    if isinstance(value, (frozenset, tuple)):
+        return [_plain(one) for one in (value if isinstance(value, tuple) else sorted(value))]
     return json_value(value)
-
-
-def _list(values: Iterable[object]) -> list[JsonValue]:
-    return [_plain(value) for value in values]
 
 
 def transaction_of(record: Record) -> JsonObject:

@@ -201,11 +201,6 @@ def held_replicas(state: ClusterState, broker_id: int) -> list[HeldReplica]:
     ]
 
 
-def total_bytes(log_dirs: Sequence[LogDir]) -> int:
-    """Returns the bytes of all replicas in data directories."""
-    return sum(size for one in log_dirs for size in one.replicas.values())
-
-
 class StrayLog(NamedTuple):
     """A log that is no replica; `directory` is the data directory that it lies in."""
 
