@@ -145,7 +145,7 @@ class ClusterMember:
 
     async def _ask_for_roles(self) -> None:
         event = controller_codec.encode_log_dir_failure(self._services.broker_id)
-        await asyncio.to_thread(self._store.notify, paths.log_dir_event(), event)
+        await asyncio.to_thread(self._store.notify, paths.LOG_DIR_EVENT, event)
 
     async def _hand_over(self) -> None:
         config, metadata = self._services.config, self._services.metadata

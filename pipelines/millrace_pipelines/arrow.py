@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.records.arrow import RECORD_FIELDS
+from millrace.records.arrow_columns import RECORD_FIELDS
 
 Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 Columns: TypeAlias = "pa.ChunkedArray[pa.Scalar[pa.DataType]]"

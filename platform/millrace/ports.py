@@ -1,21 +1,24 @@
-"""Free ports for servers: below those that the system gives to outgoing connections, and reserved for who asked.
+"""TCP ports of this machine: free ones, reserved for who asked, and whether one is free or listened on.
 
-A server that is stopped for a while finds its port free when it starts again, as the system gives it to no outgoing
-connection meanwhile. Nor can a client that connects while no server listens be connected with itself, as happens
-within that range. The process that asked for a port keeps a socket bound to it that does not listen: a server, which
-sets SO_REUSEADDR, can still listen there, and nobody else who asks for a free port is given it, also while the server
-is down. Only Linux lets the two be bound at once, so other systems reserve nothing.
+Free ports are below those that the system gives to outgoing connections. A server that is stopped for a while finds
+its port free when it starts again, as the system gives it to no outgoing connection meanwhile. Nor can a client that
+connects while no server listens be connected with itself, as happens within that range. The process that asked for a
+port keeps a socket bound to it that does not listen: a server, which sets SO_REUSEADDR, can still listen there, and
+nobody else who asks for a free port is given it, also while the server is down. Only Linux lets the two be bound at
+once, so other systems reserve nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
 import sys
 from collections import deque
 from pathlib import Path
 from random import SystemRandom
 
-from millrace.addresses import LOOPBACK
+from millrace.addresses import LOOPBACK, Address
+from millrace.errors import SetupError
 
 FIRST_PORT = 15_000
 FIRST_OF_CONNECTIONS = 32_768  # Linux's default
@@ -63,3 +66,32 @@ def _first_of_connections() -> int:
         return int(RANGE_OF_CONNECTIONS.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
         return FIRST_OF_CONNECTIONS
+
+
+CONNECT_TIMEOUT_S = 1.0
+
+
+def require_free_port(host: str, port: int, option: str) -> None:
+    """Raises SetupError, with the option that changes the port, unless the port can be listened on."""
+    try:
+        try_to_listen(Address(host, port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise SetupError(f"port {port} of {host} is in use; choose another with {option}") from error
+        raise SetupError(f"can't listen on {Address(host, port)}: {error.strerror}; see {option}") from error
+
+
+def try_to_listen(address: Address) -> None:
+    """Listens on an address for a moment; raises OSError where that can't be."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.create_server(address, family=family):
+        pass
+
+
+def is_listening(host: str, port: int) -> bool:
+    """Returns whether a connection is accepted there."""
+    try:
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False

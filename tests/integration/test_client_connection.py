@@ -21,8 +21,9 @@ from millrace.errors import (
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
-from millrace.wire.header import encode_response_header, read_request_header
+from millrace.wire.header import read_request_header
 from millrace.wire.messages import METADATA
+from millrace_support.response_headers import encode_response_header
 
 ALL_APIS = [{"api_key": int(key), "min_version": 0, "max_version": 99} for key in CLIENT_VERSIONS]
 METADATA_FIELDS = {

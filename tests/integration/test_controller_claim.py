@@ -8,7 +8,7 @@ from kazoo.client import KazooClient
 
 from millrace.errors import ZooKeeperError
 from millrace.zk import paths
-from millrace.zk.controller_codec import Controller, encode_controller
+from millrace.zk.controller_codec import encode_controller
 from millrace.zk.operations import Create, Delete, Reason, Refused, SetData, Written
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.controller.controller_store import ControllerClaim, claim_controller
@@ -112,7 +112,7 @@ def test_a_claim_whose_answer_was_lost_is_found_again(session, monkeypatch):
 def test_the_node_of_an_expired_session_of_the_same_broker_is_not_taken_for_the_own(address, session):
     former = KazooClient(hosts=address, timeout=60)
     former.start(timeout=WAIT_S)
-    former.create(paths.CONTROLLER, encode_controller(Controller(broker_id=1, timestamp_ms=NOW_MS)), ephemeral=True)
+    former.create(paths.CONTROLLER, encode_controller(1, NOW_MS), ephemeral=True)
     assert claim_controller(session, 1, NOW_MS) is None
     former.stop()
     former.close()

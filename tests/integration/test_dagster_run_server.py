@@ -19,9 +19,8 @@ from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.workspace.load_target import EmptyWorkspaceTarget
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from millrace.ports import free_port
+from millrace.ports import free_port, is_listening
 from millrace_ops.supervisor.dagster_instance import LAUNCH_RETRY_DELAY_S, write_instance
-from millrace_ops.supervisor.ports import is_listening
 from millrace_ops.supervisor.run_launcher import Request, ask, read_line
 from millrace_support.waiting import until
 

@@ -18,7 +18,8 @@ from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.frame import framed
-from millrace.wire.header import encode_response_header, read_request_header
+from millrace.wire.header import read_request_header
+from millrace_support.response_headers import encode_response_header
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 EARLIEST = -2

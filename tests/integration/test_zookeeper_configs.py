@@ -112,7 +112,7 @@ def test_what_another_tool_writes_takes_effect(observe, raw):
     one.until(lambda image: image.topic_configs.get("t") == {"retention.ms": "5"})
     assert raw.transact([Delete(paths.topic_config("t"))]) is None
     one.until(lambda image: image.topic_configs.get("t", {}) == {})
-    change = Create(paths.config_change(), codec.encode_config_change("topics/t"), sequential=True)
+    change = Create(paths.CONFIG_CHANGE, codec.encode_config_change("topics/t"), sequential=True)
     assert raw.transact([Create(paths.topic_config("t"), data), change]) is None
     one.until(lambda image: image.topic_configs.get("t") == {"retention.ms": "5"})
     assert raw.transact([Create(paths.broker_config("1"), b"no JSON")]) is None
@@ -214,6 +214,6 @@ def test_what_another_tool_writes_about_clients_takes_effect(observe, raw):
     one.until(lambda image: image.client_configs == {"clients/app": {"request_percentage": "5"}})
     for path in ("/config/users/alice", "/config/users/alice/clients"):
         raw.create(path, b"")
-    change = Create(paths.config_change(), codec.encode_config_change("users/alice/clients/app"), sequential=True)
+    change = Create(paths.CONFIG_CHANGE, codec.encode_config_change("users/alice/clients/app"), sequential=True)
     assert raw.transact([Create("/config/users/alice/clients/app", data), change]) is None
     one.until(lambda image: image.client_configs.get("users/alice/clients/app") == {"request_percentage": "5"})

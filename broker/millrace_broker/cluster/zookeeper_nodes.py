@@ -141,7 +141,7 @@ class ZooKeeperTokens:
         self._notify(token_id)
 
     def _notify(self, token_id: str) -> None:
-        self._session.multi([Create(paths.token_change(), token_id.encode(), sequential=True)])
+        self._session.multi([Create(paths.TOKEN_CHANGE, token_id.encode(), sequential=True)])
         remove_old_notifications(self._session, paths.TOKEN_CHANGES)
 
 

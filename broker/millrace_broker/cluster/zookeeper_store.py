@@ -366,7 +366,7 @@ class ZooKeeperStore:
 
     def _set_config(self, path: str, entity_path: str, config: Mapping[str, str]) -> None:
         data = codec.encode_config(config)
-        change = Create(paths.config_change(), codec.encode_config_change(entity_path), sequential=True)
+        change = Create(paths.CONFIG_CHANGE, codec.encode_config_change(entity_path), sequential=True)
         there = self.session.get(path) is not None
         refused = self.session.transact([SetData(path, data) if there else Create(path, data), change])
         if refused is not None:

@@ -24,7 +24,6 @@ from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
 from millrace.zk.controller_codec import (
-    Controller,
     decode_controller_epoch,
     encode_controller,
     encode_controller_epoch,
@@ -74,7 +73,7 @@ def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: in
         ZooKeeperError: ZooKeeper does not answer, and the claim may have been made; or others change the nodes all the
             time.
     """
-    registration = encode_controller(Controller(broker_id=broker_id, timestamp_ms=timestamp_ms))
+    registration = encode_controller(broker_id, timestamp_ms)
     for _ in range(CLAIM_ATTEMPTS):
         before = _epoch_node(session)
         epoch = decode_controller_epoch(before.data) + 1

@@ -8,10 +8,10 @@ as Kafka's own tool has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -29,8 +29,7 @@ from millrace.security.acls import (
     ResourceType,
 )
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_group, complete_topic
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json, complete_group, complete_topic
 from millrace_ops.cli.output import confirm, print_rows
 
 if TYPE_CHECKING:
@@ -86,7 +85,9 @@ def operations_on(
     found: dict[ResourceType, list[AclOperation]] = {}
     for kind in kinds:
         roles = [role for role, is_meant in ((PRODUCER, producer), (CONSUMER, consumer)) if is_meant]
-        meant = [_operation(name) for name in names] + [one for role in roles for one in role.get(kind, ())]
+        meant = [_parsed("operation", AclOperation.parse, name) for name in names] + [
+            one for role in roles for one in role.get(kind, ())
+        ]
         if not meant:
             raise InvalidConfigError(f"no operation on {kind.pascal}: give --operation, or another role")
         found[kind] = list(dict.fromkeys(meant))
@@ -116,28 +117,24 @@ def filters(
     """Returns the filters for all combinations of what is given; raises InvalidConfigError for an unknown word."""
     places: list[tuple[ResourceType, str | None]] = [(kind, name) for kind, names in named.items() for name in names]
     return [
-        AclFilter(kind, name, _pattern_type(pattern), principal, host, operation)
+        AclFilter(kind, name, _parsed("pattern", PatternType.parse, pattern), principal, host, operation)
         for (kind, name), principal, host, operation in product(
             places or [(ResourceType.ANY, None)],
             principals or (None,),
             hosts or (None,),
-            [_operation(one) for one in operations] or [AclOperation.ANY],
+            [_parsed("operation", AclOperation.parse, one) for one in operations] or [AclOperation.ANY],
         )
     ]
 
 
-def _operation(name: str) -> AclOperation:
-    try:
-        return AclOperation.parse(name)
-    except ValueError as error:
-        raise InvalidConfigError(f"operation {error}") from None
+Word = TypeVar("Word")
 
 
-def _pattern_type(name: str) -> PatternType:
+def _parsed(what: str, parse: Callable[[str], Word], name: str) -> Word:
     try:
-        return PatternType.parse(name)
+        return parse(name)
     except ValueError as error:
-        raise InvalidConfigError(f"pattern {error}") from None
+        raise InvalidConfigError(f"{what} {error}") from None
 
 
 app = Commands(help="List, add and remove access control lists: who may do what.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +22,6 @@ from millrace_ops.cli import (
     doctor,
     dump,
     groups,
-    history,
     import_legacy,
     offsets,
     produce,
@@ -37,7 +38,8 @@ from millrace_ops.cli import (
     zookeeper,
 )
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS
+from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS, Json
+from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.profile import use_profile
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -118,6 +120,40 @@ def bench(
     harness.measure(name, peer, json_file)
 
 
+def history() -> None:
+    """Keep the sub-command's name."""
+
+
+def check_history(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A history, one event a line.")],
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="ANOMALY", help="A kind of anomaly that what was tested may have; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Name every anomaly of a history; exit status 1 where there is one."""
+    histories = import_module("millrace_tools.histories.check")
+    try:
+        allowed = [histories.Anomaly(one) for one in allow or ()]
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}; docs/histories.md has a table of them", param_hint="--allow") from None
+    with path.open("rb") as lines:
+        operations = histories.read_history(lines)
+    findings = histories.check(operations, allowed=allowed)
+    if as_json:
+        for finding in findings:
+            print_json(asdict(finding))
+    else:
+        for finding in findings:
+            print(finding)
+        if findings:
+            print_table(("anomaly", "findings"), sorted(Counter(one.anomaly for one in findings).items()))
+        else:
+            print(f"{len(operations)} operations, no anomaly")
+    raise typer.Exit(int(bool(findings)))
+
+
 app = Commands(
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
@@ -140,7 +176,10 @@ app.command("dump")(dump.dump)
 app.command("import-legacy")(import_legacy.import_legacy)
 app.command("verify")(verify.verify)
 app.command("doctor")(doctor.doctor)
-app.add_typer(history.app, name="history")
+histories = Commands(help="Judge histories of sends and polls: is the log what its clients were told?")
+histories.callback()(history)
+histories.command("check")(check_history)
+app.add_typer(histories, name="history")
 for command in (*warehouse_modes.COMMANDS, *warehouse_upkeep.COMMANDS):
     warehouse.app.command()(command)
 app.add_typer(warehouse.app, name="warehouse")

@@ -12,8 +12,7 @@ import typer
 from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError
 from millrace_ops.cli.brokers_adopt import adopt
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import BrokerId, complete_broker, complete_topic
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.options import BrokerId, ClusterAccess, DryRun, Json, complete_broker, complete_topic
 from millrace_ops.cli.output import print_json, print_rows, print_tables
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, carry_out_plan, plan_for
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from millrace.client import Cluster
     from millrace.client.metadata import Partition
     from millrace.client.replicas import ElectionResult, LogDir
-    from millrace_ops.replicas.broker_summary import BrokerSummary, StrayLog
-    from millrace_ops.replicas.cluster_state import ClusterState
+    from millrace_ops.replicas.cluster_state import BrokerSummary, ClusterState, StrayLog
     from millrace_ops.replicas.plan import Plan
 
 app = Commands(help="List and describe brokers, elect leaders, adopt stray logs, drain a broker that is to leave.")
@@ -36,8 +34,7 @@ POLL_INTERVAL_S = 0.05
 @app.command("list")
 def list_brokers(*, access: ClusterAccess, as_json: Json = False) -> None:
     """List every broker that is alive or holds replicas; one that is not alive has no address."""
-    from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
-    from millrace_ops.replicas.cluster_state import read_cluster_state
+    from millrace_ops.replicas.cluster_state import broker_ids, read_cluster_state, summarize_broker
 
     with access.open() as cluster:
         state = read_cluster_state(cluster)
@@ -53,8 +50,7 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Show a broker's data directories, and the partitions that it leads and follows."""
-    from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
-    from millrace_ops.replicas.cluster_state import read_cluster_state
+    from millrace_ops.replicas.cluster_state import broker_ids, read_cluster_state, summarize_broker
 
     with access.open() as cluster:
         state = read_cluster_state(cluster)
@@ -162,8 +158,6 @@ def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[Log
 
 
 def _summary(broker: BrokerSummary, log_dirs: list[LogDir] | None) -> dict[str, object]:
-    from millrace_ops.replicas.broker_summary import total_bytes
-
     return {
         "broker": broker.id,
         "address": broker.address,
@@ -173,19 +167,18 @@ def _summary(broker: BrokerSummary, log_dirs: list[LogDir] | None) -> dict[str, 
         "replicas": broker.replicas,
         "under_replicated": broker.under_replicated,
         "out_of_sync": broker.out_of_sync,
-        "bytes": None if log_dirs is None else total_bytes(log_dirs),
+        "bytes": None if log_dirs is None else sum(sum(one.replicas.values()) for one in log_dirs),
     }
 
 
 def _directory(log_dir: LogDir) -> dict[str, object]:
     from millrace.errors import error_name
-    from millrace_ops.replicas.broker_summary import total_bytes
 
     return {
         "directory": log_dir.path,
         "error": error_name(log_dir.error_code) if log_dir.error_code else None,
         "replicas": len(log_dir.replicas),
-        "bytes": total_bytes([log_dir]),
+        "bytes": sum(log_dir.replicas.values()),
         "volume_bytes": log_dir.total_bytes,
         "free_bytes": log_dir.usable_bytes,
     }
@@ -193,7 +186,7 @@ def _directory(log_dir: LogDir) -> dict[str, object]:
 
 def _partitions(state: ClusterState, broker_id: int, log_dirs: Iterable[LogDir]) -> list[dict[str, object]]:
     from millrace.client.replicas import replica_bytes
-    from millrace_ops.replicas.broker_summary import held_replicas
+    from millrace_ops.replicas.cluster_state import held_replicas
 
     sizes = replica_bytes(log_dirs)
     return [
@@ -249,8 +242,7 @@ def _plan(cluster: Cluster, broker_id: int) -> Plan:
         BrokerError: There is no such broker.
         InvalidReplicaAssignmentError: Too few brokers remain.
     """
-    from millrace_ops.replicas.broker_summary import broker_ids
-    from millrace_ops.replicas.cluster_state import read_cluster_state
+    from millrace_ops.replicas.cluster_state import broker_ids, read_cluster_state
 
     state = read_cluster_state(cluster)
     known = broker_ids(state)
@@ -283,7 +275,7 @@ def _targets(state: ClusterState, broker_id: int, known: list[int]) -> dict[Part
 
 def _strays(cluster: Cluster, broker_id: int) -> list[StrayLog]:
     from millrace.client.replicas import describe_log_dirs
-    from millrace_ops.replicas.broker_summary import find_strays
+    from millrace_ops.replicas.cluster_state import find_strays
 
     log_dirs = describe_log_dirs(cluster, broker_id)
     return find_strays(broker_id, log_dirs, cluster.metadata(None))

@@ -80,7 +80,7 @@ def adopt(
 def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
     """Returns the endpoints of addresses or URLs: MILLRACE_ADMIN_URL has URLs, as Dagster's definitions read it too."""
     from millrace.addresses import parse_addresses
-    from millrace.security.admin_token import admin_token
+    from millrace.security.client_config import admin_token
     from millrace_ops.replicas.adoption import AdminEndpoint
 
     urls = [one.strip().rstrip("/") for one in admin.split(",") if one.strip()]

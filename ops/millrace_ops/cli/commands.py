@@ -61,7 +61,8 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Returns what the usage line shows after the command's name."""
-        names = [_name(one) if one.required else f"[{_name(one)}]" for one in self._arguments(ctx)]
+        arguments = (one for one in self.get_params(ctx) if isinstance(one, TyperArgument))
+        names = [_name(one) if one.required else f"[{_name(one)}]" for one in arguments]
         return [self.options_metavar or "", *names]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -73,9 +74,6 @@ class Command(TyperCommand):
             if lines:
                 with formatter.section(title):
                     formatter.write_dl(lines)
-
-    def _arguments(self, ctx: Context) -> list[TyperArgument]:
-        return [one for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
 
 
 class Group(TyperGroup):

@@ -73,17 +73,12 @@ def _change(
     access: ClusterAccess, subject: Subject, values: Mapping[str, str], names: list[str], *, as_json: bool
 ) -> None:
     with _opened(access, subject) as (configs, kind, name):
-        _check_known(configs.describe(kind, name), names)
+        known = {one.name for one in configs.describe(kind, name)}
+        if unknown := [one for one in names if one not in known]:  # to unset a misspelled name would change nothing
+            raise InvalidConfigError(f"unknown property {', '.join(unknown)}; nothing was unset")
         configs.change(kind, name, values, names)
         changed = [one for one in configs.describe(kind, name) if one.name in (*values, *names)]
     _print(changed, as_json=as_json)
-
-
-def _check_known(described: list[Property], names: list[str]) -> None:
-    """Raises InvalidConfigError for a name that no property has: unsetting a misspelled name would change nothing."""
-    known = {one.name for one in described}
-    if unknown := [one for one in names if one not in known]:
-        raise InvalidConfigError(f"unknown property {', '.join(unknown)}; nothing was unset")
 
 
 @contextmanager

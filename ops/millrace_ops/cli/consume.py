@@ -231,11 +231,14 @@ def consume(
             reader = TopicReader(cluster, topic, isolation, accept_missing_offsets=accept_missing_offsets)
             chosen = partition or reader.partitions()
             ends = None if follow else {one: reader.end(one) for one in chosen}
-            if group is None:
-                offsets, commit = _offsets(reader, chosen, begin, last), None
-            else:
+            commit = None
+            if group is not None:
                 positions = GroupPositions(cluster, group, topic)
                 offsets, commit = _group_offsets(reader, chosen, begin, positions), positions.commit
+            elif last is not None:
+                offsets = {one: reader.offset_of_last(one, last) for one in chosen}
+            else:
+                offsets = reader.first_offsets(chosen, begin, _tell)
             _print_records(topic, reader.chunks(offsets, ends), max_messages, shape, commit)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -251,12 +254,6 @@ def _decoder(schema_registry: str | None) -> DecodeValue | None:
     from millrace_ops.record_values.by_schema import SchemaValues
 
     return SchemaValues(schema_registry).decode
-
-
-def _offsets(reader: TopicReader, partitions: list[int], begin: Start, last: int | None) -> Mapping[int, int]:
-    if last is not None:
-        return {one: reader.offset_of_last(one, last) for one in partitions}
-    return reader.first_offsets(partitions, begin, _tell)
 
 
 def _group_offsets(

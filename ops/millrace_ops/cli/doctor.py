@@ -60,9 +60,10 @@ def _arguments(
 
 
 def _findings(arguments: Sequence[str], bootstrap: str | None, client_config: str | None) -> Iterator[DoctorFinding]:
-    from millrace_ops.doctor.examine import examine_broker, examine_cluster
+    from millrace_ops.doctor.cluster import check_cluster, read_cluster
+    from millrace_ops.doctor.examine import examine_broker
 
     yield from examine_broker(arguments, FS)
     if bootstrap is not None:
         with ClusterAccess(bootstrap, client_config).open() as cluster:
-            yield from examine_cluster(bootstrap, cluster, FS)
+            yield from check_cluster(read_cluster(bootstrap, cluster, FS))

@@ -33,7 +33,7 @@ from millrace_ops.cli.output import iso_time, print_json
 from millrace_ops.record_values.shown import json_bytes, json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from millrace.fs import FileSystem
     from millrace.json_values import JsonObject, JsonValue
@@ -140,6 +140,7 @@ def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
 
 def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterator[Line]:
     from millrace.errors import RecordError
+    from millrace.records.record import decode_batch
     from millrace_broker.storage.batches.scan import walk_batches
 
     end = 0
@@ -151,7 +152,8 @@ def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterato
                 yield _damage(position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
             elif show_record is not None:
                 # A marker's record is no record of its topic.
-                yield from map(_record if header.is_control else show_record, _records(fs, fd, position, header))
+                records = decode_batch(header, memoryview(fs.pread(fd, header.size_bytes, position)))
+                yield from map(_record if header.is_control else show_record, records)
             end = position + header.size_bytes
     except RecordError as error:
         yield _damage(end, str(error))
@@ -171,12 +173,6 @@ def _batch(position: int, header: BatchHeader, crc_holds: bool) -> Line:
         "leader_epoch": header.partition_leader_epoch,
         "producer_id": header.producer_id,
     }
-
-
-def _records(fs: FileSystem, fd: int, position: int, header: BatchHeader) -> Iterator[Record]:
-    from millrace.records.record import decode_batch
-
-    return decode_batch(header, memoryview(fs.pread(fd, header.size_bytes, position)))
 
 
 def _record(record: Record) -> Line:
@@ -360,15 +356,9 @@ def _plain(value: object) -> JsonValue:
         return {name: _plain(field) for name, field in value._asdict().items()}
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, frozenset):
-        return _list(sorted(value))
-    if isinstance(value, tuple):
-        return _list(value)
+    if isinstance(value, (frozenset, tuple)):
+        return [_plain(one) for one in (value if isinstance(value, tuple) else sorted(value))]
     return json_value(value)
-
-
-def _list(values: Iterable[object]) -> list[JsonValue]:
-    return [_plain(value) for value in values]
 
 
 def transaction_of(record: Record) -> JsonObject:

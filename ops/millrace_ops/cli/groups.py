@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_group
 from millrace_ops.cli.options import (
     ClusterAccess,
     Json,
     ZooKeeperAccess,
+    complete_group,
 )
 from millrace_ops.cli.output import for_each, print_json, print_rows, print_tables
 

@@ -20,7 +20,7 @@ import typer
 
 from millrace_ops.cli.options import ClusterAccess, Json
 from millrace_ops.cli.output import bars_of_bytes, print_json
-from millrace_ops.cli.produce_send import CodecName, batches_of
+from millrace_ops.cli.produce import CodecName, batches_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -63,7 +63,7 @@ def import_legacy(
         _ensure_partitions(cluster, topic, partitions[-1].partition + 1)
         importer = _Importer(fs, cluster, topic, codec=codec, skip_corrupt=skip_corrupt)
         try:
-            with _listener(_total_bytes(partitions)) as listener:
+            with _listener(sum(file.size_bytes for one in partitions for file in one.files)) as listener:
                 importer.run(partitions, listener)
         finally:
             _report(importer.done, as_json)
@@ -199,10 +199,6 @@ def _ensure_partitions(cluster: Cluster, topic: str, partitions: int) -> None:
         admin.create_topic(topic, partitions, -1)
     elif len(found.partitions) < partitions:
         raise InvalidPartitionsError(f"topic {topic} has {len(found.partitions)} partition(s), {partitions} are needed")
-
-
-def _total_bytes(partitions: list[LegacyPartition]) -> int:
-    return sum(file.size_bytes for partition in partitions for file in partition.files)
 
 
 def _report(done: Imported, as_json: bool) -> None:

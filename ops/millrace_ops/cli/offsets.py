@@ -74,7 +74,7 @@ def import_(
     with _open(group, zookeeper, access) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.write(store, wanted)
-    _show(wanted, as_json)
+    print_rows(_rows(wanted), as_json=as_json, columns=("topic", "partition", "offset"))
 
 
 @app.command("reset")
@@ -184,10 +184,6 @@ def _check_exists(group: str, offsets: GroupOffsets, store: OffsetStore, *, crea
 
 def _rows(offsets: Mapping[Partition, int]) -> list[dict[str, str | int]]:
     return [{"topic": one.topic, "partition": one.number, "offset": offset} for one, offset in sorted(offsets.items())]
-
-
-def _show(offsets: Mapping[Partition, int], as_json: bool) -> None:
-    print_rows(_rows(offsets), as_json=as_json, columns=("topic", "partition", "offset"))
 
 
 def _parsed(path: Path) -> dict[Partition, int]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_client, complete_user
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import ClusterAccess, Json, complete_client, complete_user
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,13 +27,10 @@ DEFAULT = "<default>"
 OPTIONS = "--user / --client / --ip"
 
 
-def _named(options: list[str]) -> list[str]:
-    return [one for one in QUOTAS if one not in options]
-
-
 def complete_quota(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the quotas whose names begin with `incomplete`."""
-    return [one for one in _named(context.params.get("names") or []) if one.startswith(incomplete)]
+    typed = context.params.get("names") or []
+    return [one for one in QUOTAS if one.startswith(incomplete) and one not in typed]
 
 
 User = Annotated[

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_token
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import ClusterAccess, Json, complete_token
 from millrace_ops.cli.output import iso_time, print_json, print_rows, print_table
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +11,7 @@ import typer
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, SetupError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import TopicName, TopicNames, complete_topic
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import ClusterAccess, Json, TopicName, TopicNames, complete_topic
 from millrace_ops.cli.output import confirm, for_each, print_json, print_rows, print_tables
 
 if TYPE_CHECKING:
@@ -63,7 +62,19 @@ def describe(
             for_each(names or (), partial(_describe, cluster, as_json))
             return
         state = read_cluster_state(cluster, list(dict.fromkeys(names)) if names else None)
-        rows = _filtered(state, _states(cluster, state), wanted)
+        states = _states(cluster, state)
+    rows = [
+        {
+            "topic": partition[0],
+            "partition": partition[1],
+            "leader": _leader(one.leader),
+            "replicas": list(one.replicas),
+            "isr": list(one.isr),
+            "state": states[partition],
+        }
+        for partition, one in sorted(state.partitions.items())
+        if set(states[partition]) & set(wanted)
+    ]
     print_rows(rows, as_json=as_json, columns=COLUMNS, nothing="no partition is " + " or ".join(wanted))
 
 
@@ -104,23 +115,6 @@ def _states(cluster: Cluster, state: ClusterState) -> dict[Partition, list[Parti
         partition: partition_states(one, min_isr[partition[0]], state.reassignments.get(partition))
         for partition, one in state.partitions.items()
     }
-
-
-def _filtered(
-    state: ClusterState, states: Mapping[Partition, Sequence[PartitionState]], wanted: Collection[PartitionState]
-) -> list[dict[str, object]]:
-    return [
-        {
-            "topic": partition[0],
-            "partition": partition[1],
-            "leader": _leader(one.leader),
-            "replicas": list(one.replicas),
-            "isr": list(one.isr),
-            "state": states[partition],
-        }
-        for partition, one in sorted(state.partitions.items())
-        if set(states[partition]) & set(wanted)
-    ]
 
 
 def _partition(
@@ -240,8 +234,10 @@ def delete_records(
         indexes = list(cluster.metadata([name]).topic(name).partitions) if partition is None else [partition]
         if before is not None:
             _check_ends(cluster, name, indexes, before)
-        elif not confirm(f"Delete all records of {_subject(name, indexes, partition)}?", is_confirmed=yes):
-            raise SetupError("nothing was deleted")
+        else:
+            subject = f"{name} in {len(indexes)} partition(s)" if partition is None else f"{name}-{partition}"
+            if not confirm(f"Delete all records of {subject}?", is_confirmed=yes):
+                raise SetupError("nothing was deleted")
         offset = ALL_RECORDS if before is None else before
         starts = [{"partition": one, "earliest": Admin(cluster).delete_records(name, one, offset)} for one in indexes]
     print_rows(starts, as_json=as_json, columns=("partition", "earliest"))
@@ -274,7 +270,3 @@ def _check_ends(cluster: Cluster, topic: str, partitions: list[int], before: int
         end = consumer.latest(topic, one)
         if before > end:
             raise OffsetOutOfRangeError(f"--before {before}: {topic}-{one} ends at offset {end}; nothing was deleted")
-
-
-def _subject(topic: str, partitions: list[int], chosen: int | None) -> str:
-    return f"{topic} in {len(partitions)} partition(s)" if chosen is None else f"{topic}-{chosen}"

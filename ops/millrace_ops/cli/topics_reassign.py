@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.errors import InvalidReplicaAssignmentError
-from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json, complete_topic
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, cancel, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
@@ -53,7 +52,8 @@ def reassign(
     """
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
-    _check_one_is_given(names, everything, plan_file)
+    if [bool(names), everything, plan_file is not None].count(True) != 1:
+        raise typer.BadParameter("one of the three is needed", param_hint="TOPIC / --all / --from")
     spread = {"--brokers": brokers, "--replication-factor": replication_factor}
     _check_not_beside("--cancel", cancelled, {**spread, "--throttle": throttle, "--dry-run": dry_run})
     _check_not_beside("--from", plan_file is not None, spread)
@@ -61,7 +61,8 @@ def reassign(
         if plan_file is not None:
             targets = _read_plan(plan_file, cluster)
             state = read_cluster_state(cluster, sorted({topic for topic, _ in targets}))
-            _check_partitions(plan_file, state, targets)
+            for topic, index in sorted(targets.keys() - state.partitions.keys()):
+                raise InvalidReplicaAssignmentError(f"{plan_file}: topic {topic} has no partition {index}")
         else:
             state = read_cluster_state(cluster, None if everything else list(dict.fromkeys(names or ())))
             targets = {} if cancelled else _spread(state, _broker_ids(brokers), replication_factor)
@@ -70,11 +71,6 @@ def reassign(
         else:
             plan = plan_for(cluster, state, targets)
             carry_out_plan(cluster, plan, Options(dry_run, throttle, wait, as_json))
-
-
-def _check_one_is_given(names: Sequence[str] | None, everything: bool, plan_file: Path | None) -> None:
-    if [bool(names), everything, plan_file is not None].count(True) != 1:
-        raise typer.BadParameter("one of the three is needed", param_hint="TOPIC / --all / --from")
 
 
 def _check_not_beside(option: str, is_given: bool, others: Mapping[str, object]) -> None:
@@ -123,8 +119,3 @@ def _read_plan(path: Path, cluster: Cluster) -> dict[Partition, tuple[int, ...]]
         return parse_plan(text, cluster.metadata([]).brokers)
     except InvalidReplicaAssignmentError as error:
         raise InvalidReplicaAssignmentError(f"{path}: {error}") from error
-
-
-def _check_partitions(path: Path, state: ClusterState, targets: Mapping[Partition, Sequence[int]]) -> None:
-    for topic, index in sorted(targets.keys() - state.partitions.keys()):
-        raise InvalidReplicaAssignmentError(f"{path}: topic {topic} has no partition {index}")

@@ -140,13 +140,12 @@ def _addresses(addresses: Addresses, directory: str) -> list[tuple[str, str]]:
         *((one.place.part, one.broker) for one in addresses.brokers),
         ("ZooKeeper", addresses.zookeeper),
         ("Dagster UI", addresses.dagster or "not started"),
-        *((_metrics_of(one.place.part), f"{one.admin}/metrics") for one in addresses.brokers),
+        *(
+            ("metrics" if one.place.part == "broker" else f"metrics of {one.place.part}", f"{one.admin}/metrics")
+            for one in addresses.brokers
+        ),
         ("state and logs", directory),
     ]
-
-
-def _metrics_of(part: str) -> str:
-    return "metrics" if part == "broker" else f"metrics of {part}"
 
 
 WELL = "well"

@@ -19,8 +19,7 @@ import typer
 from millrace.errors import DuplicateResourceError, ResourceNotFoundError, SetupError, UnacceptableCredentialError
 from millrace.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import complete_user
-from millrace_ops.cli.options import FS, ClusterAccess, Json, ZooKeeperConfig, zookeeper_security
+from millrace_ops.cli.options import FS, ClusterAccess, Json, ZooKeeperConfig, complete_user, zookeeper_security
 from millrace_ops.cli.output import print_rows
 
 if TYPE_CHECKING:

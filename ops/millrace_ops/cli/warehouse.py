@@ -14,8 +14,7 @@ import typer
 from millrace.errors import SetupError
 from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.complete import TopicName
-from millrace_ops.cli.options import ClusterAccess, DryRun, Json, given
+from millrace_ops.cli.options import ClusterAccess, DryRun, Json, TopicName, given
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader

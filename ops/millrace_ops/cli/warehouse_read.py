@@ -73,7 +73,10 @@ def tables(
     columns = ("table", "topic", "rows", "dead letters", "files", "bytes", "version")
     print_table(columns if topics.bootstrap is None else (*columns, "lag"), rows)
     _print_failing({os.path.relpath(one.location, directory): one.failed_loads for one in found})
-    _print_others([(os.path.relpath(one.location, directory), one.state, one.reason) for one in others])
+    if others:
+        print()
+        rows_of_others = [(os.path.relpath(one.location, directory), one.state, one.reason) for one in others]
+        print_table(("no table of Millrace", "state", "reason"), rows_of_others)
 
 
 def ledger(directory: Directory, *, topics: TopicsToo, as_json: Json = False) -> None:
@@ -160,13 +163,6 @@ def _print_failing(by_table: Mapping[str, FailedLoads | None]) -> None:
     if rows:
         print()
         print_table(("table", "failed loads", "since", "newest", "error"), rows)
-
-
-def _print_others(rows: list[tuple[str, str, str]]) -> None:
-    """Prints one more table, of the tables that are not Millrace's or can't be read, if there are any."""
-    if rows:
-        print()
-        print_table(("no table of Millrace", "state", "reason"), rows)
 
 
 def _time(at_ms: int | None) -> str:

@@ -1,6 +1,6 @@
 """The console in the browser: the process that makes its pages (docs/console.md).
 
-    __main__ → server → pages → readers of cluster, records and tables → listing, rendering
+    __main__ → server → pages → readers of cluster, records and tables → request, rendering
 
 A broker starts it (`millrace_broker.admin.console`), guards it, and hands requests on over a Unix socket; nothing else
 reaches it. It asks the cluster over the Kafka protocol, as the user of its client properties, so each page shows the

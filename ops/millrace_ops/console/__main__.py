@@ -47,16 +47,11 @@ async def _serve(settings: ConsoleSettings) -> None:
     threading.Thread(target=wait_for_end, daemon=True).start()
     print("serving", flush=True)  # noqa: T201  # the broker waits for it
     await ended.wait()
-    _remove(settings.socket)
+    with suppress(OSError):  # a broker that was killed leaves both behind
+        os.unlink(settings.socket)
+        os.rmdir(os.path.dirname(settings.socket))
     logging.shutdown()
     os._exit(0)  # pages and looks that are under way change nothing, and nobody waits for them
-
-
-def _remove(path: str) -> None:
-    """Removes the socket and its folder, which a broker that was killed leaves behind."""
-    with suppress(OSError):
-        os.unlink(path)
-        os.rmdir(os.path.dirname(path))
 
 
 if __name__ == "__main__":

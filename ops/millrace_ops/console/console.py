@@ -16,8 +16,8 @@ from millrace.errors import MillraceError
 from millrace.extras import require
 from millrace.fs import FileSystem
 from millrace.security.client_config import read_client_security
-from millrace_ops.console.values import Decoder
 from millrace_ops.console.watch import Clusters, Watch
+from millrace_ops.record_values.shown import Decoder
 
 logger = logging.getLogger(__name__)
 

@@ -44,14 +44,10 @@ STATIC_TYPES: Mapping[str, str] = {"css": "text/css", "js": "text/javascript", "
 MakePage = Callable[[Console, Asked], Answer]
 
 
-def show_login(_: Console, asked: Asked) -> Page:
-    """Returns the form that asks for the token; the broker's endpoint reads what it sends."""
-    return Page("login.html", {"is_refused": bool(asked.query.get("refused"))})
-
-
 PAGES: Mapping[str, MakePage] = {
     "": show_brokers,
-    "login": show_login,
+    # The broker's endpoint reads what this form sends.
+    "login": lambda _, asked: Page("login.html", {"is_refused": bool(asked.query.get("refused"))}),
     "topics": show_topics,
     "topic": show_topic,
     "messages": show_messages,
@@ -121,8 +117,10 @@ class ConsoleServer:
 
     def _made(self, make: MakePage | None, asked: Asked) -> web.Response:
         try:
-            answer = _no_page(asked.path) if make is None else make(self._console, asked)
-            return self._response(answer, asked)
+            if make is None:
+                absent = {"title": "Not found", "sentence": f"there is no page {asked.path}"}
+                return self._response(Page("error.html", absent, 404), asked)
+            return self._response(make(self._console, asked), asked)
         except MillraceError as error:
             return self._response(_error_page(error), asked)
         except Exception as error:  # the fault of one page; the server goes on
@@ -135,10 +133,6 @@ class ConsoleServer:
         headers = {} if answer.refresh_s is None else {"Refresh": str(answer.refresh_s)}
         text = self._templates.render(answer, asked.form_token)
         return web.Response(text=text, status=answer.status, content_type="text/html", headers=headers)
-
-
-def _no_page(path: str) -> Page:
-    return Page("error.html", {"title": "Not found", "sentence": f"there is no page {path}"}, 404)
 
 
 def _error_page(error: MillraceError) -> Page:

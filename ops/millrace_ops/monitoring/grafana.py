@@ -52,19 +52,15 @@ class Dashboard(NamedTuple):
     sections: list[Section]
 
 
-def _read() -> list[Dashboard]:
-    text = files(__package__).joinpath(PANELS).read_text(encoding="utf-8")
-    return [
-        Dashboard(one["uid"], one["title"], one["instances_of"], [_section(each) for each in one["section"]])
-        for one in tomllib.loads(text)["dashboard"]
-    ]
-
-
-def _section(section: Json) -> Section:
-    return Section(section["title"], [Panel(**panel) for panel in section["panel"]])
-
-
-DASHBOARDS = _read()
+DASHBOARDS = [
+    Dashboard(
+        one["uid"],
+        one["title"],
+        one["instances_of"],
+        [Section(each["title"], [Panel(**panel) for panel in each["panel"]]) for each in one["section"]],
+    )
+    for one in tomllib.loads(files(__package__).joinpath(PANELS).read_text(encoding="utf-8"))["dashboard"]
+]
 
 
 def monitoring_files() -> dict[str, str]:

@@ -104,15 +104,10 @@ def _message_class(schema: RegisteredSchema, path: tuple[int, ...]) -> type[Mess
     return found
 
 
-def _read_json(_: RegisteredSchema, payload: bytes) -> object:
-    value: object = json.loads(payload)
-    return value
-
-
 _READERS: dict[Format, Callable[[RegisteredSchema, bytes], object]] = {
     Format.AVRO: _read_avro,
     Format.PROTOBUF: _read_protobuf,
-    Format.JSON: _read_json,
+    Format.JSON: lambda _, payload: json.loads(payload),
 }
 
 

@@ -32,7 +32,7 @@ from urllib.parse import quote
 from millrace.addresses import Address
 from millrace.errors import PlatformError, TopicError
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace.security.admin_token import WAY_ON
+from millrace.security.client_config import WAY_ON
 from millrace_broker.replication.epoch_ends import cut_for, end_of_epoch
 
 EPOCH_MARGIN = 101

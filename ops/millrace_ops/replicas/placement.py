@@ -127,21 +127,17 @@ def place(
     placement = _Placement(current, brokers)
     for partition, replicas in sorted(current.items()):
         count = replication_factor or len(replicas)
-        _check_enough(partition, count, brokers)
+        if count > len(brokers):
+            named = ", ".join(map(str, sorted(brokers))) or "none"
+            raise InvalidReplicaAssignmentError(
+                f"topic {partition[0]}: its {count} replica(s) need as many brokers, and there are only these: {named}"
+            )
         placement.fit(partition, count, brokers if receivers is None else receivers)
     if level:
         placement.spread_over_racks()
         placement.even_out_replicas()
         placement.even_out_leaders()
     return {partition: tuple(replicas) for partition, replicas in placement.replicas.items()}
-
-
-def _check_enough(partition: Partition, count: int, brokers: Racks) -> None:
-    if count > len(brokers):
-        named = ", ".join(map(str, sorted(brokers))) or "none"
-        raise InvalidReplicaAssignmentError(
-            f"topic {partition[0]}: its {count} replica(s) need as many brokers, and there are only these: {named}"
-        )
 
 
 class _Placement:
@@ -172,8 +168,9 @@ class _Placement:
 
     def spread_over_racks(self) -> None:
         """Moves replicas that share a rack with another one of their partition to racks that it does not have."""
+        racks = set(self._racks.values())
         for partition, replicas in self.replicas.items():
-            while (unused := self._unused_racks(replicas)) and len(self._racks_of(replicas)) < len(replicas):
+            while (unused := racks - self._racks_of(replicas)) and len(self._racks_of(replicas)) < len(replicas):
                 doubled = self._least_useful(replicas)
                 taker = min((one for one in self._brokers if self._racks[one] in unused), key=self._load)
                 replicas[replicas.index(doubled)] = taker
@@ -226,9 +223,6 @@ class _Placement:
 
     def _racks_of(self, replicas: Sequence[int]) -> set[str | None]:
         return {self._racks[one] for one in replicas if one in self._racks}
-
-    def _unused_racks(self, replicas: Sequence[int]) -> set[str | None]:
-        return set(self._racks.values()) - self._racks_of(replicas)
 
     def _load(self, broker: int) -> tuple[int, int]:
         return self._counts.total[broker], broker

@@ -15,9 +15,6 @@ from millrace.config import MAX_PORT
 from millrace.errors import SetupError
 from millrace.ports import free_port
 
-SERVED_REPLICATION_FACTOR = 3
-"""The replicas of a topic that names none, where there are as many brokers."""
-
 
 class BrokerPlace(NamedTuple):
     """One broker of a platform.
@@ -59,12 +56,12 @@ def broker_places(count: int, listen: str, admin: str, advertised: str | None) -
     ]
 
 
-def replication_properties(count: int, served: int = SERVED_REPLICATION_FACTOR) -> dict[str, str]:
+def replication_properties(count: int) -> dict[str, str]:
     """Returns the broker's properties for topics of `count` brokers: three replicas if that is possible.
 
     With three replicas acks=all needs two, so that one broker may be gone. With two it needs one for the same reason.
     """
-    factor = min(count, served, 3)
+    factor = min(count, 3)
     if factor == 1:
         return {}
     replicas, min_isr = str(factor), str(factor - 1)

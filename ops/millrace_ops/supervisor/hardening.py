@@ -262,7 +262,10 @@ class Hardening:
         broker_properties: The properties of the brokers, among them secrets.
         admin_token: The token of the admin endpoints.
         context: The TLS context that verifies the certificates of the admin endpoints.
+        zookeeper_settings: Further lines of the configuration of the platform's own ZooKeeper.
     """
+
+    zookeeper_settings = ZOOKEEPER_SETTINGS
 
     def __init__(
         self,
@@ -284,13 +287,8 @@ class Hardening:
         self.context: ssl.SSLContext | None = read_client_security(self.client_config, environment={}).context
 
     @property
-    def zookeeper_settings(self) -> str:
-        """Further lines of the configuration of the platform's own ZooKeeper."""
-        return ZOOKEEPER_SETTINGS
-
-    @property
     def zookeeper_flags(self) -> tuple[str, ...]:
-        """Further flags of its JVM."""
+        """Further flags of the JVM of the platform's own ZooKeeper."""
         return (f"-Djava.security.auth.login.config={self._secrets.zookeeper_jaas()}",)
 
     def make_users(self, zookeeper: str) -> None:

@@ -25,8 +25,8 @@ from millrace.addresses import LOOPBACK, PLAINTEXT, Address, parse_listen_addres
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
 from millrace.fs import FileSystem
-from millrace.ports import free_port
-from millrace.security.admin_token import TOKEN, TOKEN_FILE
+from millrace.ports import free_port, require_free_port
+from millrace.security.client_config import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
 from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
@@ -37,7 +37,6 @@ from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
 from millrace_ops.supervisor.hardening import ADMIN, PROTOCOL, FirstUser, Hardening, SecretsFolder, is_hardened
 from millrace_ops.supervisor.health import broker_problem, dagster_problems, zookeeper_problem
-from millrace_ops.supervisor.ports import require_free_port
 from millrace_ops.supervisor.services import (
     broker_addresses,
     broker_service,
@@ -404,9 +403,6 @@ def broker_properties(file: Path | None, assignments: Iterable[str], *, secure: 
             raise InvalidConfigError(f"{one.place}{name}={one.value}: give {OPTIONS_OF_PROPERTIES[name]} instead")
     properties = {name: one.value for name, one in given.items()}
     if not secure:
-        _check_together(properties)
+        further = (f"--set={name}={value}" for name, value in properties.items())
+        parse_options(["--standalone", "--data", ".", *further])  # which says what does not go together
     return properties
-
-
-def _check_together(properties: Mapping[str, str]) -> None:
-    parse_options(["--standalone", "--data", ".", *(f"--set={name}={value}" for name, value in properties.items())])

@@ -23,11 +23,11 @@ from millrace.addresses import LOOPBACK, PLAINTEXT, parse_address
 from millrace.errors import SetupError
 from millrace.extras import require
 from millrace.java import java_home_for_spark
+from millrace.ports import is_listening
 from millrace.zk.embedded import is_serving, server_command
 from millrace_ops.supervisor.brokers import BrokerPlace
 from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.dagster_instance import LOCATION
-from millrace_ops.supervisor.ports import is_listening
 from millrace_ops.supervisor.supervised import ChildProcess, Service
 
 LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)

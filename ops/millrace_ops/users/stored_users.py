@@ -112,9 +112,9 @@ def _change(session: ZooKeeperSession, entity: str, change: Change) -> None:
     path = f"{paths.CONFIGS}/{entity}"
     found = session.get_with_version(path)
     data = codec.encode_config(change(codec.decode_config(found[0]) if found is not None and found[0] else {}))
-    for parent in (paths.parent(path), paths.parent(paths.config_change())):
+    for parent in (paths.parent(path), paths.CONFIG_CHANGES):
         session.ensure(parent)
     write = Create(path, data) if found is None else SetData(path, data, found[1])
-    notification = Create(paths.config_change(), codec.encode_config_change(entity), sequential=True)
+    notification = Create(paths.CONFIG_CHANGE, codec.encode_config_change(entity), sequential=True)
     if session.transact([write, notification]) is not None:
         raise ZooKeeperError(f"{path} was changed by somebody else at the same time; try again")

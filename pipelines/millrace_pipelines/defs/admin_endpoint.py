@@ -8,7 +8,7 @@ from typing import Generic, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 from millrace.errors import PlatformError
 from millrace.json_values import Json
-from millrace.security.admin_token import TOKEN, WAY_ON
+from millrace.security.client_config import TOKEN, WAY_ON
 from millrace_pipelines.http import ServiceUnreachableError, UnsuccessfulStatusError, post_json
 
 MAINTENANCE_TIMEOUT_S = 3600.0

@@ -14,9 +14,8 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.client import Cluster
-from millrace.security.admin_token import admin_token
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
-from millrace.security.client_config import read_client_security
+from millrace.security.client_config import admin_token, read_client_security
 from millrace_pipelines.declaration.cluster import SCHEMA_DIR
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 

@@ -23,7 +23,8 @@ from millrace.client.damaged_batches import Damage, is_damage
 from millrace.client.fetched import FetchedData, IsolationLevel
 from millrace.errors import CorruptRecordError, MillraceError, RecordError, WarehouseError
 from millrace.records.absent import NO_INTERVALS, Intervals, absent_offsets, as_intervals, count_of, intervals_of
-from millrace.records.arrow import RECORD_SCHEMA, PassedOver, decode_to_arrow
+from millrace.records.arrow import PassedOver, decode_to_arrow
+from millrace.records.arrow_columns import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.records.damage import Rules
 from millrace.records.intervals import Extent, Interval, extent

@@ -48,6 +48,7 @@ from millrace.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from millrace.wire.messages.create_delegation_token import CreateDelegationTokenResponse
     from millrace.wire.messages.delete_acls import DeleteAclsMatchingAcl
     from millrace.wire.messages.describe_acls import DescribeAclsRequestFields
     from millrace.wire.messages.describe_delegation_token import DescribedDelegationToken
@@ -278,18 +279,7 @@ class DelegationTokens:
                 "owner_principal_name": None if owner is None else owner.principal_name,
             }
         )
-        made = self._cluster.on_any(asking(ask, "delegation token"))
-        own = TokenPrincipal(made.principal_type, made.principal_name)
-        return TokenInformation(
-            token_id=made.token_id,
-            owner=own,
-            requester=TokenPrincipal(made.token_requester_principal_type, made.token_requester_principal_name),
-            renewers=tuple(renewers),
-            issue_ms=made.issue_timestamp,
-            expiry_ms=made.expiry_timestamp,
-            max_ms=made.max_timestamp,
-            hmac=made.hmac,
-        )
+        return _information(self._cluster.on_any(asking(ask, "delegation token")), renewers)
 
     def renew(self, token_id: str, period_ms: int = BY_BROKER) -> int:
         """Lets a token live on for a period from now, and returns when it expires."""
@@ -311,7 +301,11 @@ class DelegationTokens:
             }
         )
         answer = self._cluster.on_any(asking(ask, "delegation tokens"))
-        return sorted(map(_information, answer.tokens), key=lambda one: (one.issue_ms, one.token_id))
+        found = (
+            _information(one, (TokenPrincipal(each.principal_type, each.principal_name) for each in one.renewers))
+            for one in answer.tokens
+        )
+        return sorted(found, key=lambda one: (one.issue_ms, one.token_id))
 
     def find(self, token_id: str) -> TokenInformation:
         """Returns a token; raises DelegationTokenNotFoundError where there is none that this client's user may see."""
@@ -329,12 +323,14 @@ def parse_principal(text: str) -> TokenPrincipal:
     return TokenPrincipal(kind, name)
 
 
-def _information(one: DescribedDelegationToken) -> TokenInformation:
+def _information(
+    one: CreateDelegationTokenResponse | DescribedDelegationToken, renewers: Iterable[TokenPrincipal]
+) -> TokenInformation:
     return TokenInformation(
         token_id=one.token_id,
         owner=TokenPrincipal(one.principal_type, one.principal_name),
         requester=TokenPrincipal(one.token_requester_principal_type, one.token_requester_principal_name),
-        renewers=tuple(TokenPrincipal(each.principal_type, each.principal_name) for each in one.renewers),
+        renewers=tuple(renewers),
         issue_ms=one.issue_timestamp,
         expiry_ms=one.expiry_timestamp,
         max_ms=one.max_timestamp,

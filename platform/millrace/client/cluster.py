@@ -198,12 +198,12 @@ class Cluster:
 
         return retrying(self.timeout_s, is_passing)(attempt)
 
-    def leader_connection(self, topic: str, partition: int, *, create_missing: bool = False) -> Connection:
+    def leader_connection(self, topic: str, partition: int) -> Connection:
         """Returns a connection to the partition's leader.
 
         Raises UnknownTopicError, BrokerError or BrokerUnreachableError.
         """
-        return self.connection_to(self._leader(topic, partition, create_missing))
+        return self.connection_to(self._leader(topic, partition, create_missing=False))
 
     def on_leader(
         self,
@@ -220,7 +220,7 @@ class Cluster:
         """
 
         def attempt() -> Result:
-            return self._on(self._leader(topic, partition, create_missing), action)
+            return self._on(self._leader(topic, partition, create_missing=create_missing), action)
 
         def forget(_: object) -> None:
             self._leaders.pop((topic, partition), None)
@@ -298,7 +298,7 @@ class Cluster:
         found = self.on_any(asking(FIND_COORDINATOR.ask({"key": key, "key_type": key_type}), f"{kind} {key}"))
         return Address(found.host, found.port)
 
-    def _leader(self, topic: str, partition: int, create_missing: bool) -> Address:
+    def _leader(self, topic: str, partition: int, *, create_missing: bool) -> Address:
         address = self._leaders.get((topic, partition))
         if address is None:
             address = self._metadata_of(topic, create_missing).leader(topic, partition).address

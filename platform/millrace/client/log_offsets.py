@@ -128,7 +128,8 @@ def _ask(cluster: Cluster, by_leader: Mapping[Address, Sequence[Partition]], que
                 lost[batch.leader] = error
         for batch, awaited in sent:
             try:
-                found |= _receive(batch.partitions, awaited)
+                answers = [_by_partition(awaited.connection.finish(one)) for one in awaited.questions]
+                found |= {one: _offsets(one, [answer.get(one) for answer in answers]) for one in batch.partitions}
             except MillraceError as error:
                 lost[batch.leader] = error
     unanswered = ((one, lost[leader]) for leader in lost for one in by_leader[leader] if one not in found)
@@ -175,11 +176,6 @@ def _send(connection: Connection, partitions: Sequence[Partition], questions: Se
         for question in questions
     ]
     return _Sent(connection, [connection.begin(*ask) for ask in asks])
-
-
-def _receive(partitions: Sequence[Partition], sent: _Sent) -> _Found:
-    answers = [_by_partition(sent.connection.finish(one)) for one in sent.questions]
-    return {one: _offsets(one, [answer.get(one) for answer in answers]) for one in partitions}
 
 
 def _by_partition(answer: ListOffsetsResponse) -> dict[Partition, ListOffsetsPartitionResponse]:

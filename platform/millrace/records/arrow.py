@@ -4,7 +4,7 @@
 
 A batch that holds much is decompressed by and by (`records.bodies`), and a block is let go once it is decoded.
 
-A block is decoded by the compiled kernel (`records.arrow_kernel`), or where there is none by numpy
+A block is decoded by the compiled kernel, whose buffers the columns use, or where there is none by numpy
 (`records.arrow_numpy`; message sets by `records.arrow_messages`). Both give the same columns and refuse the same bytes
 with the same class of error; only the messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one record,
 so that columns stay below Arrow's 2 GiB.
@@ -15,39 +15,86 @@ of -1 (none), or outside of the years 1 to 9999, is null; `records.arrow_columns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from millrace import kernel
-from millrace.records import arrow_kernel, arrow_messages, arrow_numpy
-from millrace.records.arrow_columns import RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, UNSHOWN_FIELDS
+from millrace.kernel import native
+from millrace.records import arrow_messages, arrow_numpy
+from millrace.records.arrow_columns import (
+    TIMESTAMP_TYPE,
+    Column,
+    HeaderParts,
+    Times,
+    record_batch,
+)
 from millrace.records.arrow_messages import MessageBody, message_bodies
 from millrace.records.batch import MAGIC_V2, Buffer, check_crc, walk
 from millrace.records.bodies import BODY_BYTES, Body, bodies_of
 from millrace.records.control import AbortedTransactions
-from millrace.records.formats import runs
+from millrace.records.formats import first_offset, runs
 from millrace.records.intervals import Interval
+from millrace.records.record import kernel_batch
 
-__all__ = [
-    "BLOCK_BYTES",
-    "BLOCK_DECODERS",
-    "COMPILED",
-    "MAX_OFFSET",
-    "PLAIN",
-    "RECORD_FIELDS",
-    "RECORD_SCHEMA",
-    "TIMESTAMP_TYPE",
-    "UNSHOWN_FIELDS",
-    "BlockDecoders",
-    "PassedOver",
-    "decode_to_arrow",
-]
+if TYPE_CHECKING:
+    from millrace.kernel._native import Binary, Columns, Headers, Memory, MessageSet
 
 BLOCK_BYTES = 64 << 20
 MAX_OFFSET = 2**63 - 1
+NO_WRAPPER = -1
+
+
+def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises CorruptRecordError."""
+    return _record_batch(
+        native.decode_batches([kernel_batch(body.header, body.data) for body in bodies], from_offset, until_offset)
+    )
+
+
+def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises RecordError for damage."""
+    message_sets = [_message_set(body) for body in bodies]
+    return _record_batch(native.decode_message_sets(message_sets, from_offset, until_offset))
+
+
+def _message_set(body: MessageBody) -> MessageSet:
+    wrapper = body.wrapper
+    if wrapper is None:
+        return body.data, NO_WRAPPER, first_offset(body.data), 0, False
+    return body.data, wrapper.magic, wrapper.offset, wrapper.timestamp_ms, wrapper.is_log_append_time
+
+
+def _record_batch(columns: Columns) -> pa.RecordBatch:
+    rows, offsets, (nulls, validity, timestamps), keys, values, headers = columns
+    return record_batch(
+        pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets)], 0),
+        Times(
+            pa.Array.from_buffers(TIMESTAMP_TYPE, rows, [_optional(validity), pa.py_buffer(timestamps)], nulls),
+            np.frombuffer(memoryview(timestamps), np.int64, rows),
+        ),
+        _binary(rows, keys),
+        _binary(rows, values),
+        _headers(rows, headers),
+    )
+
+
+def _binary(rows: int, column: Binary) -> Column:
+    nulls, validity, offsets, data = column
+    buffers = [_optional(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, nulls)
+
+
+def _headers(rows: int, headers: Headers) -> HeaderParts:
+    count, starts, keys, values = headers
+    bounds = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(starts)], 0)
+    return HeaderParts(bounds, _binary(count, keys), _binary(count, values))
+
+
+def _optional(memory: Memory | None) -> pa.Buffer | None:
+    return None if memory is None else pa.py_buffer(memory)
 
 
 class BlockDecoders(NamedTuple):
@@ -57,9 +104,9 @@ class BlockDecoders(NamedTuple):
     messages: Callable[[list[MessageBody], int, int], pa.RecordBatch]
 
 
-COMPILED = BlockDecoders(arrow_kernel.decode_block, arrow_kernel.decode_message_block)
+COMPILED = BlockDecoders(decode_block, decode_message_block)
 PLAIN = BlockDecoders(arrow_numpy.decode_block, arrow_messages.decode_message_block)
-BLOCK_DECODERS = PLAIN if kernel.native is None else COMPILED
+BLOCK_DECODERS = PLAIN if native is None else COMPILED
 
 
 class _HasData(Protocol):

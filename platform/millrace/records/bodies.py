@@ -1,4 +1,4 @@
-"""The records of one batch, decompressed a body at a time: they may take 500 times the memory that the batch takes.
+"""The records of one batch, decompressed by and by: they may take 500 times the memory that the batch takes.
 
     block ──chunks──► about `body_bytes` ──► body: the whole records among them, and a header that counts these
                               ▲         └──► the rest, with which the next body begins
@@ -7,6 +7,9 @@
 Each body is decoded as a batch of its own. What none of them shows is checked here: that offsets rise from each to the
 next one. The last body is to have all records that are left, so its decoder finds whether they are too few or too
 many. What holds less than `body_bytes` is one body, and so is a record that is larger.
+
+`record_times` gives offsets and times alone, in memory that does not grow with what the records hold: all else is
+passed over, chunk by chunk, with a pause at each (`millrace.turns`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from millrace.errors import CorruptRecordError
 from millrace.records.batch import HEADER_BYTES, BatchHeader, Buffer
 from millrace.records.compression import CHUNK_BYTES, STEP_FACTOR, Codec, codec_of, decompressed_chunks
 from millrace.records.varint import MAX_VARLONG_BYTES, decode_varint
+from millrace.turns import pause
 
 BODY_BYTES = 16 << 20  # most batches hold less, and are one body
 CONTINUED = 0x80
@@ -152,3 +156,46 @@ def _offset_delta(data: Buffer, position: int) -> int:
     _, fields_at = decode_varint(data, position)
     _, offset_at = decode_varint(data, fields_at + 1)
     return decode_varint(data, offset_at)[0]
+
+
+START_BYTES = 31  # at most, of a record up to the end of its offset: three numbers and the attributes
+
+
+class TimedOffset(NamedTuple):
+    """The time and the offset of one record."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class _Bytes:
+    """The bytes of a batch's records, of which only those are kept that are looked at."""
+
+    def __init__(self, header: BatchHeader, batch: memoryview) -> None:
+        self._chunks = decompressed_chunks(codec_of(header.codec_id), batch[HEADER_BYTES:])
+        self.data = b""
+        self.at = 0
+
+    def fill(self) -> None:
+        """Sees to it that the start of the next record is there, if it comes at all."""
+        while len(self.data) - self.at < START_BYTES and (chunk := next(self._chunks, None)) is not None:
+            pause()
+            passed = max(self.at - len(self.data), 0)  # of a record that runs over what there is
+            self.data = self.data[self.at :] + bytes(chunk)
+            self.at = passed
+
+
+def record_times(header: BatchHeader, batch: memoryview) -> Iterator[TimedOffset]:
+    """Yields time and offset of each record of a batch, of which `batch` is exactly the bytes."""
+    found = _Bytes(header, batch)
+    before = -1
+    for _ in range(header.record_count):
+        found.fill()
+        length, position = decode_varint(found.data, found.at)
+        timestamp_delta, delta_position = decode_varint(found.data, position + 1)
+        offset_delta, _ = decode_varint(found.data, delta_position)
+        if length < 0 or not before < offset_delta <= header.last_offset_delta:
+            raise CorruptRecordError(f"length {length}, offset delta {offset_delta} behind {before}")
+        found.at, before = position + length, offset_delta
+        timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+        yield TimedOffset(timestamp_ms, header.base_offset + offset_delta)

@@ -289,7 +289,7 @@ def inner_records(wrapper: Message, block: Buffer) -> list[Record]:
         )
     for message in messages:
         _check_inner(wrapper, message, messages[-1].offset)
-    base_offset = _base_offset(wrapper, messages[-1].offset)
+    base_offset = max(wrapper.offset - messages[-1].offset, 0) if wrapper.magic == MAGIC_V1 else 0
     return [
         Record(
             base_offset + message.offset,
@@ -312,10 +312,6 @@ def _check_inner(wrapper: Message, message: Message, last_offset: int) -> None:
         raise InvalidRecordError(
             f"wrapper at offset {wrapper.offset} holds offset {message.offset}, and {last_offset} as the last one"
         )
-
-
-def _base_offset(wrapper: Message, last_offset: int) -> int:
-    return max(wrapper.offset - last_offset, 0) if wrapper.magic == MAGIC_V1 else 0
 
 
 def _encode_entry(record: Record, offset: int, magic: int, attributes: int) -> bytes:

@@ -80,11 +80,7 @@ def check_in_place(batches: Buffer, position: int, header: BatchHeader) -> int:
     return check.end()[0]
 
 
-def _cannot_tell(_: Buffer, /) -> bool:
-    return False
-
-
-is_valid_batch: Callable[[Buffer], bool] = getattr(native, "is_valid_batch", _cannot_tell)
+is_valid_batch: Callable[[Buffer], bool] = getattr(native, "is_valid_batch", lambda _: False)
 """Whether bytes are one batch, without a codec, to which a leader has nothing to object, but for what a topic asks.
 
 False says nothing: where the kernel has no CRC-32C for this processor, it is false of all.

@@ -1,4 +1,4 @@
-"""Where a client's security is written down, and how these places are put together: a later one wins.
+"""Where a client's credentials are written down, and how these places are put together: a later one wins.
 
     a file           a path, or `env:NAME` for an environment variable that holds such a file's text
     the environment  MILLRACE_SECURITY_PROTOCOL, MILLRACE_SASL_…, MILLRACE_SSL_…: the property's name, `_` for `.`
@@ -6,6 +6,11 @@
 
 The path of a file or the name of a variable may be shown, sent and stored. The content never is: each process reads it
 where it uses it. The format is that of Java's properties, as Kafka's own tools take it by `--command-config`.
+
+The token by which programs change something at the brokers' admin endpoints is in the environment alone:
+
+    MILLRACE_ADMIN_TOKEN         the token: the value of the property admin.token
+    MILLRACE_ADMIN_TOKEN_FILE    the file that has it: admin.token in the broker's first data directory
 """
 
 from __future__ import annotations
@@ -107,3 +112,28 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]
         name: (value, f"the environment variable {variable}")
         for name, (variable, value) in properties_of_environment(environment).items()
     }
+
+
+TOKEN = "MILLRACE_ADMIN_TOKEN"  # noqa: S105 -- the name of the variable
+TOKEN_FILE = "MILLRACE_ADMIN_TOKEN_FILE"  # noqa: S105 -- the name of the variable
+WAY_ON = (
+    f"{TOKEN} must be what the broker's property admin.token says, or {TOKEN_FILE} the file admin.token in the first "
+    "data directory"
+)
+
+
+def admin_token(environment: Mapping[str, str]) -> str:
+    """Returns the token that the environment gives, "" where it gives none; a file is read each time.
+
+    Raises:
+        InvalidConfigError: The file can't be read.
+    """
+    token = environment.get(TOKEN, "").strip()
+    path = environment.get(TOKEN_FILE, "").strip()
+    if token or not path:
+        return token
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, ValueError) as error:
+        raise InvalidConfigError(f"{TOKEN_FILE}={path}: {error}") from error

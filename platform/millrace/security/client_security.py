@@ -279,7 +279,8 @@ class ClientSecurity:
         except PropertyError as error:
             raise _at(found_at.get(error.name) or found_at.get(PROTOCOL), error) from error
         except InvalidConfigError as error:
-            raise _at(_place_in(str(error), found_at), error) from error
+            places = (place for name, place in found_at.items() if str(error).startswith(name))
+            raise _at(next(places, found_at.get(PROTOCOL)), error) from error
 
     @property
     def mechanism(self) -> str:
@@ -347,10 +348,6 @@ def _check_login(properties: Mapping[str, str]) -> None:
     except InvalidConfigError as error:
         name, _, reason = str(error).partition(": ")
         raise PropertyError(*((name, reason) if name in KNOWN else (JAAS, str(error)))) from error
-
-
-def _place_in(message: str, found_at: Mapping[str, str]) -> str | None:
-    return next((place for name, place in found_at.items() if message.startswith(name)), found_at.get(PROTOCOL))
 
 
 def _at(place: str | None, error: InvalidConfigError) -> InvalidConfigError:

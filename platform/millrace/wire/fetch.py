@@ -226,10 +226,8 @@ def encode_fetch_response(
         for partition in each(topic.partitions):
             _partition(out, version, partition)
         out.no_tagged_fields()
-    if version >= 16 and endpoints:
-        out.tagged_fields({0: encode_node_endpoints(endpoints)})
-    else:
-        out.no_tagged_fields()
+    has_endpoints = version >= 16 and endpoints
+    out.tagged_fields({0: encode_node_endpoints(endpoints)}) if has_endpoints else out.no_tagged_fields()
     return out.parts
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from millrace.errors import MalformedRequestError
 from millrace.kernel import native
 from millrace.wire.api import FIRST_FLEXIBLE_VERSION, ApiKey
+from millrace.wire.schema import read_varint
 
 FIXED = struct.Struct(">hhih")
 FIXED_BYTES = FIXED.size
@@ -83,12 +84,6 @@ def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int
     return FIXED.pack(api_key, api_version, correlation_id, len(name)) + name + tagged_fields
 
 
-def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """Returns the header of an answer."""
-    header = CORRELATION_ID.pack(correlation_id)
-    return header + NO_TAGGED_FIELDS if has_tagged_response_header(api_key, api_version) else header
-
-
 @cache
 def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
     """Returns the packer of a response's size and correlation id, and how many bytes of header that size counts."""
@@ -103,24 +98,16 @@ def has_tagged_response_header(api_key: int, api_version: int) -> bool:
 
 
 def _skip_tagged_fields(frame: memoryview, position: int) -> int:
-    count, position = _unsigned_varint(frame, position)
-    if count > MAX_TAGGED_FIELDS:
-        raise MalformedRequestError(f"a header of {count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
-    for _ in range(count):
-        _, position = _unsigned_varint(frame, position)
-        size, position = _unsigned_varint(frame, position)
-        position += size
-        if position > len(frame):
-            raise MalformedRequestError("a tagged field runs over its request")
+    try:
+        count, position = read_varint(frame, position)
+        if count > MAX_TAGGED_FIELDS:
+            raise MalformedRequestError(f"a header of {count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
+        for _ in range(count):
+            _, position = read_varint(frame, position)
+            size, position = read_varint(frame, position)
+            position += size
+            if position > len(frame):
+                raise MalformedRequestError("a tagged field runs over its request")
+    except (IndexError, ValueError):
+        raise MalformedRequestError("tagged fields of the header are cut short") from None
     return position
-
-
-def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    for byte in frame[position : position + 5]:
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise MalformedRequestError("tagged fields of the header are cut short")

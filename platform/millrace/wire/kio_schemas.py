@@ -142,7 +142,8 @@ class Direction(Enum):
 @cache
 def entity_type(api_key: int, version: int, direction: Direction) -> Any:
     """Returns the class of a message, a frozen dataclass."""
-    if _is_of_kio(api_key, version):
+    is_made = api_key in CONTROLLER_APIS or api_key in WITH_TIMES_THAT_MAY_BE_NONE
+    if not is_made and (api_key, version) not in OLDER_VERSIONS:
         return _kio_type(api_key, version, direction)
     name = f"{api_names()[api_key]}{direction.name.capitalize()}"
     flexible, fields = schema(api_key, version, direction)
@@ -175,11 +176,6 @@ def api_names() -> dict[int, str]:
     """Returns the name of every API of the protocol, served or not, by its key."""
     declared = {key: ApiKey(key).name for key in CONTROLLER_APIS}
     return {key: _camel_case(name) for key, name in {**api_key_map, **declared}.items()}
-
-
-def _is_of_kio(api_key: int, version: int) -> bool:
-    is_made = api_key in CONTROLLER_APIS or api_key in WITH_TIMES_THAT_MAY_BE_NONE
-    return not is_made and (api_key, version) not in OLDER_VERSIONS
 
 
 def _kio_type(api_key: int, version: int, direction: Direction) -> Any:
@@ -217,16 +213,12 @@ def _schema_field(field: dataclasses.Field[Any]) -> SchemaField:
         field.name,
         "struct" if is_struct else field.metadata["kafka_type"],
         repeated,
-        _is_nullable(field),
+        type(None) in get_args(field.type),
         field.metadata.get("tag"),
         _schema(inner) if is_struct else (),
         inner.__name__ if is_struct else "",
         field.default,
     )
-
-
-def _is_nullable(field: dataclasses.Field[Any]) -> bool:
-    return type(None) in get_args(field.type)
 
 
 def inner_type(annotation: Any) -> tuple[Any, bool]:

@@ -211,10 +211,8 @@ def encode_produce_response(
         out.no_tagged_fields()
     if version >= 1:
         out.int32(0)
-    if version >= 10 and endpoints:
-        out.tagged_fields({0: encode_node_endpoints(endpoints)})
-    else:
-        out.no_tagged_fields()
+    has_endpoints = version >= 10 and endpoints
+    out.tagged_fields({0: encode_node_endpoints(endpoints)}) if has_endpoints else out.no_tagged_fields()
     return out.parts
 
 

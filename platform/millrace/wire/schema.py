@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING
 from typing import NamedTuple
 
-from millrace.wire.encoder import MAX_STRING_BYTES, unsigned_varint
+from millrace.wire.encoder import INT16, INT32, MAX_STRING_BYTES, unsigned_varint
 
 Buffer = bytes | bytearray | memoryview
 Walk = Callable[[Buffer, int], Buffer]
@@ -31,8 +31,6 @@ _Edit = tuple[int, int, bytes]
 # Goes from the position of a value to the one behind it; the first list holds how many elements are still allowed.
 _Step = Callable[[Buffer, int, list[int], list[_Edit]], int]
 
-INT16 = struct.Struct(">h")
-INT32 = struct.Struct(">i")
 MAX_VARINT_BYTES = 5
 FIXED_BYTES = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,

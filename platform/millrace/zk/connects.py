@@ -119,13 +119,11 @@ UNANSWERED = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
 def patiently(work: Callable[[], T], limit_s: float) -> T:
     """Returns what `work` returns; repeats it while it gets no answer, for up to `limit_s`, then raises its error."""
     again = Retrying(
-        retry=retry_if_exception(_has_no_answer),
+        retry=retry_if_exception(
+            lambda error: isinstance(error, ZooKeeperError) and isinstance(error.__cause__, UNANSWERED)
+        ),
         stop=stop_after_delay(limit_s),
         wait=wait_fixed(PAUSE_S),
         reraise=True,
     )
     return again(work)
-
-
-def _has_no_answer(error: BaseException) -> bool:
-    return isinstance(error, ZooKeeperError) and isinstance(error.__cause__, UNANSWERED)

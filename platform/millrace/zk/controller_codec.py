@@ -12,8 +12,7 @@ Decoders raise ZooKeeperError for other documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from operator import index
 from typing import Any, TypeAlias
 
@@ -25,32 +24,15 @@ LOG_DIR_FAILURE = 1
 Partition: TypeAlias = tuple[str, int]  # a topic and the index of the partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Controller:
-    """The broker that is the controller, and since when (milliseconds since the epoch)."""
-
-    broker_id: int
-    timestamp_ms: int
-
-
-def encode_controller(controller: Controller) -> bytes:
-    """Returns the data of the node `/controller`."""
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    """Returns the data of the node `/controller`: the broker, and since when (milliseconds since the epoch)."""
     return dump(
         {
             "version": 2,
-            "brokerid": controller.broker_id,
-            "timestamp": str(controller.timestamp_ms),
+            "brokerid": broker_id,
+            "timestamp": str(timestamp_ms),
             "kraftControllerEpoch": NO_KRAFT_CONTROLLER,
         }
-    )
-
-
-def decode_controller(data: bytes) -> Controller:
-    """Returns the controller in `/controller`."""
-    return decoded(
-        data,
-        "controller",
-        lambda fields: Controller(broker_id=int(fields["brokerid"]), timestamp_ms=int(fields["timestamp"])),
     )
 
 
@@ -64,13 +46,8 @@ def decode_controller_epoch(data: bytes) -> int:
     return decoded(data, "controller epoch", index)
 
 
-def encode_partitions(partitions: Iterable[Partition]) -> bytes:
-    """Returns the data of a notification of changed in-sync replicas, or of `/admin/preferred_replica_election`."""
-    return dump({"version": 1, "partitions": [{"topic": name, "partition": number} for name, number in partitions]})
-
-
 def decode_partitions(data: bytes) -> list[Partition]:
-    """Returns the partitions in what `encode_partitions` encodes."""
+    """Returns those of a notification of changed in-sync replicas, or of `/admin/preferred_replica_election`."""
     return decoded(data, "list of partitions", lambda fields: [_partition(one) for one in fields["partitions"]])
 
 
@@ -82,14 +59,6 @@ def encode_log_dir_failure(broker_id: int) -> bytes:
 def decode_log_dir_event(data: bytes) -> int:
     """Returns the broker in a notification of a data directory."""
     return decoded(data, "event of a data directory", lambda fields: index(fields["broker"]))
-
-
-def encode_reassignment(replicas: Mapping[Partition, tuple[int, ...]]) -> bytes:
-    """Returns the data of the node `/admin/reassign_partitions`."""
-    partitions = [
-        {"topic": name, "partition": number, "replicas": list(brokers)} for (name, number), brokers in replicas.items()
-    ]
-    return dump({"version": 1, "partitions": partitions})
 
 
 def decode_reassignment(data: bytes) -> dict[Partition, tuple[int, ...]]:

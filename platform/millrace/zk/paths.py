@@ -67,6 +67,10 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+# The paths of notifications, to which ZooKeeper appends a sequence.
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
+TOKEN_CHANGE = f"{TOKEN_CHANGES}/token_change_"
+LOG_DIR_EVENT = f"{LOG_DIR_EVENTS}/log_dir_event_"
 CONSUMERS = "/consumers"
 PRODUCER_IDS = "/latest_producer_id_block"
 ACLS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
@@ -146,24 +150,9 @@ def group_config(group_id: str) -> str:
     return f"{GROUP_CONFIGS}/{group_id}"
 
 
-def config_change(sequence: str = "") -> str:
-    """Returns the path of a notification; without a sequence, the path to which ZooKeeper appends one."""
-    return f"{CONFIG_CHANGES}/config_change_{sequence}"
-
-
 def delegation_token(token_id: str) -> str:
     """Returns the path of a delegation token."""
     return f"{DELEGATION_TOKENS}/{token_id}"
-
-
-def token_change(sequence: str = "") -> str:
-    """Returns the path of a notification of a changed token, as `config_change` does."""
-    return f"{TOKEN_CHANGES}/token_change_{sequence}"
-
-
-def log_dir_event(sequence: str = "") -> str:
-    """Returns the path of a notification of a lost data directory, as `config_change` does."""
-    return f"{LOG_DIR_EVENTS}/log_dir_event_{sequence}"
 
 
 def delete_topic(name: str) -> str:

@@ -441,7 +441,8 @@ class ZooKeeperSession:
                     return  # `close` has cut its calls off
                 sentence = "a change is acted upon again in %.0f s: %s"
                 logger.warning(sentence, RETRY_INTERVAL_S, error, exc_info=is_unforeseen(error))
-                self._pause()
+                with self._work:
+                    self._work.wait_for(lambda: self._closed, RETRY_INTERVAL_S)
                 self._note(EVERYTHING)
 
     def _act(self, changed: set[str]) -> None:
@@ -456,10 +457,6 @@ class ZooKeeperSession:
             raise ZooKeeperError(f"{', '.join(refused)}: taken by another session while ours was lost")
         if self._client.state == KazooState.CONNECTED:
             self._trouble = None
-
-    def _pause(self) -> None:
-        with self._work:
-            self._work.wait_for(lambda: self._closed, RETRY_INTERVAL_S)
 
     def _wait(self, result: Any, path: str, *, missing_ok: bool = False) -> Any:
         try:

@@ -20,8 +20,9 @@ from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.controller_apis import CONTROLLER_APIS
 from millrace.wire.encoder import INT32
 from millrace.wire.frame import SIZE_BYTES
-from millrace.wire.header import encode_response_header, read_request_header
+from millrace.wire.header import read_request_header
 from millrace_broker.handlers.api import Api, Request
+from millrace_support.response_headers import encode_response_header
 
 TIMEOUT_S = 120.0
 

@@ -18,7 +18,8 @@ from millrace.addresses import Address
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import SIZE_BYTES, framed
-from millrace.wire.header import RequestHeader, encode_response_header, read_request_header
+from millrace.wire.header import RequestHeader, read_request_header
+from millrace_support.response_headers import encode_response_header
 
 Answer = Callable[[RequestHeader, memoryview], Awaitable[bytes | None]]
 

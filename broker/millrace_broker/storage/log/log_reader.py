@@ -26,7 +26,7 @@ from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
-from millrace.records.record_times import TimedOffset, record_times
+from millrace.records.bodies import TimedOffset, record_times
 from millrace.turns import each
 from millrace_broker.storage.batches.scan import Located
 from millrace_broker.storage.failures import storage_error, storage_errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from millrace.client import BrokerMetadata, Cluster, Configs, ResourceKind
+from millrace.client import BrokerMetadata, Configs, ResourceKind
 from millrace.client.access import find_acls
 from millrace.client.fetched import IsolationLevel
 from millrace.client.groups import TransactionDescription, TransactionListing, describe_transactions, list_transactions
@@ -16,9 +16,8 @@ from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, MillraceError
 from millrace.security.acls import AclBinding, AclFilter
 from millrace_ops.console.console import Console
-from millrace_ops.console.listing import DESCENDING, listed
 from millrace_ops.console.overview import look_at_replicas
-from millrace_ops.console.request import Asked, Page
+from millrace_ops.console.request import DESCENDING, Asked, Page, listed
 
 
 class BrokerRow(NamedTuple):
@@ -44,7 +43,10 @@ def show_brokers(console: Console, asked: Asked) -> Page:
     rows = []
     with console.clusters.lent() as cluster:
         for number, broker in sorted(metadata.brokers.items()):
-            log_dirs, trouble = _log_dirs(cluster, number)
+            try:
+                log_dirs, trouble = describe_log_dirs(cluster, number, ()), ""
+            except MillraceError as error:
+                log_dirs, trouble = [], str(error)
             is_controller = number == metadata.controller_id
             behind = replicas[number] - in_sync[number]
             rows.append(BrokerRow(broker, is_controller, leads[number], replicas[number], behind, log_dirs, trouble))
@@ -59,13 +61,6 @@ def show_brokers(console: Console, asked: Asked) -> Page:
     }
     values = {"rows": rows, "absent": absent, "overview": overview, "totals": totals, "sentence": error_sentence}
     return Page("brokers.html", {**values, "own_troubles": asked.own_troubles})
-
-
-def _log_dirs(cluster: Cluster, broker_id: int) -> tuple[list[LogDir], str]:
-    try:
-        return describe_log_dirs(cluster, broker_id, ()), ""
-    except MillraceError as error:
-        return [], str(error)
 
 
 class PartitionRow(NamedTuple):

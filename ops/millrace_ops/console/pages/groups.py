@@ -22,9 +22,8 @@ from millrace.client.metadata import Partition
 from millrace.config import MAX_INT, MAX_LONG, whole_number
 from millrace.errors import InvalidRequestError, MillraceError
 from millrace_ops.console.console import Console
-from millrace_ops.console.listing import listed
 from millrace_ops.console.overview import total_lag
-from millrace_ops.console.request import Asked, Page, Redirect, time_ms
+from millrace_ops.console.request import Asked, Page, Redirect, listed, time_ms
 
 EARLIEST, LATEST, OFFSET, TIME = "earliest", "latest", "offset", "time"
 TARGETS = (EARLIEST, LATEST, OFFSET, TIME)

@@ -26,7 +26,7 @@ from millrace.records.intervals import Interval
 from millrace.records.record import Record
 from millrace_ops.console.console import Console
 from millrace_ops.console.request import Asked, Page, time_ms
-from millrace_ops.console.values import Decoder, Shown, plain_text, shown
+from millrace_ops.record_values.shown import Decoder, Shown, plain_text, shown
 
 FETCH_BYTES = 1 << 20
 SCANNED_RECORDS = 50_000
@@ -213,12 +213,13 @@ def show_messages(console: Console, asked: Asked) -> Page:
         partitions = list(cluster.metadata([topic]).topic(topic).partitions)
         wanted = _wanted(asked, topic, partitions)
         read = read_records(cluster, wanted, _matches(asked, console.decoder), console.clock)
+    found = read.found.records  # the oldest first
     values = {
         "topic": topic,
         "partitions": partitions,
         "wanted": wanted,
         "read": read,
-        "rows": [_row(one, console.decoder, VALUE_LENGTH) for one in _in_order(read, wanted)],
+        "rows": [_row(one, console.decoder, VALUE_LENGTH) for one in found[:: -1 if wanted.position == NEWEST else 1]],
         "query": asked.query,
         "limits": LIMITS,
         "links": _links(asked, wanted, read),
@@ -253,11 +254,6 @@ def show_tail(console: Console, asked: Asked) -> Page:
         found = scan_all(cluster, wanted, spans, _matches(asked, console.decoder), console.clock)
     rows = [_row(one, console.decoder, VALUE_LENGTH) for one in found.records]
     return Page("tail.html", {"topic": topic, "rows": rows, "position_token": _positions_text(found.next_offsets)})
-
-
-def _in_order(read: Read, wanted: RecordQuery) -> Iterable[FoundRecord]:
-    """Returns the records as they are shown: the newest first where the newest are asked for."""
-    return reversed(read.found.records) if wanted.position == NEWEST else read.found.records
 
 
 def _wanted(asked: Asked, topic: str, partitions: list[int]) -> RecordQuery:

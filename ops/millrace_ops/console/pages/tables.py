@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.errors import InvalidRequestError, MillraceError, UnknownTopicError
 from millrace.extras import require
 from millrace_ops.console.console import Console
-from millrace_ops.console.listing import listed
 from millrace_ops.console.overview import Overview, total_lag
-from millrace_ops.console.request import Asked, Page
-from millrace_ops.console.values import shown
+from millrace_ops.console.request import Asked, Page, listed
+from millrace_ops.record_values.shown import shown
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.ledger.ledger import Ledger

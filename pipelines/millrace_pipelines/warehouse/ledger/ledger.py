@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.records.arrow_columns import TIMESTAMP_TYPE
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.machine import DISK

@@ -41,8 +41,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.errors import InvalidConfigError, RecordError
-from millrace.records.arrow import RECORD_SCHEMA
-from millrace.records.arrow_columns import HeaderParts, has_no_time, record_batch, times_of
+from millrace.records.arrow_columns import RECORD_SCHEMA, HeaderParts, has_no_time, record_batch, times_of
 from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
 from millrace.security.client_security import (
     CERTIFICATE_FILE,

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace.records.absent import Intervals, as_intervals, coarse, count_of, intervals_of, joined
-from millrace.records.arrow import RECORD_SCHEMA
+from millrace.records.arrow_columns import RECORD_SCHEMA
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.tracing import HEADER, MAX_CONTEXTS, TraceContext, sampled_contexts
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, binaries

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.records.arrow_columns import TIMESTAMP_TYPE
 from millrace.times import EPOCH, parse_time
 from millrace_pipelines.arrow import Columns, Field, Flags, Indices
 from millrace_pipelines.warehouse.errors import SchemaError

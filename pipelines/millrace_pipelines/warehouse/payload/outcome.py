@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from millrace.records.arrow import UNSHOWN_FIELDS
+from millrace.records.arrow_columns import UNSHOWN_FIELDS
 from millrace_pipelines.arrow import ENVELOPE_FIELDS, Field, Flags, Indices, indices_array
 
 

@@ -49,7 +49,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.records.arrow_columns import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Column, Field, Indices, list_column, map_column, offsets_array, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Outcome, Part, Reason, Refusal, UnfitError, joined

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.client.damaged_batches import Damage
-from millrace.records.arrow import UNSHOWN_FIELDS
+from millrace.records.arrow_columns import UNSHOWN_FIELDS
 from millrace_pipelines.arrow import (
     ENVELOPE_COLUMNS,
     ENVELOPE_FIELDS,

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.records.arrow_columns import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Column, Columns, Field
 from millrace_pipelines.warehouse.errors import SchemaError
 

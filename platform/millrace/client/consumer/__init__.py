@@ -3,15 +3,15 @@
 from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.config import ConsumerConfig
 from millrace.client.consumer.connector import ConsumerConnector
-from millrace.client.consumer.errors import (
+from millrace.client.consumer.ownership import Kind, OwnershipEvent
+from millrace.client.consumer.streams import ConsumerStream, Message
+from millrace.errors import (
     ConsumerIdTakenError,
     ConsumerTimeoutError,
     GroupHasMembersError,
     OwnershipLostError,
     RebalanceFailedError,
 )
-from millrace.client.consumer.ownership import Kind, OwnershipEvent
-from millrace.client.consumer.streams import ConsumerStream, Message
 
 __all__ = [
     "ConsumerConfig",

@@ -26,7 +26,6 @@ from millrace.client.consumer.assignment import (
     member_name,
 )
 from millrace.client.consumer.config import ConsumerConfig
-from millrace.client.consumer.errors import OwnershipLostError
 from millrace.client.consumer.fetcher import Fetchers
 from millrace.client.consumer.group_view import read_bootstrap
 from millrace.client.consumer.member import Consumption, GroupMember
@@ -35,7 +34,7 @@ from millrace.client.consumer.ownership import Observe, Ownership, ignore
 from millrace.client.consumer.streams import ConsumerStream, Feed
 from millrace.client.groups import Groups
 from millrace.clock import Clock, SystemClock
-from millrace.errors import InvalidRequestError, MillraceError, ZooKeeperError
+from millrace.errors import InvalidRequestError, MillraceError, OwnershipLostError, ZooKeeperError
 from millrace.security.client_security import ClientSecurity
 from millrace.zk.security import ZooKeeperSecurity, split_security
 
@@ -43,11 +42,6 @@ logger = logging.getLogger(__name__)
 
 StreamOf = Callable[[Partition, int], ConsumerStream]
 Positions = Callable[[Iterable[Partition]], Mapping[Partition, int]]
-
-
-def no_positions(_: Iterable[Partition]) -> Mapping[Partition, int]:
-    """Returns no position: every partition begins at the group's offset."""
-    return {}
 
 
 class ConsumerConnector:
@@ -66,7 +60,7 @@ class ConsumerConnector:
         self,
         properties: Mapping[str, str],
         *,
-        positions: Positions = no_positions,
+        positions: Positions = lambda _: {},
         observe: Observe = ignore,
         clock: Clock | None = None,
         security: ClientSecurity | None = None,

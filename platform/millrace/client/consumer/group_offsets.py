@@ -12,7 +12,6 @@ from typing import NamedTuple, Self
 from millrace.client.cluster import Cluster
 from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.config import KAFKA
-from millrace.client.consumer.errors import GroupHasMembersError
 from millrace.client.consumer.group_view import read_owners
 from millrace.client.consumer.offsets import (
     FencedCommits,
@@ -21,12 +20,11 @@ from millrace.client.consumer.offsets import (
     read_all_zookeeper,
     read_coordinator,
     read_sound_zookeeper,
-    write_coordinator,
     write_zookeeper,
 )
-from millrace.client.groups import GroupDescription, Groups
-from millrace.clock import Clock, SystemClock
-from millrace.errors import BrokerError, ErrorCode, InvalidConfigError
+from millrace.client.groups import GroupDescription, GroupOffset, Groups
+from millrace.clock import SystemClock
+from millrace.errors import BrokerError, ErrorCode, GroupHasMembersError, InvalidConfigError
 from millrace.security.client_security import ClientSecurity
 from millrace.zk import paths
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
@@ -109,7 +107,8 @@ class GroupOffsets:
         if store == KAFKA:
             if self._session is not None:  # of a member that was stopped during a commit, and is none any more
                 FencedCommits(self._group_id).take(self._cluster, offsets)
-            write_coordinator(self._groups, self._group_id, offsets)
+            # The coordinator takes them from anyone while it knows no members.
+            self._groups.commit(self._group_id, {one: GroupOffset(offset, "") for one, offset in offsets.items()})
         else:
             write_zookeeper(self._zookeeper(), self._group_id, offsets)
 
@@ -156,16 +155,14 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
     )
 
 
-def open_session(
-    zookeeper: str, clock: Clock | None = None, *, security: ZooKeeperSecurity = UNSECURED
-) -> ZooKeeperSession:
+def open_session(zookeeper: str, *, security: ZooKeeperSecurity = UNSECURED) -> ZooKeeperSession:
     """Returns a started session for looking at groups."""
     session = ZooKeeperSession(
         zookeeper,
         session_timeout_ms=SESSION_TIMEOUT_MS,
         connection_timeout_ms=SESSION_TIMEOUT_MS,
         on_change=lambda _: None,
-        clock=clock or SystemClock(),
+        clock=SystemClock(),
         security=security,
     )
     session.start()

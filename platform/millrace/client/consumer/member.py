@@ -17,7 +17,6 @@ from typing import Protocol
 from millrace.client.consumer import rebalance
 from millrace.client.consumer.assignment import Partition, Thread
 from millrace.client.consumer.config import ConsumerConfig
-from millrace.client.consumer.errors import ConsumerIdTakenError, RebalanceFailedError
 from millrace.client.consumer.group_view import read_assignment
 from millrace.client.consumer.ownership import (
     NANOSECONDS_PER_MS,
@@ -31,7 +30,7 @@ from millrace.client.consumer.ownership import (
 )
 from millrace.client.consumer.rebalance import Action, Changed, Close, Event, Phase, SessionLost
 from millrace.clock import Clock
-from millrace.errors import ClusterError, MillraceError, ZooKeeperError
+from millrace.errors import ClusterError, ConsumerIdTakenError, MillraceError, RebalanceFailedError, ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.security import ZooKeeperSecurity
 from millrace.zk.session import ZooKeeperSession

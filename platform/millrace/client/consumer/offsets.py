@@ -19,7 +19,7 @@ from typing import NamedTuple
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import asking, asking_for
 from millrace.client.consumer.assignment import Partition
-from millrace.client.groups import NO_GENERATION, GroupOffset, Groups
+from millrace.client.groups import NO_GENERATION, Groups
 from millrace.config import MAX_LONG
 from millrace.errors import BrokerError, DamagedNodeError, ErrorCode, InvalidConfigError
 from millrace.records.batch import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -78,11 +78,6 @@ def read_coordinator(
     """Returns the offsets that the coordinator has: all, or those of some partitions with no commit under way."""
     found = groups.offsets(group_id, partitions).items()
     return {Partition(*partition): offset for partition, (offset, _) in found if offset != NO_OFFSET}
-
-
-def write_coordinator(groups: Groups, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Commits offsets to the group's coordinator, which takes them from anyone while it knows no members."""
-    groups.commit(group_id, {partition: GroupOffset(offset, "") for partition, offset in offsets.items()})
 
 
 def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:

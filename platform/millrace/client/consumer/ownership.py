@@ -57,16 +57,7 @@ class LeaseDeadline(NamedTuple):
 
 def lease_clock_ns() -> int:
     """Returns nanoseconds that pass in sleep too: CLOCK_BOOTTIME, or the monotonic clock where there is none."""
-    return _clock()
-
-
-def _suspended_time_clock() -> Callable[[], int]:
-    if not hasattr(time, "CLOCK_BOOTTIME"):
-        return time.monotonic_ns
-    return lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
-_clock = _suspended_time_clock()
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Lease:

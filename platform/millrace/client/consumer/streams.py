@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from millrace.client.consumer.assignment import Partition
-from millrace.client.consumer.errors import ConsumerTimeoutError
 from millrace.client.consumer.ownership import (
     NANOSECONDS_PER_MS,
     NANOSECONDS_PER_S,
@@ -25,6 +24,7 @@ from millrace.client.consumer.ownership import (
     Ownership,
     OwnershipEvent,
 )
+from millrace.errors import ConsumerTimeoutError
 from millrace.records.record import Record
 
 LONGEST_WAIT_S = 3600.0

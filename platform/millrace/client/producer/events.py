@@ -144,7 +144,7 @@ class EventQueue:
     def _run(self) -> None:
         while self._gather():
             pass
-        self._guarded(self._last_batch)
+        self._guarded(lambda: self._hand_over(list(self._callbacks.last_batch_before_close())))
         self._guarded(self._callbacks.close)
 
     def _gather(self) -> bool:
@@ -175,9 +175,6 @@ class EventQueue:
             self._handling += 1
             self._changed.notify_all()
             return self._events.popleft()
-
-    def _last_batch(self) -> None:
-        self._hand_over(list(self._callbacks.last_batch_before_close()))
 
     def _hand_over(self, batch: list[ProducerRecord]) -> None:
         if not batch:

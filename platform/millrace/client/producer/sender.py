@@ -224,7 +224,9 @@ class Sender:
             link = self._link_to(address)
             link.check_codec(self._settings.codec)
         except (UnsupportedCodecError, UnsupportedVersionError, SecurityError) as error:  # waiting does not mend that
-            self._refuse(queues, error)
+            for queue in queues:
+                for batch in tuple(queue.waiting):
+                    self._give_up(queue, batch, error)
             return
         except MillraceError as error:
             self._hold_back(queues, error)
@@ -355,11 +357,6 @@ class Sender:
                 logger.exception("a callback of a delivery failed")
         with self.accumulator.lock:
             self.accumulator.release(batch)
-
-    def _refuse(self, queues: list[PartitionQueue], error: MillraceError) -> None:
-        for queue in queues:
-            for batch in tuple(queue.waiting):
-                self._give_up(queue, batch, error)
 
     def _hold_back(self, queues: list[PartitionQueue], error: MillraceError) -> None:
         logger.debug("%d partitions wait: %s", len(queues), error)

@@ -88,12 +88,9 @@ def _tokens(text: str, property_name: str) -> Iterator[_Token]:
         kind = match.lastgroup
         if kind is not None and kind != "space":
             is_quoted = kind in ("double", "single")
-            yield _Token(kind == "sign", _unescaped(match[kind]) if is_quoted else match[kind])
+            yield _Token(kind == "sign", ESCAPE.sub(_unescaped, match[kind]) if is_quoted else match[kind])
 
 
-def _unescaped(text: str) -> str:
-    return ESCAPE.sub(lambda match: _character(match[1]), text)
-
-
-def _character(escape: str) -> str:
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[1]
     return chr(int(escape, 8)) if escape[0] in "01234567" else ESCAPED.get(escape, escape)

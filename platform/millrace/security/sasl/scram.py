@@ -201,11 +201,6 @@ def client_first(name: str, nonce: str, *, is_by_token: bool) -> str:
     return f"n={sasl_name},r={nonce}" + (f",{TOKEN_EXTENSION}=true" if is_by_token else "")
 
 
-def server_first(nonce: str, salt: bytes, iterations: int) -> str:
-    """Returns a server's first message."""
-    return f"r={nonce},s={base64.b64encode(salt).decode()},i={iterations}"
-
-
 def client_final(nonce: str) -> str:
     """Returns the part of a client's last message that is signed."""
     return f"c={CHANNEL},r={nonce}"
@@ -389,7 +384,8 @@ class ScramServer:
             raise invalid_credentials(self.name)
         self._known = known
         self._nonce = client.nonce + self._nonce
-        challenge = server_first(self._nonce, known.credential.salt, known.credential.iterations)
+        salt = base64.b64encode(known.credential.salt).decode()
+        challenge = f"r={self._nonce},s={salt},i={known.credential.iterations}"
         self._signed_first = f"{client.bare},{challenge}"
         return challenge.encode()
 

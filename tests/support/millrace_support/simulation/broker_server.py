@@ -15,8 +15,9 @@ from millrace.errors import WireError
 from millrace.wire.api import ApiKey
 from millrace.wire.encoder import contents
 from millrace.wire.frame import SIZE_BYTES, framed
-from millrace.wire.header import RequestHeader, encode_response_header, read_request_header
+from millrace.wire.header import RequestHeader, read_request_header
 from millrace_broker.handlers.api import Reply, Request, Services
+from millrace_support.response_headers import encode_response_header
 
 ANSWERED_WITHIN_S = 30.0  # the writes of all members of a group in turn, each of which fails at its timeout
 

@@ -7,6 +7,7 @@ begins another process with that.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -347,7 +348,7 @@ class SimulatedBroker:
     def _ask_for_refused_roles(self) -> None:
         """Does what `ClusterMember` does, without its threads."""
         if self.replicas.has_refused_roles:
-            event = Create(paths.log_dir_event(), controller_codec.encode_log_dir_failure(self.id), sequential=True)
+            event = Create(paths.LOG_DIR_EVENT, controller_codec.encode_log_dir_failure(self.id), sequential=True)
             with suppress(MillraceError):  # cut off from ZooKeeper
                 self.session.multi([event])
 
@@ -363,7 +364,7 @@ class SimulatedBroker:
     def _controller(self) -> SimulatedBroker | None:
         """Returns the controller as ZooKeeper names it."""
         node = self.world.zookeeper.nodes.get(paths.CONTROLLER)
-        return None if node is None else self.world.brokers[controller_codec.decode_controller(node.data).broker_id]
+        return None if node is None else self.world.brokers[json.loads(node.data)["brokerid"]]
 
     def _controllers_address(self) -> Address | None:
         """Returns where the controller listens that the newest metadata names."""

@@ -31,6 +31,7 @@ Partitions without a change in an event are not told of below it. The last lines
 partitions that have changed.
 """
 
+import json
 import re
 from uuid import UUID
 
@@ -71,6 +72,11 @@ def shown(brokers):
 def partition(text):
     topic, _, index = text.rpartition("-")
     return TopicPartition(topic, int(index))
+
+
+def listing(*entries):
+    """Returns a node that lists partitions, as Kafka's tools and brokers write it."""
+    return json.dumps({"version": 1, "partitions": entries}).encode()
 
 
 def role(topic, state):
@@ -302,7 +308,7 @@ class Stage(transcripts.Stage):
         key = partition(name)
         self.write_isr(key, isr)
         change = f"{paths.ISR_CHANGES}/isr_change_0000000000"
-        self.zookeeper.put(change, controller_codec.encode_partitions([tuple(key)]))
+        self.zookeeper.put(change, listing({"topic": key.topic, "partition": key.partition}))
         self.active.read_isr_changes()
         assert not self.session.exists(change)
 
@@ -315,8 +321,9 @@ class Stage(transcripts.Stage):
         self.say(left.name if isinstance(left, ErrorCode) else f"still leads {' '.join(map(str, left)) or 'nothing'}")
 
     def on_prefer(self, *names):
-        keys = [tuple(partition(name)) for name in names]
-        self.zookeeper.put(paths.PREFERRED_ELECTION, controller_codec.encode_partitions(keys))
+        keys = [partition(name) for name in names]
+        data = listing(*({"topic": key.topic, "partition": key.partition} for key in keys))
+        self.zookeeper.put(paths.PREFERRED_ELECTION, data)
         self.active.read_preferred_elections()
         assert not self.session.exists(paths.PREFERRED_ELECTION)
 
@@ -330,7 +337,8 @@ class Stage(transcripts.Stage):
 
     def on_move(self, *moves):
         targets = dict(move.split("=") for move in moves)
-        data = controller_codec.encode_reassignment({tuple(partition(name)): ids(to) for name, to in targets.items()})
+        moved = ((partition(name), ids(to)) for name, to in targets.items())
+        data = listing(*({"topic": key.topic, "partition": key.partition, "replicas": to} for key, to in moved))
         self.zookeeper.put(paths.REASSIGNMENT, data)
         self.active.read_reassignments()
         assert not self.session.exists(paths.REASSIGNMENT)

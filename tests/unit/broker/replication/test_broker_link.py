@@ -17,9 +17,9 @@ from millrace.errors import (
 )
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, encode
-from millrace.wire.header import encode_response_header
 from millrace.wire.messages import CONTROLLED_SHUTDOWN, HEARTBEAT
 from millrace_broker.replication.broker_link import BrokerLink
+from millrace_support.response_headers import encode_response_header
 from millrace_support.scripted_broker import ScriptedBroker, answer_frame, answer_versions
 from millrace_support.until import until
 

@@ -7,8 +7,8 @@ import pytest
 
 from millrace.errors import InvalidRecordError
 from millrace.records.record import NewRecord, encode_batch
+from millrace_ops.cli.produce import batches_of
 from millrace_ops.cli.produce_lines import CHUNK_BYTES, Line, LineFormat, Placed, lines_of, records_of_lines
-from millrace_ops.cli.produce_send import batches_of
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from millrace_ops.console.listing import ROWS_ON_A_PAGE, listed
+from millrace_ops.console.request import ROWS_ON_A_PAGE, listed
 
 ROWS = [(f"topic-{number}", number % 7) for number in range(2 * ROWS_ON_A_PAGE + 1)]
 COLUMNS = {"name": lambda row: row[0], "size": lambda row: (row[1], row[0])}

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidRecordError
-from millrace_ops.console.values import DECODED_BYTES, HEX_BYTES, shown
+from millrace_ops.record_values.shown import DECODED_BYTES, HEX_BYTES, shown
 
 
 class Registry:

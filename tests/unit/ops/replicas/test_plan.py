@@ -6,9 +6,14 @@ from millrace.addresses import Address
 from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata
 from millrace.client.replicas import Reassignment
 from millrace.errors import InvalidReplicaAssignmentError
-from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
 from millrace_ops.replicas.carry_out import FOLLOWERS, LEADERS, throttled_replicas, throttled_topics
-from millrace_ops.replicas.cluster_state import ClusterState, PartitionState, partition_states
+from millrace_ops.replicas.cluster_state import (
+    ClusterState,
+    PartitionState,
+    broker_ids,
+    partition_states,
+    summarize_broker,
+)
 from millrace_ops.replicas.plan import make_plan, parse_plan
 
 T0, T1 = ("t", 0), ("t", 1)

@@ -34,8 +34,8 @@ def test_ports_end():
         broker_places(2, "127.0.0.1:65535", "127.0.0.1:9644", None)
 
 
-def test_replicas_are_as_many_as_brokers_serve_and_there_are():
-    assert replication_properties(3, served=1) == replication_properties(1) == {}
+def test_replicas_are_as_many_as_there_are_brokers():
+    assert replication_properties(1) == {}
     two, three, five = (replication_properties(count) for count in (2, 3, 5))
     assert (two["default.replication.factor"], two["min.insync.replicas"]) == ("2", "1")
     assert (three["offsets.topic.replication.factor"], three["transaction.state.log.min.isr"]) == ("3", "2")

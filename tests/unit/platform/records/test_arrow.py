@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from millrace import kernel
 from millrace.errors import CorruptRecordError, RecordError, UnsupportedCodecError
 from millrace.records import arrow
-from millrace.records.arrow import COMPILED, PLAIN, RECORD_SCHEMA, PassedOver, decode_to_arrow
+from millrace.records.arrow import COMPILED, PLAIN, PassedOver, decode_to_arrow
+from millrace.records.arrow_columns import RECORD_SCHEMA
 from millrace.records.batch import (
     ATTRIBUTES_POSITION,
     CONTROL_FLAG,

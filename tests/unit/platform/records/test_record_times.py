@@ -6,9 +6,9 @@ import pytest
 
 from millrace.errors import CorruptRecordError
 from millrace.records.batch import read_header
+from millrace.records.bodies import record_times
 from millrace.records.compression import CHUNK_BYTES, Codec
 from millrace.records.record import NewRecord, decode_batch, encode_batch
-from millrace.records.record_times import record_times
 
 BASE_MS = 1_700_000_000_000
 SHAPES = {

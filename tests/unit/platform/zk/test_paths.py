@@ -8,7 +8,7 @@ def test_the_names_are_kafkas():
     assert paths.partition_state("t", 3) == "/brokers/topics/t/partitions/3/state"
     assert paths.topic_config("t") == "/config/topics/t"
     assert paths.broker_config("<default>") == "/config/brokers/<default>"
-    assert paths.config_change("0000000003") == "/config/changes/config_change_0000000003"
+    assert paths.CONFIG_CHANGE == "/config/changes/config_change_"
     assert paths.delete_topic("t") == "/admin/delete_topics/t"
     assert paths.CLUSTER_ID == "/cluster/id"
 

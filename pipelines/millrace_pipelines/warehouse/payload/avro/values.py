@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.records.arrow_columns import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import (
     Column,
     Field,

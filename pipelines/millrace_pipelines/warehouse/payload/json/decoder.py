@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millrace import kernel
-from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.records.arrow_columns import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import (
     Column,
     Field,

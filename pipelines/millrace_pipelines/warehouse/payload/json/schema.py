@@ -28,7 +28,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from millrace.json_values import Json
-from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace.records.arrow_columns import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, list_of, map_of, named_field

@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from millrace.records.arrow import RECORD_SCHEMA, decode_to_arrow
+from millrace.records.arrow import decode_to_arrow
+from millrace.records.arrow_columns import RECORD_SCHEMA
 from millrace.records.record import NewRecord, encode_batch
 from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
 from millrace_pipelines.warehouse.load.jobs import _records

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace.records.arrow import RECORD_SCHEMA
+from millrace.records.arrow_columns import RECORD_SCHEMA
 from millrace_pipelines.spark.read import NO_RECORDS, ReadBlock
 from millrace_pipelines.warehouse.delta.lineage import unpacked
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange

@@ -11,10 +11,9 @@ from millrace.client.consumer.assignment import (
     encode_registration,
     filter_expression,
 )
-from millrace.client.consumer.errors import ConsumerTimeoutError
 from millrace.client.consumer.ownership import NANOSECONDS_PER_MS, Kind, Lease, Ownership, lease_clock_ns
 from millrace.client.consumer.streams import Chunk, ConsumerStream, Feed
-from millrace.errors import InvalidConfigError, ZooKeeperError
+from millrace.errors import ConsumerTimeoutError, InvalidConfigError, ZooKeeperError
 from millrace.records.record import Record
 
 SESSION, OTHER = 7, 8

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from millrace.client.replicas import LogDir
 from millrace.errors import ErrorCode
-from millrace_ops.replicas.broker_summary import find_strays
+from millrace_ops.replicas.cluster_state import find_strays
 
 
 def topic(*replicas, error_code=0):

@@ -5,8 +5,7 @@ import socket
 import pytest
 
 from millrace.errors import SetupError
-from millrace.ports import free_port
-from millrace_ops.supervisor.ports import is_listening, require_free_port
+from millrace.ports import free_port, is_listening, require_free_port
 
 
 def test_a_taken_port_is_named_with_the_option_that_changes_it():
