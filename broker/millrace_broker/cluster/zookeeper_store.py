@@ -173,7 +173,7 @@ class ZooKeeperStore:
         Raises BrokerIdTakenError where it does not expire: another live broker has the id.
         """
         registration = codec.BrokerRegistration(
-            endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms()
+            endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms(), registers_again=True
         )
         data = codec.encode_broker(registration)  # the same each time: the node of a session that has expired has it
         patiently(partial(self._register, broker, data), self._connection_timeout_s)

@@ -18,7 +18,7 @@ from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, 
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import controller_codec, paths
 from millrace_broker.controller.broker_channels import BrokerChannels
-from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
+from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
     ControlRequests,
@@ -123,6 +123,14 @@ class ActiveController:
         if come or moved:
             self._add_brokers(come | moved)
         self._send()
+
+    def process_ended(self, broker: LiveBroker) -> None:
+        """Takes a broker for gone whose process has ended, though its session with ZooKeeper goes on for a while."""
+        if self.cluster.brokers.get(broker.id) != broker or broker.id in self.cluster.shutting_down:
+            return
+        if self._store.deregister(broker):
+            logger.warning("the process of broker %d has ended: others lead its partitions from now on", broker.id)
+        self.read_brokers()
 
     def read_topics(self) -> None:
         """Finds out which topics have come or gone, and which have got partitions."""

@@ -72,13 +72,20 @@ class RecordingBroker:
             assert self._come.wait_for(lambda: any(map(is_wanted, self.requests)), TIMEOUT_S), self.requests
             return next(filter(is_wanted, self.requests))
 
+    def await_connections(self, count: int) -> None:
+        """Waits until so many connections have been made."""
+        with self._come:
+            assert self._come.wait_for(lambda: len(self._open) > count, TIMEOUT_S), self._open
+
     def _accept(self) -> None:
         while True:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            self._open.append(connection)
+            with self._come:
+                self._open.append(connection)
+                self._come.notify_all()
             threading.Thread(target=self._serve, args=[connection], daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
