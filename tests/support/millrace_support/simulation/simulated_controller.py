@@ -215,6 +215,15 @@ class SimulatedController(Controller):
         """Returns the epochs of the registrations that it knows of; none where it is not the controller."""
         return {} if self._active is None else {one: known.epoch for one, known in self._active.cluster.brokers.items()}
 
+    def take_for_ended(self, broker_id: int, epoch: int) -> None:
+        """Takes a broker for ended that registered with an epoch, if this is the controller and still knows it so."""
+
+        def end() -> None:
+            if self._active is not None and self.known_epochs().get(broker_id) == epoch:
+                self._active.process_ended(self._active.cluster.brokers[broker_id])
+
+        self._events.put(end)
+
     def start(self) -> None:
         """Begins to claim the role."""
         self._events.put(self._claim_role)

@@ -2,8 +2,9 @@
 
 Two partitions of three replicas each, min.insync.replicas=2, elections only of replicas in sync. Producers write with
 acks=all and acks=1, without retries and with distinct values. For a while brokers are killed, sleep, lose ZooKeeper,
-each other, their disks' contents or their power; then everything heals, and the cluster has to come back into sync.
-Meanwhile members of groups commit offsets, leave and die; in the end their groups have to settle.
+each other, their disks' contents or their power, or are taken for ended though they live; then everything heals, and
+the cluster has to come back into sync. Meanwhile members of groups commit offsets, leave and die; in the end their
+groups have to settle.
 
 The power goes only where every write is flushed: with an unflushed log, the last replica in sync may lose what it had
 acknowledged, which ZooKeeper mode can't prevent (KIP-966). For the same reason a disk is wiped only while all else is
@@ -20,7 +21,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from random import Random
@@ -34,6 +35,7 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.messages import PRODUCE
 from millrace.zk import codec, paths
+from millrace_broker.controller.controller_store import depose_controller, other_controller
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
 from millrace_support.simulation.client_links import ClientLinks
@@ -279,7 +281,7 @@ class Faults:
         end = loop.time() + duration_s
         kinds: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self._kill, self._kill_leader, self._strike, self._strike, self._shut_down, self._pause, self._cut,
-            self._isolate, self._lose_zookeeper, self._break, self._fill, self._wipe,
+            self._isolate, self._lose_zookeeper, self._break, self._fill, self._wipe, self._take_for_ended,
         ]  # fmt: skip
         while loop.time() < end:
             await asyncio.sleep(self._chance.uniform(0.2, 2.5))
@@ -396,6 +398,21 @@ class Faults:
         if await self._lasts():
             self._simulation.note(f"broker {broker.id} has ZooKeeper again")
             broker.reconnect(session)
+
+    async def _take_for_ended(self) -> None:
+        """Has a broker that lives be taken for ended, as where its listener is gone for a moment."""
+        broker, by = self._one(), self._one()
+        if broker is None or by is None:
+            return
+        self._simulation.note(f"broker {broker.id} is taken for ended")
+        with suppress(MillraceError):  # cut off from ZooKeeper, or not the controller any more
+            session: Any = by.session
+            controller = other_controller(session)
+            if controller is not None and controller[0].id == broker.id:
+                depose_controller(session, *controller)
+        for one in self._brokers.values():
+            if one.is_running and (epoch := one.controller.known_epochs().get(broker.id)) is not None:
+                one.controller.take_for_ended(broker.id, epoch)
 
     async def _break(self) -> None:
         self._simulation.note("a connection breaks")
