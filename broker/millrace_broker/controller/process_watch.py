@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from millrace.addresses import Address
 from millrace.client.connection import Connection
-from millrace.errors import MillraceError
+from millrace.errors import is_unforeseen
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +67,9 @@ class ProcessWatch:
             pause_s = RETRY_PAUSE_S
             try:
                 connection = self._connect(self._address)
-            except MillraceError as error:
-                logger.debug("there is no connection to the process at %s: %s", self._address, error)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the process is watched
+                level = logging.WARNING if is_unforeseen(error) else logging.DEBUG
+                logger.log(level, "there is no connection to the process at %s: %s", self._address, error)
             else:
                 was_connected = True
                 pause_s = RETRY_PAUSE_S if self._lasts(connection.hand_over()) else SHORT_LIVED_PAUSE_S
