@@ -272,7 +272,8 @@ def test_a_broker_that_does_not_answer_gets_everything_later_and_in_order(addres
                 assert two.roles(TopicPartition("u", 0)).leader == 2
                 kinds = [request.key for request in back.requests]
         leads, tells = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA
-        assert kinds[:4] == [tells, leads, tells, leads]
+        assert kinds[:2] == [tells, leads]
+        assert kinds.count(leads) == 2
 
 
 def test_a_leader_is_answered_and_ids_are_given(address):

@@ -95,11 +95,10 @@ class ActiveController:
             self._channels.open(broker)
         self._deletions.read_requests()
         self._requests.tell_metadata(self.cluster.brokers, self.cluster.leaders)
-        self._send()  # before roles: a coordinator has to know the leaders of all partitions
         self._start_replicas(self.cluster.brokers.keys())
         self._elect_after_restarts(written, self.cluster.brokers.keys())
         self._elect_all()
-        self._send()
+        self._send(metadata_first=True)  # a coordinator has to know the leaders of all partitions
         self._reassignments.go_on(self.reassignments(), is_begin=True)
         self._send()
         self.read_reassignments()
@@ -434,8 +433,8 @@ class ActiveController:
         changes_factor = len(target) != len(assignment.origin)
         return ErrorCode.INVALID_REPLICATION_FACTOR if keeps_factor and changes_factor else ErrorCode.NONE
 
-    def _send(self) -> None:
-        for broker, requests in self._requests.drain().items():
+    def _send(self, *, metadata_first: bool = False) -> None:
+        for broker, requests in self._requests.drain(metadata_first=metadata_first).items():
             self._channels.send(broker, requests)
 
 
