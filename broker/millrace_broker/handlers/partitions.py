@@ -77,7 +77,7 @@ def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHi
 
 
 def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) -> list[BrokerMetadata]:
-    """Returns the address of each leader once, for clients of a listener; a leader without it is left out."""
+    """Returns each leader of the hints once, with its address on the listener; leaders without one are left out."""
     image = services.metadata.image
     reached = reachable(image, listener)
     leaders = sorted({hint.leader for hint in hints if hint.leader in reached})

@@ -58,7 +58,7 @@ LIST_GUARD = Guard(ApiKey.LIST_PARTITION_REASSIGNMENTS, AclOperation.DESCRIBE, R
 
 
 def elect_leaders(services: Services, request: Request) -> Reply:
-    """Returns the outcome of the election of each partition."""
+    """Responds to ElectLeaders with the outcome of each partition's election."""
     message = ELECT_LEADERS.decode_request(request.version, request.body)
     if not ELECT_GUARD.permits(services, request.session):
         return _respond_elected(services, request.version, ELECT_GUARD.error, _none_elected(message, ELECT_GUARD.error))
@@ -100,7 +100,7 @@ def _none_elected(message: ElectLeadersRequest, code: ErrorCode) -> list[Replica
 
 
 async def _elected(services: Services, version: int, message: ElectLeadersRequest) -> Parts:
-    """Has the controller elect the leaders."""
+    """Has the controller elect the leaders, and returns the response."""
     keys = None
     if message.topic_partitions is not None:
         named = each(message.topic_partitions)
@@ -192,7 +192,7 @@ def _none_altered(
 
 
 async def _reassigned(services: Services, version: int, message: AlterPartitionReassignmentsRequest) -> Parts:
-    """Has the controller begin and cancel reassignments."""
+    """Has the controller begin and cancel reassignments, and returns the response."""
     targets = {
         TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
         for topic in each(message.topics)
