@@ -26,15 +26,15 @@ MISSED_INTERVALS = 3
 
 
 def is_own_turn(*, last_request_ms: int, interval_ms: int, now_ms: int) -> bool:
-    """Returns whether the broker's own timer does the work, by monotonic times; -1 as interval expects no requests."""
+    """Returns whether the broker's own timer works, as no request came for three intervals; -1: none is expected."""
     return interval_ms < 0 or now_ms - last_request_ms >= MISSED_INTERVALS * interval_ms
 
 
 class OwnTimer:
-    """Whether the broker's own timer does one kind of work; a line in the log tells of each change."""
+    """Decides whether the broker's own timer does one kind of work or leaves it to requests; logs each change."""
 
     def __init__(self, work: str, interval_ms: int, clock: Clock) -> None:
-        """Takes the name of the work, as the log lines begin with it."""
+        """Takes the name of the work, for log lines, and in ms how often it is requested from outside; -1 for never."""
         self._work = work
         self._interval_ms = interval_ms
         self._clock = clock
@@ -80,7 +80,7 @@ class LogMaintenance:
         request_interval_ms: int,
         counts: MaintenanceCounts,
     ) -> None:
-        """Takes how often retention and compaction are requested from outside, as `OwnTimer` does."""
+        """Takes, as `request_interval_ms`, how often other programs request retention and compaction; -1 for never."""
         self._logs = logs
         self._cleaner = cleaner
         self._replicas = replicas
@@ -93,7 +93,7 @@ class LogMaintenance:
         return {key.topic for key in self._logs.logs()}
 
     def note_request(self, work: Literal["retention", "compaction"]) -> None:
-        """Notes that something else than the broker's own timer has all of this work done."""
+        """Notes a request of this work for all logs, for which the broker's own timer stands back."""
         self._timers[work].note_request()
 
     async def apply_retention(
@@ -138,5 +138,5 @@ class LogMaintenance:
             await self.compact(only_due=True)
 
     async def checkpoint_high_watermarks(self, data_dir: DataDir | None = None) -> None:
-        """Writes the high watermarks of led and followed partitions, of all data directories without one."""
+        """Writes the file of high watermarks in a data directory; in all of them where it is None."""
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks(), data_dir)
