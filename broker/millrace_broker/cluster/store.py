@@ -126,7 +126,7 @@ class MetadataStore(Protocol):
         ...
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Adds the partitions that come next.
+        """Adds partitions to a topic, behind those that it has.
 
         Raises UnknownTopicError; raises InvalidPartitionsError where another broker has added some meanwhile.
         """
