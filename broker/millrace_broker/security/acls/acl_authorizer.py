@@ -105,7 +105,7 @@ class AclIndex:
     def names_with(
         self, resource_type: ResourceType, pattern_type: PatternType, wanted: Iterable[Acl]
     ) -> frozenset[str]:
-        """Returns the names of the resources that have one of the entries."""
+        """Returns the names of the resources, of these two types, that have one of the wanted entries."""
         by_acl = self._names.get((resource_type, pattern_type), {})
         return frozenset(name for acl in wanted for name in by_acl.get(acl, ()))
 
