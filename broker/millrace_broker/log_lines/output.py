@@ -28,7 +28,7 @@ MAX_KINDS = 1_000  # the oldest kind is forgotten for another one
 
 
 def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
-    """Writes all loggers from a level on to a stream, as text, and returns what does it."""
+    """Has all loggers write their lines of `level` and above to a stream, as text; returns the handler."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())
     handler.addFilter(RepetitionFilter(unlimited=(REQUESTS, AUDIT)))
@@ -50,7 +50,7 @@ def use_format(handler: logging.Handler, name: str) -> None:
 
 
 def tell_plainly(record: logging.LogRecord) -> bool:
-    """Passes the records of HTTP_SERVER; makes a warning of an error that is the client's, and names its kind."""
+    """Passes every record of HTTP_SERVER; an error that is a client's fault becomes a warning of one sentence."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return True

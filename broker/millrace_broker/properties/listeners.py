@@ -71,7 +71,7 @@ class Override(NamedTuple):
 
     @property
     def secures(self) -> bool:
-        """Whether it says how the listener is secured, and so may be changed live for one broker at a time alone."""
+        """Whether the property says how the listener is secured; then only one broker at a time may change it live."""
         return bool(self.mechanism) or self.name not in OF_ALL_BROKERS
 
 
@@ -93,7 +93,7 @@ class Listener:
 
 
 def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
-    """Returns the elements of a list of listeners.
+    """Returns the elements of a list of listeners, `NAME://HOST:PORT,…`.
 
     Raises InvalidConfigError for another form and a name given twice.
     """
@@ -117,7 +117,7 @@ def check_ports(listeners: Iterable[NamedAddress]) -> None:
 
 
 def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
-    """Returns the security protocol by the listener's name. Raises InvalidConfigError for another form or protocol."""
+    """Returns the protocols in `NAME:PROTOCOL,…` by listener. Raises InvalidConfigError for any other text."""
     protocols = {}
     for one in text.split(","):
         if not one.strip():
@@ -182,7 +182,7 @@ class ConnectionLimits:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ConnectionLimits:
-        """Parses the properties of a broker."""
+        """Returns the limits that a broker's properties give. Raises InvalidConfigError."""
         own = {
             (one.listener, one.name): cast("int", BROKER_CONFIG.keys[one.name].parse(text))
             for name, text in properties.items()

@@ -71,7 +71,7 @@ def has_new_folder(fs: FileSystem, data_dirs: Sequence[str]) -> bool:
 
 
 def broker_id(fs: FileSystem, data_dirs: Sequence[str], given: int | None, new_id: Callable[[], int]) -> int:
-    """Returns the id; raises InvalidConfigError where a folder belongs to another broker than the id that is given."""
+    """Returns the given id, else the folders', else a new one; raises InvalidConfigError if a folder has another id."""
     owners = {directory: owner for directory in data_dirs if (owner := _owner(fs, directory)) is not None}
     for directory, owner in owners.items():
         if given not in (None, owner):

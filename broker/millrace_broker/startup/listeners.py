@@ -225,7 +225,7 @@ def _check_certificates(listener: Listener, given: Mapping[str, Given]) -> None:
 
 
 def _place_of(said: str, listener: Listener, given: Mapping[str, Given], mechanism: str = "") -> str:
-    """Returns the place of the property with which an error about a listener begins: its own one, if there is one."""
+    """Returns the place, `FILE:LINE: `, of the property that an error about a listener begins with; else ""."""
     name = re.split("[=:]", said)[0]
     wanted = override(name) or Override(listener.name, name, mechanism.lower())
     own = (key for one in (wanted, wanted._replace(mechanism="")) for key in given if override(key) == one)

@@ -119,7 +119,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def parse_options(arguments: Sequence[str]) -> BrokerOptions:
-    """Returns the checked options.
+    """Returns the checked options that the command line and its properties file give.
 
     Raises InvalidConfigError, which says what is wrong. Usage errors exit as in argparse.
     """
