@@ -132,7 +132,7 @@ class Watch:
         self._timer = self._loop.call_at(due_s, self._fired, due_s)
 
     def stop(self) -> None:
-        """Ends the watch."""
+        """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -26,7 +26,10 @@ MISSED_INTERVALS = 3
 
 
 def is_own_turn(*, last_request_ms: int, interval_ms: int, now_ms: int) -> bool:
-    """Returns whether the broker's own timer works, as no request came for three intervals; -1: none is expected."""
+    """Returns whether the broker's own timer does the work: no request has come for three intervals, or none is due.
+
+    `interval_ms` is -1 where no requests are expected; the times are monotonic.
+    """
     return interval_ms < 0 or now_ms - last_request_ms >= MISSED_INTERVALS * interval_ms
 
 
@@ -99,7 +102,7 @@ class LogMaintenance:
     async def apply_retention(
         self, topics: Collection[str] | None = None, *, dry_run: bool = False
     ) -> Sequence[RetentionReport]:
-        """Deletes what retention allows and returns a report per partition. Requests are handled between two logs."""
+        """Deletes what retention allows; returns a report per partition. Requests are handled between two logs."""
         reports = []
         for report in self._logs.retention(topics, dry_run=dry_run):
             reports.append(report)
@@ -124,16 +127,16 @@ class LogMaintenance:
         return reports
 
     async def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Sequence[VerifyReport]:
-        """Walks every log's segments and returns a report per partition."""
+        """Checks every byte of the topics' logs, and returns a report of findings for each partition."""
         return await asyncio.to_thread(self._logs.verify, topics, dry_run=dry_run)
 
     async def apply_retention_unrequested(self) -> None:
-        """Deletes what retention allows, unless that is requested from outside."""
+        """Deletes the segments that retention allows, unless other programs request that."""
         if self._timers["retention"].is_own_turn():
             await self.apply_retention()
 
     async def compact_unrequested(self) -> None:
-        """Compacts the logs that are due, unless that is requested from outside."""
+        """Compacts the logs that are due, unless other programs request that."""
         if self._timers["compaction"].is_own_turn():
             await self.compact(only_due=True)
 

@@ -84,7 +84,7 @@ class AdminService:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the endpoint has been opened."""
+        """Whether the endpoint has begun to listen."""
         return self._endpoint is not None
 
     async def listen(self) -> None:

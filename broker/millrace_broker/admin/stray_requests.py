@@ -39,7 +39,7 @@ from millrace_broker.storage import Log, LogManager, TopicPartition
 
 
 class StrayLog(NamedTuple):
-    """A stray log.
+    """A log that the cluster's metadata does not assign to its broker, and why (`reason`).
 
     Attributes:
         topic_id: The id of the topic that the log belongs to; None where none was written.
@@ -70,7 +70,7 @@ class OfflineLog(NamedTuple):
 def stray_logs(
     logs: LogManager, image: MetadataImage, broker_id: int, topics: Collection[str] | None
 ) -> list[StrayLog]:
-    """Returns the stray logs of a broker in data directories that are online; of these topics, None for all."""
+    """Returns the stray logs of a broker, in online data directories; of `topics` alone unless it is None."""
     return [
         _described(key, log, logs.topic_id(key), reason)
         for key, log in sorted(logs.logs().items())
@@ -138,7 +138,7 @@ TOPIC = "topic"
 
 
 class Response(NamedTuple):
-    """What the endpoint answers: the status of HTTP, and the fields of the JSON object in the body."""
+    """The response of the endpoint: the HTTP status, and the fields of the JSON object in its body."""
 
     status: int
     fields: Mapping[str, object]

@@ -195,7 +195,7 @@ class ConfigManager:
     def describe_broker(self, name: str) -> list[ConfigEntry]:
         """Returns every property of this broker, by its id or, for the empty name, the live ones of all brokers.
 
-        Raises InvalidRequestError.
+        Raises InvalidRequestError for the id of another broker.
         """
         entity = self._entity(name)
         return list(cluster_entries(self.layers) if entity == ALL_BROKERS else broker_entries(self.layers))
@@ -221,7 +221,7 @@ class ConfigManager:
                 await self._until(lambda image: image.broker_configs.get(entity) == config, f"broker {entity}")
 
     def describe_loggers(self, name: str) -> list[ConfigEntry]:
-        """Returns the level of each of this broker's loggers. Raises InvalidRequestError."""
+        """Returns the level of each logger of this broker. Raises InvalidRequestError for another broker's id."""
         self._check_is_this_broker(name)
         return logger_entries(self._loggers)
 

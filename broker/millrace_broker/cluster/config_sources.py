@@ -201,7 +201,7 @@ class BrokerLayers:
     broker: Properties = field(default_factory=dict)
 
     def effective(self) -> dict[str, str]:
-        """Returns the properties that hold, live ones first; a live one replaces the same property in other units."""
+        """Returns the properties that hold; a live one replaces the same property of the start, also in other units."""
         properties = dict(self.static)
         for layer in (self.cluster, self.broker):
             for name, value in layer.items():

@@ -423,7 +423,7 @@ def raised_leader_epochs(image: MetadataImage, broker_id: int, logs: LogManager)
 
 
 def history_of(log: Log) -> LogHistory:
-    """Returns the history of a log that was just opened."""
+    """Returns the newest leader epoch of a log that was just opened, and whether the log is whole."""
     recovery = log.recovery
     is_whole = recovery.was_clean and not recovery.truncated_bytes and not recovery.dropped_segments
     return LogHistory(log.leader_epochs.newest_found, is_whole)

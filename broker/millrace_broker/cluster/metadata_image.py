@@ -47,7 +47,7 @@ ALL_FEATURES = OfferedFeatures(SUPPORTED, 0)
 
 
 class SupportedFeatures(NamedTuple):
-    """What one broker has registered: the newest level of each feature, and its epoch."""
+    """What one broker has registered: the newest level of each feature that it has, and the broker's epoch."""
 
     levels: Mapping[str, int]
     broker_epoch: int

@@ -75,7 +75,7 @@ def updated_image(image: MetadataImage, update: MetadataUpdate) -> MetadataImage
 
 
 def configured_image(image: MetadataImage, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-    """Returns the image with other configurations of topics; a topic whose own has not changed is the same object."""
+    """Returns the image with these configurations of topics; a topic whose own has not changed is the same object."""
     topics = {
         name: topic if topic.config == configs.get(name, {}) else replace(topic, config=configs.get(name, {}))
         for name, topic in image.topics.items()
@@ -125,7 +125,7 @@ def removed_topics(before: MetadataImage, after: MetadataImage) -> tuple[str, ..
 def standalone_roles(
     before: MetadataImage, after: MetadataImage, broker_id: int, offline: Collection[TopicPartition] = ()
 ) -> RoleChanges:
-    """Returns what the broker of this id does to its replicas to get from one image to the next.
+    """Returns which replicas a standalone broker stops, and which partitions it leads, as the newer image says.
 
     `offline` are the partitions that it should lead and whose logs could not be opened.
     """

@@ -25,7 +25,7 @@ Reserve = Callable[[int], range]
 
 
 class ProducerIds:
-    """Gives ids from reserved blocks.
+    """Gives producer ids, each of them once, from blocks that the cluster's store has reserved for this broker.
 
     Args:
         reserve: reserves the next block, at or above the id that it is given; blocks, so a worker thread calls it.

@@ -225,7 +225,7 @@ class _Turn:
         return offered
 
     def refusals(self, message: AnyProduceRequest) -> Refusals | Verification:
-        """Returns what `refusals_in_transaction` returns for the partitions that the client may write to."""
+        """Returns the errors of a request's partitions in its transaction, of those that the client may write to."""
         offered = [
             (key, records)
             for key, records in self._named_partitions(message)

@@ -106,7 +106,7 @@ class _Read(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A partition of the request that the cluster has."""
+    """A partition that the request names and the cluster has; `wanted` is what the request asks of it."""
 
     key: PartitionKey
     topic_partition: TopicPartition
@@ -128,7 +128,7 @@ def _first_reply(fetch: _Fetch) -> Reply:
 
 
 class _Fetch:
-    """A Fetch request, which may wait in the purgatory."""
+    """A Fetch request, which reads its partitions, and may wait in the purgatory for more records."""
 
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services

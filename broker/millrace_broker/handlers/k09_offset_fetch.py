@@ -59,7 +59,7 @@ class _Member(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Returns the committed offsets of one group or of many."""
+    """Responds with the committed offsets of one group or, from v8 on, of many."""
     version = request.version
     message = OFFSET_FETCH.decode_request(version, request.body)
     if version == 0:

@@ -136,7 +136,7 @@ def _place(
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Describes every data folder, with the partitions that are asked for, or all."""
+    """Responds to DescribeLogDirs with every data folder and its partitions: those that are asked for, or all."""
     message = DESCRIBE_LOG_DIRS.decode_request(request.version, request.body)
     if not DESCRIBE_GUARD.permits(services, request.session):
         return later(_respond(services, request.version, [], DESCRIBE_GUARD.error))

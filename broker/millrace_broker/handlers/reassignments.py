@@ -160,7 +160,7 @@ def _missing(image: MetadataImage, name: str, index: int) -> str:
 
 
 def alter(services: Services, request: Request) -> Reply:
-    """Returns the outcome of each reassignment: that it has begun or ended, or an error."""
+    """Handles AlterPartitionReassignments; responds with each outcome: that it has begun or ended, or an error."""
     message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     if not ALTER_GUARD.permits(services, request.session):
         return _respond_altered(
@@ -254,7 +254,7 @@ def _outcome(
 
 
 def list_all(services: Services, request: Request) -> Reply:
-    """Returns the reassignments under way of the partitions that are asked for, or of all."""
+    """Responds with the reassignments under way of the partitions that are asked for, or of all."""
     message = LIST_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     listed = partial(_listed, services, request.version, message)
     if services.controller is None and LIST_GUARD.permits(services, request.session):

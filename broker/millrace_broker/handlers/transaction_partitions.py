@@ -137,7 +137,7 @@ def _errors(version: int, keys: Sequence[TopicPartition], added: Result) -> Erro
 
 
 def _missing(services: Services, request: Request, keys: Sequence[TopicPartition]) -> Errors:
-    """Returns an error for every partition if any of them can't be added; nothing if all can."""
+    """Returns an error for every partition if any of them can't be added; an empty mapping if all can."""
     errors = {key: error for key in each(keys) if (error := _refusal(services, request, key))}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors if errors else {}
 

@@ -40,7 +40,7 @@ def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
 
 
 def use_format(handler: logging.Handler, name: str) -> None:
-    """Writes the lines from now on in the format `text` or `json`."""
+    """Has the handler write lines in the format `name`, `text` or `json`, from now on."""
     if name != JSON:
         return
     # A broker that writes text is spared the time and memory of the library.
@@ -76,7 +76,7 @@ class _Window:
 
 
 class RepetitionFilter(logging.Filter):
-    """Passes lines that are not repeated too often; the time is that of the records."""
+    """Leaves out lines of one kind beyond LINES_IN_WINDOW within WINDOW_S, by the times of the records."""
 
     def __init__(self, unlimited: Collection[str] = ()) -> None:
         """Takes the names of loggers whose lines are never left out."""

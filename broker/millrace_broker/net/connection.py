@@ -81,7 +81,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The broker's side of one connection."""
+    """The broker's side of one client connection: it takes requests, and sends their replies in the same order."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames.max_frame_bytes = max_frame_bytes
 
     def welcome(self) -> None:
-        """Moves the memory that it holds from the share of clients without a login to that of all others."""
+        """Moves the connection's memory from the share of clients without a login to that of all others."""
         self._memory.forget(self)
         self._memory, self._held_bytes = self._owner.memory, 0
         self._account()
@@ -240,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gate = None
 
     def tell(self, message: bytes) -> None:
-        """Sends a frame that answers no request, as a SASL token; it leaves behind the replies that are ready."""
+        """Sends a frame that answers no request, such as a SASL token, after the replies that are ready."""
         self._send_ready()
         self._outgoing.send([framed(message)])
 

@@ -95,8 +95,8 @@ class Server:
     async def listen(self, listener: Listener, new_gate: NewGate | None = None) -> Address:
         """Binds one more listener, and returns the address that was bound; `serve` begins to accept connections.
 
-        `new_gate` makes what holds back clients that have not authenticated. Raises SetupError where it can't be bound,
-        InvalidConfigError where its certificates can't be used.
+        `new_gate` makes the gate of a connection, which holds its requests back until the client has logged in. Raises
+        SetupError where the address can't be bound, InvalidConfigError where the certificates can't be used.
         """
         loop = asyncio.get_running_loop()
         made = await self._protocols(listener, new_gate)
@@ -156,7 +156,7 @@ class Server:
         self._check_stalled()
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops accepting and reading, sends the replies, and cuts off who still has some after `timeout_s`."""
+        """Stops accepting and reading, sends all replies, and cuts off connections still open after `timeout_s`."""
         for listening in self._listening:
             listening.close()
         for timer in (self._idle_timer, self._stalled_timer):

@@ -107,7 +107,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             logger.info("%s left listener %s before its handshake was complete", self._peer, self._listener.name)
 
     def pause_writing(self) -> None:
-        """Has the connection stop, as the peer does not drain its socket."""
+        """Has the connection stop sending, as the peer does not drain its socket."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
@@ -117,7 +117,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
     # The transport of the connection.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Returns what the socket's transport has, and the `ssl_object`."""
+        """Returns a value of the socket's transport by its name, or for `ssl_object` the SSL object."""
         return self._tls if name == "ssl_object" else self._socket.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

@@ -40,7 +40,8 @@ class TlsListener:
     def renew(self, properties: Mapping[str, str]) -> bool:
         """Makes a new TLS context if the listener's properties or their files have changed; returns whether they have.
 
-        Raises InvalidConfigError where it can't be used: what was before stays, and the same is not tried again.
+        Raises InvalidConfigError where they can't be used: the former context stays, and the same files are not tried
+        again.
         """
         own = own_properties(self.name, self._protocol, properties)
         seen = _seen(own)

@@ -56,7 +56,7 @@ class NamedAddress(NamedTuple):
 
 
 class Override(NamedTuple):
-    """A property that is given for one listener alone, or for one mechanism of SASL on it, in lower case."""
+    """A property (`name`) that is given for one listener alone, or for one SASL mechanism on it, in lower case."""
 
     listener: str
     name: str
@@ -107,7 +107,7 @@ def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
 
 
 def check_ports(listeners: Iterable[NamedAddress]) -> None:
-    """Raises InvalidConfigError where two of `listeners` have one port and are not of IPv4 and IPv6."""
+    """Raises InvalidConfigError where two listeners have the same port, unless they are one of IPv4 and one of IPv6."""
     taken: set[tuple[int, bool]] = set()
     for _, (host, port) in listeners:
         if (port, ":" in host) in taken:
@@ -132,7 +132,7 @@ def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
 
 
 def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityProtocol:
-    """Returns the security protocol of a listener.
+    """Returns the security protocol of the listener `name`.
 
     Raises InvalidConfigError where neither the map nor its name tells it.
     """
@@ -143,7 +143,7 @@ def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> Securit
 
 
 def override(name: str) -> Override | None:
-    """Returns what `listener.name.NAME.PROPERTY` overrides; None for the name of another property."""
+    """Returns the parts of a name `listener.name.NAME.PROPERTY`; None for the name of another property."""
     match = OVERRIDE.fullmatch(name)
     return None if match is None else Override(match["listener"].upper(), match["property"], match["mechanism"] or "")
 
@@ -175,7 +175,7 @@ def _listener(text: str) -> NamedAddress:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The limits of the broker, and those that listeners have for themselves: by the listener and the property."""
+    """The broker's limits of connections, and those that listeners have for themselves, by listener and property."""
 
     broker: BrokerConfig
     own: Mapping[tuple[str, str], int]

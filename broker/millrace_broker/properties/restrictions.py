@@ -112,7 +112,7 @@ def restricts(name: str) -> bool:
 
 
 def check_unrestricted(name: str, text: str) -> None:
-    """Raises InvalidConfigError for a value that asks for what is not served; the message has no secret in it."""
+    """Raises InvalidConfigError for a value that asks for protection that is not served; it tells no secret."""
     what = restriction(name)
     if what is None or not text.strip():
         return
@@ -127,7 +127,7 @@ def check_unrestricted(name: str, text: str) -> None:
 
 
 def check_not_of_listeners(name: str, text: str) -> None:
-    """Raises InvalidConfigError for a property of listeners, which is read at the start, from the file alone."""
+    """Raises InvalidConfigError for a property of listeners: it is read at the start, and from the file alone."""
     if name in LISTENER_PROPERTIES:
         raise InvalidConfigError(f"{name}={text}: it is read at the start; give it in the broker's file")
 

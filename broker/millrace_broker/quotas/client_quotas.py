@@ -39,7 +39,7 @@ class MutationQuota:
     def record(self, partitions: int, now_ms: int) -> None:
         """Counts partitions that are about to be made or deleted.
 
-        Raises ThrottlingQuotaExceededError if that has to wait.
+        Raises ThrottlingQuotaExceededError where the quota is strict and tokens are owed.
         """
         if self._bucket is None:
             return
@@ -107,7 +107,7 @@ class ClientQuotas:
         return throttle_ms
 
     def fetch_max_bytes(self, client: Client, max_bytes: int) -> int:
-        """Returns how much one fetch may return: more than the quota of all windows would be throttled for sure."""
+        """Returns how many bytes one fetch may return: `max_bytes`, or the quota of all windows where that is less."""
         limit = self._limits.find(QuotaKind.FETCH, client)
         return max_bytes if limit is None else min(max_bytes, int(limit.per_second * self._windows.whole_seconds))
 

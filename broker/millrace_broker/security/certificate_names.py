@@ -65,7 +65,7 @@ def _escaped(value: str) -> str:
 
 
 def _value_der(attribute: x509.NameAttribute[str | bytes]) -> bytes:
-    """Returns the value as it is in a name of this attribute alone: a sequence of a set of a sequence (OID, value)."""
+    """Returns an attribute's value in DER, cut out of a name that has this attribute alone."""
     der = x509.Name([attribute]).public_bytes()
     for _ in range(3):
         der = _content(der)
@@ -82,7 +82,7 @@ def _after_first(der: bytes) -> bytes:
 
 
 class Rule(NamedTuple):
-    """One rule; `replacement` is in Java's form. None as the pattern takes every subject as it is."""
+    """One mapping rule; `replacement` is in Java's form (`$1`). A pattern of None takes every subject as it is."""
 
     pattern: re.Pattern[str] | None
     replacement: str = ""

@@ -17,7 +17,7 @@ class Gate(Protocol):
     """Holds a connection's requests back until its client has logged in."""
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether a frame is a request to handle; answers others itself. A WireError ends the connection."""
+        """Returns whether to handle a frame as a request; answers any other frame. A WireError ends the connection."""
         ...
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ OFF, READ_ONLY, FULL = "off", "read-only", "full"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleOptions:
-    """The options of a console; `listener` is the name of the one that it connects to."""
+    """The options of a console; `listener` is the name of the listener that it connects to."""
 
     may_change: bool
     listener: str

@@ -35,7 +35,7 @@ def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]
 
 
 def named_cluster(options: BrokerOptions, fs: FileSystem) -> NamedCluster:
-    """Returns which cluster the broker makes where there is none yet."""
+    """Returns which cluster the broker makes if its metadata store is empty."""
     return NamedCluster(options.cluster_id, partial(_cluster_of_folders, fs, options.data_dirs))
 
 
@@ -51,7 +51,7 @@ def _cluster_of_folders(fs: FileSystem, data_dirs: Sequence[str]) -> ClusterOfFo
 
 
 def registration(options: BrokerOptions, bound: Mapping[str, Address]) -> BrokerInfo:
-    """Returns what an identified broker tells the cluster of itself; `bound` is where each of its listeners listens."""
+    """Returns what an identified broker registers of itself; `bound` are its listeners' addresses, by name."""
     assert options.broker_id is not None, "the broker is identified"
     endpoints = [
         Endpoint(one.name, one.protocol.name, *(one.advertised or bound[one.name]))

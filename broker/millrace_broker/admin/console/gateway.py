@@ -124,7 +124,7 @@ SECURING: Mapping[str, str] = {
 
 
 class ConsoleGateway:
-    """The routes of the console; it is made on the event loop.
+    """The part of the admin endpoint that serves the console; it is made on the event loop.
 
     `troubles` returns what is wrong with this broker (`own_troubles`); a worker thread calls it, as a disk may be slow.
     """
@@ -243,7 +243,7 @@ class ConsoleGateway:
 
 
 def _path(request: web.Request) -> str:
-    """Returns the path exactly as the process gets it, so that decisions here hold for the page that it makes."""
+    """Returns the path of a request as the console's process gets it, so that both decide about the same page."""
     return request.raw_path.partition("?")[0]
 
 

@@ -112,7 +112,7 @@ class PluggableAuthorizer(Protocol):
     """The class that `authorizer.class.name` gives as MODULE:CLASS; a call of it makes an authorizer."""
 
     def __call__(self, properties: Mapping[str, str]) -> Authorizer:
-        """Makes the authorizer with the properties that the broker was given."""
+        """Returns an authorizer, made with the properties that the broker was given."""
         ...
 
 

@@ -81,7 +81,7 @@ class Authentication:
 
     @property
     def principal(self) -> Principal | None:
-        """Who has authenticated; None for nobody yet."""
+        """The principal of the client; None as long as it has not logged in."""
         return None if self.authenticated is None else Principal(USER, self.authenticated.user)
 
     @property

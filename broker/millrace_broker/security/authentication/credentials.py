@@ -153,7 +153,7 @@ def by_user(changes: Sequence[Change]) -> dict[str, list[Change]]:
 
 
 def altered(config: Mapping[str, str], changes: Sequence[Change]) -> Mapping[str, str]:
-    """Returns a user's properties after the changes. A SecurityError says why none of them is made."""
+    """Returns a user's properties after all of the changes. Raises a SecurityError, and makes none, if one is wrong."""
     for one in each(changes):
         _check(one)
     if max(Counter(one.mechanism for one in changes).values()) > 1:
