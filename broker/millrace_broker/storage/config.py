@@ -259,7 +259,7 @@ class LogConfig:
         return build(cls, values)
 
     def check(self) -> None:
-        """Raises InvalidConfigError where min. is above max.compaction.lag.ms, or tiered storage is asked for."""
+        """Raises InvalidConfigError if `min.compaction.lag.ms` is above the maximum, or tiered storage is asked for."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfigError(
                 f"min.compaction.lag.ms={self.min_compaction_lag_ms}: Invalid value, above "

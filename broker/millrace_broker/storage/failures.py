@@ -32,7 +32,7 @@ class AppendWaitsError(StorageError):
 
 
 def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str) -> Iterator[Outcome]:
-    """Yields what `work` returns for each item; logs failures, and raises the first one at the end."""
+    """Yields what `work` returns for each item; an error is logged, and the first one raised after the last item."""
     failures: list[Exception] = []
     for item in items:
         try:

@@ -232,7 +232,7 @@ class LogCopy:
                     break
 
     def finish(self, log: Log, segments: SegmentSequence) -> None:
-        """Copies and syncs the rest of a log while `Log.hand_over` keeps appends out; raises StorageError."""
+        """Copies and syncs the rest of a log that takes no appends (`Log.hand_over`); raises StorageError."""
         self.make_folder()
         self._drop_all_but(segments)
         with storage_errors(log.directory):

@@ -90,7 +90,7 @@ class ByTime:
 
 
 class BySize:
-    """Lets a segment go if the log still has `retention_bytes` or more without it."""
+    """Lets a segment go if the log without that segment still has `retention_bytes` or more."""
 
     def __init__(self, config: LogConfig) -> None:
         self.retention_bytes = config.retention_bytes

@@ -123,11 +123,11 @@ class ConsumerGroup(ConsumerGroupFacts):
         return self._in_turn(join, now_ms)
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
-        """Handles SyncGroup of a member that uses the classic protocol."""
+        """Handles a classic member's SyncGroup; returns its response, and the member's timers, as effects."""
         return respond_sync(self._situation(now_ms, None), sync)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
-        """Handles Heartbeat of a member that uses the classic protocol."""
+        """Handles a classic member's Heartbeat; returns the error or NONE, and the member's timers."""
         return respond_heartbeat(self.state, self._context.config_of(self.group_id), member_id, instance_id, generation)
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:

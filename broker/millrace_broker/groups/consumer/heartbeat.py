@@ -156,7 +156,7 @@ def known_static_member(change: Change, instance_id: str, member_id: str) -> Mem
 
 
 def check_size(change: Change, member_id: str) -> None:
-    """Raises GroupMaxSizeReachedError where the group has no room for another member."""
+    """Raises GroupMaxSizeReachedError where the group has `group.consumer.max.size` members without this one."""
     largest = change.context.config.group_consumer_max_size
     if len(change.state.members) >= largest and member_id not in change.state.members:
         raise GroupMaxSizeReachedError(f"group {change.state.group_id} is full: it may have at most {largest} members")

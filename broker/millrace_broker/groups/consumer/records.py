@@ -152,7 +152,7 @@ def encoded(record: GroupRecord) -> Record:
 
 
 def encode_key(key: Key) -> bytes:
-    """Returns the bytes of a key."""
+    """Returns the bytes of a record's key, in Kafka's format."""
     out = Encoder(flexible=False)
     out.int16(key.kind)
     out.string(key.group_id)
@@ -171,7 +171,7 @@ def decode_key(data: bytes) -> Key | None:
 
 
 def encode_value(kind: Kind, value: Value) -> bytes:
-    """Returns the bytes of a value."""
+    """Returns the bytes of a record's value of this kind, in Kafka's format."""
     out = Encoder(flexible=True)
     out.int16(VALUE_VERSION)
     _ENCODERS[kind](out, value)
@@ -179,7 +179,7 @@ def encode_value(kind: Kind, value: Value) -> bytes:
 
 
 def decode_value(kind: Kind, data: bytes) -> Value:
-    """Returns the value; raises CorruptRecordError where it can't be read or is of a newer version."""
+    """Returns a record's value of this kind; raises CorruptRecordError for other bytes and for a newer version."""
     decoder = FlexibleDecoder(data)
     version = decoder.int16()
     if version != VALUE_VERSION:

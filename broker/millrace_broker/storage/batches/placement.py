@@ -36,7 +36,7 @@ class AppendOrigin(Enum):
 
 
 class LogAppendInfo(NamedTuple):
-    """The offsets and times that appended batches were given.
+    """The offsets and timestamps that the batches of one append have in the log.
 
     `log_append_time_ms` is -1 where records keep the producer's time; for a repeated batch it is that batch's time.
     """

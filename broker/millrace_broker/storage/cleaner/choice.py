@@ -106,7 +106,7 @@ class GroupLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSizes:
-    """What grouping needs to know of a segment to be compacted."""
+    """The offsets, bytes and index entries of a segment, by which `group_sizes` unites small ones."""
 
     base_offset: int
     next_offset: int

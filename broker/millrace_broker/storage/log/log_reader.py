@@ -220,8 +220,8 @@ def _read(found: FoundBatches) -> bytes:
 def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) -> TimedOffset | None:
     """Returns the first record at `start_offset` or above that is not older than `timestamp_ms`; None without one.
 
-    A batch whose header claims such a timestamp that none of its records has counts with its last record: otherwise
-    every batch with such a header would be decompressed.
+    If a batch's header claims such a timestamp but none of its records has it, the batch's last record is returned: to
+    search on would decompress every batch with such a header.
     """
     older = segment.time_index.floor(timestamp_ms - 1)
     floor = segment.offset_index.floor(older[1]) if older is not None else None

@@ -95,7 +95,7 @@ class Promises:
 
     @property
     def synced_at_end(self) -> Synced:
-        """How far the newest segment is known to be synced."""
+        """How much of the newest segment was synced for sure, by the recovery point and the clean-shutdown marker."""
         if not self.was_clean:
             return Synced(self.recovery_point, self.recovery_point)
         return Synced(MAX_LONG, self.recovery_point or None, is_end=self.recovery_point > 0)
